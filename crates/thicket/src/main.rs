@@ -1,0 +1,25 @@
+//! The command line of Thicket: parse, call, print.
+
+mod plan;
+
+use clap::{Parser, Subcommand};
+
+/// One MQTT broker made of many.
+#[derive(Debug, Parser)]
+#[command(name = "thicket", version, about, long_about = None)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Plan a cluster on paper: the traffic model, the strategies and the simulator.
+    Plan(plan::Plan),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Plan(plan) => plan::run(plan),
+    }
+}
