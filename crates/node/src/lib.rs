@@ -1,1 +1,14 @@
-//! (crate docs)
+//! A worker and a hub: the two pure machines a node is made of.
+
+mod config;
+mod doors;
+mod hub;
+mod mail;
+mod report;
+mod worker;
+
+pub use config::*;
+pub use doors::*;
+pub use hub::Hub;
+pub use report::*;
+pub use worker::Worker;

@@ -1,0 +1,90 @@
+//! What a worker and a hub are told at the start. Checked values; defaults are the ones a user gets.
+
+use std::time::Duration;
+
+use thicket_overlay::{Incarnation, NodeId};
+
+/// Configuration of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// The node.
+    pub node: NodeId,
+    /// Of this start of the node.
+    pub incarnation: Incarnation,
+    /// Workers of this node, at least 1.
+    pub workers: u8,
+    /// One entry a listener, by `ListenerId`.
+    pub listeners: Vec<ListenerConfig>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// What a listener lets clients do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerConfig {
+    /// Clients without a user name are let in without asking.
+    pub allow_anonymous: bool,
+    /// Put before every topic and filter of its clients and taken off again; empty: none.
+    pub topic_prefix: String,
+}
+
+/// Bounds of everything a client can make grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest packet accepted, bytes.
+    pub maximum_packet_size: u32,
+    /// Unacknowledged QoS 1/2 messages a client may have towards us.
+    pub receive_maximum: u16,
+    /// Topic aliases a client may set.
+    pub topic_alias_maximum: u16,
+    /// Messages in flight to a client that states no Receive Maximum.
+    pub inflight_maximum: u16,
+    /// Messages queued for one session.
+    pub queue_messages: u32,
+    /// Bytes queued for one session.
+    pub queue_bytes: u64,
+    /// Bytes waiting in the out-buffer of one connection before QoS 0 is dropped and the queue is no longer pulled.
+    pub out_buffer_bytes: u32,
+    /// Subscriptions of one session.
+    pub subscriptions: u32,
+    /// Levels of a topic or filter.
+    pub topic_levels: u16,
+    /// Longest session expiry granted; `u32::MAX` seconds means never.
+    pub session_expiry_maximum: u32,
+    /// Longest keep alive granted, seconds; 0: any, off included.
+    pub keep_alive_maximum: u16,
+    /// Time a client has from the accept to a whole CONNECT.
+    pub connect_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            maximum_packet_size: 1024 * 1024,
+            receive_maximum: 1024,
+            topic_alias_maximum: 64,
+            inflight_maximum: 1024,
+            queue_messages: 100_000,
+            queue_bytes: 64 * 1024 * 1024,
+            out_buffer_bytes: 4 * 1024 * 1024,
+            subscriptions: 10_000,
+            topic_levels: 128,
+            session_expiry_maximum: u32::MAX,
+            keep_alive_maximum: 0,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Configuration of a hub.
+#[derive(Debug, Clone)]
+pub struct HubConfig {
+    /// Workers of this node, at least 1.
+    pub workers: u8,
+    /// The cluster side.
+    pub overlay: thicket_overlay::OverlayConfig,
+    /// Retained messages kept at most.
+    pub retained_messages: u64,
+    /// Bytes of retained messages kept at most.
+    pub retained_bytes: u64,
+}

@@ -1,0 +1,258 @@
+//! What goes into a worker and a hub, and what comes out: the whole contract between the pure node and its shell.
+//!
+//! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then performs
+//! all outputs (`poll_output`), then flushes each connection named by a `Flush` once.
+
+use std::net::SocketAddr;
+
+use thicket_session::time::{Instant, WallClock};
+
+/// The two clocks, read once a round by the shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Never jumps; deadlines are compared with it.
+    pub instant: Instant,
+    /// What people call the time; may jump.
+    pub wall: WallClock,
+}
+
+/// A worker of this node, 0-based.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u8);
+
+/// A socket of one thread: an index the shell chooses (a slab key, small and dense). Free again when the shell has handed in
+/// `Closed`, or has performed `Close` or `Handover`, whichever comes first; after that neither side names it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u32);
+
+/// Which configured listener a connection came through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u16);
+
+/// What a shell hands to a worker.
+#[derive(Debug)]
+pub enum WorkerInput<'a> {
+    /// A socket was accepted by this thread.
+    Accepted {
+        /// Chosen by the shell.
+        connection: ConnectionId,
+        /// Where it came in.
+        listener: ListenerId,
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// A socket that another thread gave away with `Handover` is ours now.
+    Adopted {
+        /// Chosen by the shell.
+        connection: ConnectionId,
+        /// What the giving worker said of it.
+        state: Box<Handover>,
+    },
+    /// All that was read from a connection in this round. The worker keeps what is not a whole packet yet.
+    Received {
+        /// From whom.
+        connection: ConnectionId,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// The peer closed or reset the connection, or the shell could not keep it.
+    Closed {
+        /// Which one.
+        connection: ConnectionId,
+    },
+    /// Mail from another worker or the hub.
+    Mail {
+        /// Who sent it.
+        from: Peer,
+        /// What.
+        mail: Mail,
+    },
+    /// The answer to `Authenticate`.
+    Authenticated {
+        /// Whose CONNECT.
+        connection: ConnectionId,
+        /// Whether to go on.
+        verdict: Verdict,
+    },
+    /// The instant `poll_timeout` named has come (early, late or repeated calls are harmless).
+    Timeout,
+}
+
+/// What a worker orders its shell to do, in this order.
+#[derive(Debug)]
+pub enum WorkerOutput {
+    /// Write `Worker::pending_output(connection)`, then tell `Worker::handle_written`. At most one a connection a round.
+    Flush(ConnectionId),
+    /// Write what is pending if the socket takes it at once, then close. No `Closed` is owed.
+    Close(ConnectionId),
+    /// Stop (false) or go on (true) reading from a connection.
+    SetReading(ConnectionId, bool),
+    /// Take the socket from this thread and give it to another with `state` (`Adopted` there). Pending output was flushed.
+    Handover {
+        /// Which socket.
+        connection: ConnectionId,
+        /// To whom.
+        to: Peer,
+        /// Travels along.
+        state: Box<Handover>,
+    },
+    /// Put mail into the mailbox of another worker or the hub.
+    Mail {
+        /// To whom.
+        to: Peer,
+        /// What.
+        mail: Mail,
+    },
+    /// Ask whoever knows the users; answered by `Authenticated`. Not asked when anonymous clients are allowed on the listener and no user name came.
+    Authenticate {
+        /// Whose CONNECT.
+        connection: ConnectionId,
+        /// Where it came in.
+        listener: ListenerId,
+        /// The peer.
+        peer: SocketAddr,
+        /// Client identifier, may be empty.
+        client_id: String,
+        /// User name.
+        user_name: Option<String>,
+        /// Password.
+        password: Option<Vec<u8>>,
+    },
+    /// Something an operator may want to read; the shell logs it.
+    Event(Event),
+}
+
+/// What a shell hands to the hub (thread 0 only).
+#[derive(Debug)]
+pub enum HubInput<'a> {
+    /// A worker recognised the CONNECT of another node and gave the socket away.
+    LinkAdopted {
+        /// Chosen by the shell, of the same space as the worker's on thread 0.
+        link: ConnectionId,
+        /// What the worker said of it: `buffered` starts with the CONNECT.
+        state: Box<Handover>,
+    },
+    /// `Dial` succeeded.
+    Dialled {
+        /// The address of the order.
+        address: String,
+        /// Chosen by the shell.
+        link: ConnectionId,
+    },
+    /// `Dial` failed.
+    DialFailed {
+        /// The address of the order.
+        address: String,
+        /// In words, for the log.
+        error: String,
+    },
+    /// All that was read from a link in this round.
+    Received {
+        /// From whom.
+        link: ConnectionId,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// A link closed.
+    Closed {
+        /// Which one.
+        link: ConnectionId,
+    },
+    /// Discovery (multicast, seeds, DNS) heard of a node at `address` (HOST:PORT of one of its listeners). May repeat.
+    Discovered {
+        /// HOST:PORT.
+        address: String,
+    },
+    /// Mail from a worker.
+    Mail {
+        /// Who sent it.
+        from: WorkerId,
+        /// What.
+        mail: Mail,
+    },
+    /// The instant `poll_timeout` named has come.
+    Timeout,
+}
+
+/// What the hub orders its shell to do.
+#[derive(Debug)]
+pub enum HubOutput {
+    /// Write `Hub::pending_output(link)`, then tell `Hub::handle_written`.
+    Flush(ConnectionId),
+    /// Write what is pending if the socket takes it at once, then close.
+    Close(ConnectionId),
+    /// Connect to another node; answered by `Dialled` or `DialFailed`. TCP_NODELAY.
+    Dial {
+        /// HOST:PORT.
+        address: String,
+    },
+    /// Put mail into the mailbox of a worker.
+    Mail {
+        /// To whom.
+        to: WorkerId,
+        /// What.
+        mail: Mail,
+    },
+    /// Something an operator may want to read.
+    Event(Event),
+}
+
+/// A worker or the hub of this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Peer {
+    /// A worker.
+    Worker(WorkerId),
+    /// The hub.
+    Hub,
+}
+
+/// Mail inside a node. Opaque to the shell, which only carries it, in order for each pair of sender and receiver.
+#[derive(Debug)]
+pub struct Mail(pub(crate) crate::mail::Content);
+
+/// What travels with a socket from one thread to another.
+#[derive(Debug)]
+pub struct Handover {
+    pub(crate) listener: ListenerId,
+    pub(crate) peer: SocketAddr,
+    /// Bytes read and not yet handled; starts with the CONNECT for a link.
+    pub(crate) buffered: Vec<u8>,
+    pub(crate) claim: Option<crate::mail::GrantedClaim>,
+}
+
+/// Whether a client may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Yes.
+    Allowed,
+    /// No: 0x86 (3.1.1: 4).
+    BadUserNameOrPassword,
+    /// No: 0x87 (3.1.1: 5).
+    NotAuthorized,
+    /// Nobody can say now: 0x88 (3.1.1: 3).
+    Unavailable,
+}
+
+/// What an operator may want to read in the log; the shell turns it into a line with fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// How much it matters.
+    pub level: EventLevel,
+    /// Constant text.
+    pub message: &'static str,
+    /// Facts: field name (fixed names: client_id, node, peer, packet, reason_code, ...) and value.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+/// How much an event matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventLevel {
+    /// Something is wrong here.
+    Error,
+    /// A peer did something wrong.
+    Warn,
+    /// An operator wants it at 3 a.m.
+    Info,
+    /// A packet.
+    Debug,
+}

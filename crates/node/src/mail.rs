@@ -1,0 +1,5 @@
+//! placeholder
+#[derive(Debug)]
+pub(crate) enum Content {}
+#[derive(Debug)]
+pub(crate) struct GrantedClaim {}
