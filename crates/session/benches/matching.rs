@@ -4,7 +4,6 @@
 //! levels. Nothing is asserted about times.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use std::alloc::System;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -14,9 +13,6 @@ use thicket_session::topic::{MatchCache, SubscriptionTree, TopicFilter};
 const TOPICS: usize = 200_000;
 const HOT_TOPICS: usize = 64;
 const SITES: u64 = 1000;
-
-#[global_allocator]
-static ALLOCATOR: System = System;
 
 /// A small generator of numbers (SplitMix64): the same run everywhere.
 struct Numbers(u64);
