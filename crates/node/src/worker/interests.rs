@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 use thicket_mqtt::Qos;
 use thicket_overlay::NodeSlot;
 use thicket_session::{
-    server::{Subscription, SubscriptionIdentifiers},
+    server::{Subscription, MatchedIdentifiers},
     topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree},
 };
 
@@ -82,14 +82,30 @@ impl Members {
 #[derive(Debug, Default)]
 struct Subscribers {
     plain: Members,
-    groups: BTreeMap<ShareName, Members>,
+    groups: BTreeMap<ShareName, LocalGroup>,
+}
+
+/// The members here of one shared subscription.
+#[derive(Debug)]
+struct LocalGroup {
+    /// `$share/name/filter`.
+    key: Arc<str>,
+    members: Members,
 }
 
 /// The other workers and nodes that want one filter.
 #[derive(Debug, Default)]
 struct Peers {
     plain: BTreeMap<Place, Interest>,
-    groups: BTreeMap<ShareName, BTreeMap<Place, Interest>>,
+    groups: BTreeMap<ShareName, PeerGroup>,
+}
+
+/// The places that have members of one shared subscription.
+#[derive(Debug)]
+struct PeerGroup {
+    /// `$share/name/filter`.
+    key: Arc<str>,
+    places: BTreeMap<Place, Interest>,
 }
 
 /// A session that takes a message.
@@ -101,7 +117,7 @@ pub(super) struct Taker {
     /// Every subscription that matches says No Local.
     pub no_local: bool,
     pub retain_as_published: bool,
-    pub identifiers: SubscriptionIdentifiers,
+    pub identifiers: MatchedIdentifiers,
 }
 
 /// A shared subscription that matches: one of the candidates takes the message.
@@ -183,7 +199,10 @@ impl Interests {
     pub fn subscribe(&mut self, session: SessionKey, key: &SubscriptionFilter, member: Member) -> Option<InterestChange> {
         let subscribers = self.local.entry(&key.filter);
         let members = match &key.share_name {
-            Some(name) => subscribers.groups.entry(name.clone()).or_default(),
+            Some(name) => {
+                let new = || LocalGroup { key: key.to_string().into(), members: Members::default() };
+                &mut subscribers.groups.entry(name.clone()).or_insert_with(new).members
+            }
             None => &mut subscribers.plain,
         };
         let before = members.interest(key.is_shared());
@@ -199,7 +218,7 @@ impl Interests {
     pub fn unsubscribe(&mut self, session: SessionKey, key: &SubscriptionFilter) -> Option<InterestChange> {
         let subscribers = self.local.get_mut(&key.filter)?;
         let members = match &key.share_name {
-            Some(name) => subscribers.groups.get_mut(name)?,
+            Some(name) => &mut subscribers.groups.get_mut(name)?.members,
             None => &mut subscribers.plain,
         };
         let before = members.interest(key.is_shared());
@@ -220,7 +239,7 @@ impl Interests {
     /// A member of a group connected or disconnected: only shared subscriptions care.
     pub fn set_connected(&mut self, session: SessionKey, key: &SubscriptionFilter, connected: bool) -> Option<InterestChange> {
         let name = key.share_name.as_ref()?;
-        let members = self.local.get_mut(&key.filter)?.groups.get_mut(name)?;
+        let members = &mut self.local.get_mut(&key.filter)?.groups.get_mut(name)?.members;
         let before = members.interest(true);
         let mut member = *members.members.get(&session)?;
         member.connected = connected;
@@ -238,7 +257,9 @@ impl Interests {
                 self.peers.entry(filter).plain.insert(place, interest);
             }
             (Some(name), Some(interest)) => {
-                self.peers.entry(filter).groups.entry(name.clone()).or_default().insert(place, interest);
+                let new = || PeerGroup { key: change.key.to_string().into(), places: BTreeMap::new() };
+                let group = self.peers.entry(filter).groups.entry(name.clone()).or_insert_with(new);
+                group.places.insert(place, interest);
             }
             (name, None) => self.remove_peer(place, filter, name.as_ref()),
         }
@@ -252,9 +273,9 @@ impl Interests {
                 peers.plain.remove(&place);
             }
             Some(name) => {
-                let emptied = peers.groups.get_mut(name).is_some_and(|places| {
-                    places.remove(&place);
-                    places.is_empty()
+                let emptied = peers.groups.get_mut(name).is_some_and(|group| {
+                    group.places.remove(&place);
+                    group.places.is_empty()
                 });
                 if emptied {
                     peers.groups.remove(name);
@@ -284,7 +305,6 @@ impl Interests {
 
     fn compute_route(&self, topic: &str) -> Route {
         let mut takers: Vec<Taker> = Vec::new();
-        let mut groups: BTreeMap<(ShareName, usize), GroupRoute> = BTreeMap::new();
         let mut matched = Vec::new();
         self.local.for_each_match(topic, |subscribers| matched.push(subscribers));
         for subscribers in &matched {
@@ -293,7 +313,6 @@ impl Interests {
         if matched.len() > 1 {
             takers = merge(takers);
         }
-        let _ = &mut groups;
         let mut route = Route {
             takers,
             groups: Vec::new(),
@@ -332,11 +351,10 @@ impl Interests {
 
     fn group_routes(&self, topic: &str) -> Vec<GroupRoute> {
         let mut groups: BTreeMap<Arc<str>, GroupRoute> = BTreeMap::new();
-        let new_group = |key: &Arc<str>| GroupRoute { key: Arc::clone(key), local: Vec::new(), peers: Vec::new(), connected: 0 };
-        self.local.for_each_match_with_filter(topic, |filter, subscribers| {
-            for (name, members) in &subscribers.groups {
-                let key: Arc<str> = format!("$share/{name}/{filter}").into();
-                let group = groups.entry(Arc::clone(&key)).or_insert_with(|| new_group(&key));
+        let new = |key: &Arc<str>| GroupRoute { key: Arc::clone(key), local: Vec::new(), peers: Vec::new(), connected: 0 };
+        self.local.for_each_match(topic, |subscribers| {
+            for LocalGroup { key, members } in subscribers.groups.values() {
+                let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
                 group.connected = members.connected;
                 group.local.extend(members.members.iter().map(|(session, member)| LocalCandidate {
                     taker: Taker::new(*session, member),
@@ -344,10 +362,9 @@ impl Interests {
                 }));
             }
         });
-        self.peers.for_each_match_with_filter(topic, |filter, peers| {
-            for (name, places) in &peers.groups {
-                let key: Arc<str> = format!("$share/{name}/{filter}").into();
-                let group = groups.entry(Arc::clone(&key)).or_insert_with(|| new_group(&key));
+        self.peers.for_each_match(topic, |peers| {
+            for PeerGroup { key, places } in peers.groups.values() {
+                let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
                 group.peers.extend(places.iter().map(|(place, interest)| (*place, *interest)));
             }
         });
@@ -373,7 +390,7 @@ impl Taker {
             qos: options.qos,
             no_local: options.no_local,
             retain_as_published: options.retain_as_published,
-            identifiers: member.subscription.identifier.map_or(SubscriptionIdentifiers::None, |id| SubscriptionIdentifiers::One([id])),
+            identifiers: member.subscription.identifier.map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id])),
         }
     }
 }

@@ -11,4 +11,4 @@ mod subscription;
 pub use inbound::{Inbound, InboundPublish};
 pub use message::{Message, MessageId};
 pub use outbound::{Acknowledged, Delivery, Outbound, OutboundLimits, QueueFull, Redelivery, Started};
-pub use subscription::{Subscription, SubscriptionIdentifiers};
+pub use subscription::{Subscription, MatchedIdentifiers};

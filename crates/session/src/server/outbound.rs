@@ -13,7 +13,7 @@ use std::{collections::VecDeque, rc::Rc};
 
 use thicket_mqtt::{PacketId, Qos};
 
-use super::{Message, SubscriptionIdentifiers};
+use super::{Message, MatchedIdentifiers};
 use crate::time::Instant;
 
 /// A message as one session is to receive it.
@@ -26,7 +26,7 @@ pub struct Delivery {
     /// RETAIN as the subscription wants it.
     pub retain: bool,
     /// Identifiers of the subscriptions that matched.
-    pub identifiers: SubscriptionIdentifiers,
+    pub identifiers: MatchedIdentifiers,
 }
 
 /// Bounds of a queue.
@@ -422,7 +422,7 @@ mod tests {
     fn delivery(qos: Qos, payload: &[u8], expires_at: Option<Instant>) -> Delivery {
         let publish = Publish { qos, ..Publish::new("a", payload) };
         let message = Rc::new(Message::new(MessageId::default(), &publish, expires_at));
-        Delivery { message, qos, retain: false, identifiers: SubscriptionIdentifiers::None }
+        Delivery { message, qos, retain: false, identifiers: MatchedIdentifiers::None }
     }
 
     fn sent(started: Option<Started>) -> (u16, bool, Vec<u8>) {

@@ -13,7 +13,7 @@ pub struct Subscription {
 
 /// The identifiers of all subscriptions of one session that match a message, ascending; mostly none or one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum SubscriptionIdentifiers {
+pub enum MatchedIdentifiers {
     /// None.
     #[default]
     None,
@@ -23,7 +23,7 @@ pub enum SubscriptionIdentifiers {
     Many(std::rc::Rc<[u32]>),
 }
 
-impl SubscriptionIdentifiers {
+impl MatchedIdentifiers {
     /// Adds one, keeping the order and dropping repetitions.
     pub fn add(&mut self, identifier: u32) {
         let mut all = self.as_slice().to_vec();
