@@ -66,7 +66,10 @@ impl BatchHeader {
         let mut reader = Reader::new(bytes);
         let version = reader.u8()?;
         if version != BATCH_VERSION {
-            return Err(WireError::Value { field: "batch version", value: version.into() });
+            return Err(WireError::Value {
+                field: "batch version",
+                value: version.into(),
+            });
         }
         let header = Self {
             origin: NodeId(reader.u64()?),
@@ -74,7 +77,12 @@ impl BatchHeader {
             stream: StreamId(reader.u16()?),
             low: reader.varint()?,
         };
-        Ok((header, Records { rest: reader.rest() }))
+        Ok((
+            header,
+            Records {
+                rest: reader.rest(),
+            },
+        ))
     }
 }
 
@@ -198,7 +206,11 @@ impl<'a> Record<'a> {
             self.properties.write_to(out);
         }
         out.extend_from_slice(self.payload);
-        debug_assert_eq!(out.len() - body_start, body_len, "the length in front is the length written");
+        debug_assert_eq!(
+            out.len() - body_start,
+            body_len,
+            "the length in front is the length written"
+        );
     }
 
     /// Bytes of the record when encoded.
@@ -215,7 +227,9 @@ impl<'a> Record<'a> {
             + varint_len(self.number)
             + self.time.map_or(0, |_| 10)
             + self.publication.map_or(0, |_| 22)
-            + self.publisher.map_or(0, |publisher| with_length(publisher.len()))
+            + self
+                .publisher
+                .map_or(0, |publisher| with_length(publisher.len()))
             + optional(self.shared.raw.len())
             + optional(self.destinations.raw.len())
             + with_length(self.topic.len())
@@ -247,17 +261,29 @@ impl<'a> Record<'a> {
         let len = bytes.len() - outer.rest().len();
         let flags = reader.u16()?;
         if flags & flag::RESERVED != 0 {
-            return Err(WireError::Value { field: "record flags", value: flags.into() });
+            return Err(WireError::Value {
+                field: "record flags",
+                value: flags.into(),
+            });
         }
-        let qos = Qos::from_bits((flags & flag::QOS) as u8)
-            .ok_or(WireError::Value { field: "record QoS", value: 3 })?;
-        let mut record = Self { qos, retain: flags & flag::RETAIN != 0, ..Self::default() };
+        let qos = Qos::from_bits((flags & flag::QOS) as u8).ok_or(WireError::Value {
+            field: "record QoS",
+            value: 3,
+        })?;
+        let mut record = Self {
+            qos,
+            retain: flags & flag::RETAIN != 0,
+            ..Self::default()
+        };
         if flags & flag::EXPIRY != 0 {
             record.expiry_left_ms = Some(reader.u64()?);
         }
         record.number = reader.varint()?;
         if flags & flag::TIME != 0 {
-            record.time = Some(HybridTime { millis: reader.u64()?, counter: reader.u16()? });
+            record.time = Some(HybridTime {
+                millis: reader.u64()?,
+                counter: reader.u16()?,
+            });
         }
         if flags & flag::PUBLICATION != 0 {
             record.publication = Some(PublicationId {
@@ -290,20 +316,28 @@ fn topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, WireError> {
     let is_name = !topic.is_empty()
         && topic.len() <= thicket_session::topic::MAXIMUM_TOPIC_BYTES
         && !topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
-    if is_name { Ok(topic) } else { Err(WireError::Topic { len: topic.len() }) }
+    if is_name {
+        Ok(topic)
+    } else {
+        Err(WireError::Topic { len: topic.len() })
+    }
 }
 
 /// Lowers the expiry left of the encoded record at the start of `bytes` by `elapsed_ms`, down to 0. Without an expiry, or
 /// where there is no whole record, nothing changes.
 pub fn age_expiry(bytes: &mut [u8], elapsed_ms: u64) {
     let mut reader = Reader::new(bytes);
-    let (Ok(_), Ok(flags)) = (reader.varint(), reader.u16()) else { return };
+    let (Ok(_), Ok(flags)) = (reader.varint(), reader.u16()) else {
+        return;
+    };
     let at = bytes.len() - reader.rest().len();
     if flags & flag::EXPIRY == 0 {
         return;
     }
     if let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>) {
-        *field = u64::from_le_bytes(*field).saturating_sub(elapsed_ms).to_le_bytes();
+        *field = u64::from_le_bytes(*field)
+            .saturating_sub(elapsed_ms)
+            .to_le_bytes();
     }
 }
 
@@ -315,7 +349,10 @@ pub struct SharedChoices<'a> {
 
 impl<'a> SharedChoices<'a> {
     /// Encodes `choices` (group and filter) into `buffer`, which is cleared first, and answers the view of it.
-    pub fn build<'c>(choices: impl IntoIterator<Item = (&'c str, &'c str)>, buffer: &'a mut Vec<u8>) -> Self {
+    pub fn build<'c>(
+        choices: impl IntoIterator<Item = (&'c str, &'c str)>,
+        buffer: &'a mut Vec<u8>,
+    ) -> Self {
         buffer.clear();
         for (group, filter) in choices {
             put_bytes(buffer, group.as_bytes());
@@ -327,7 +364,10 @@ impl<'a> SharedChoices<'a> {
     fn check(raw: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(raw);
         if reader.is_empty() {
-            return Err(WireError::Value { field: "shared choices", value: 0 });
+            return Err(WireError::Value {
+                field: "shared choices",
+                value: 0,
+            });
         }
         while !reader.is_empty() {
             reader.str("shared group")?;
@@ -346,7 +386,12 @@ impl<'a> SharedChoices<'a> {
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
         let mut reader = Reader::new(self.raw);
         // Checked when decoded, written by us otherwise: the first error is the end.
-        std::iter::from_fn(move || Some((reader.str("shared group").ok()?, reader.str("shared filter").ok()?)))
+        std::iter::from_fn(move || {
+            Some((
+                reader.str("shared group").ok()?,
+                reader.str("shared filter").ok()?,
+            ))
+        })
     }
 }
 
@@ -368,7 +413,10 @@ impl<'a> Destinations<'a> {
 
     fn check(raw: &'a [u8]) -> Result<Self, WireError> {
         if raw.is_empty() || !raw.len().is_multiple_of(8) {
-            return Err(WireError::Value { field: "destinations length", value: raw.len() as u64 });
+            return Err(WireError::Value {
+                field: "destinations length",
+                value: raw.len() as u64,
+            });
         }
         Ok(Self { raw })
     }
@@ -381,7 +429,11 @@ impl<'a> Destinations<'a> {
 
     /// The nodes in the order they were given.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + 'a {
-        self.raw.as_chunks::<8>().0.iter().map(|chunk| NodeId(u64::from_le_bytes(*chunk)))
+        self.raw
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|chunk| NodeId(u64::from_le_bytes(*chunk)))
     }
 }
 

@@ -90,7 +90,10 @@ impl<'a> Reader<'a> {
                 self.bytes = rest;
                 Ok(front)
             }
-            None => Err(WireError::PastEnd { needed: len as u64, left: self.bytes.len() }),
+            None => Err(WireError::PastEnd {
+                needed: len as u64,
+                left: self.bytes.len(),
+            }),
         }
     }
 
@@ -101,7 +104,10 @@ impl<'a> Reader<'a> {
                 self.bytes = rest;
                 Ok(*front)
             }
-            None => Err(WireError::PastEnd { needed: N as u64, left: self.bytes.len() }),
+            None => Err(WireError::PastEnd {
+                needed: N as u64,
+                left: self.bytes.len(),
+            }),
         }
     }
 
@@ -157,7 +163,10 @@ impl<'a> Reader<'a> {
         let len = self.varint()?;
         match usize::try_from(len) {
             Ok(len) if len <= self.bytes.len() => Ok(len),
-            _ => Err(WireError::PastEnd { needed: len, left: self.bytes.len() }),
+            _ => Err(WireError::PastEnd {
+                needed: len,
+                left: self.bytes.len(),
+            }),
         }
     }
 
@@ -205,7 +214,17 @@ mod tests {
 
     #[test]
     fn variable_length_integers_are_read_as_written_and_bounded() {
-        for value in [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        for value in [
+            0,
+            1,
+            0x7F,
+            0x80,
+            0x3FFF,
+            0x4000,
+            u64::from(u32::MAX),
+            u64::MAX - 1,
+            u64::MAX,
+        ] {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
             assert_eq!(bytes.len(), varint_len(value), "{value}");
@@ -215,8 +234,16 @@ mod tests {
         }
         let cases: &[(&str, &[u8], WireError)] = &[
             ("no byte", &[], WireError::PastEnd { needed: 1, left: 0 }),
-            ("no last byte", &[0x80], WireError::PastEnd { needed: 1, left: 0 }),
-            ("65 bits", &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2], WireError::IntegerTooLong),
+            (
+                "no last byte",
+                &[0x80],
+                WireError::PastEnd { needed: 1, left: 0 },
+            ),
+            (
+                "65 bits",
+                &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2],
+                WireError::IntegerTooLong,
+            ),
             ("eleven bytes", &[0x80; 11], WireError::IntegerTooLong),
         ];
         for (name, bytes, error) in cases {
@@ -226,9 +253,18 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_input_is_refused() {
-        assert_eq!(Reader::new(&[5, 1, 2]).bytes(), Err(WireError::PastEnd { needed: 5, left: 2 }));
+        assert_eq!(
+            Reader::new(&[5, 1, 2]).bytes(),
+            Err(WireError::PastEnd { needed: 5, left: 2 })
+        );
         let mut huge = Vec::new();
         put_varint(&mut huge, u64::MAX);
-        assert_eq!(Reader::new(&huge).bytes(), Err(WireError::PastEnd { needed: u64::MAX, left: 0 }));
+        assert_eq!(
+            Reader::new(&huge).bytes(),
+            Err(WireError::PastEnd {
+                needed: u64::MAX,
+                left: 0
+            })
+        );
     }
 }

@@ -4,37 +4,72 @@ use super::*;
 
 fn owned_record() -> impl Strategy<Value = Vec<u8>> {
     let numbers = (any::<u64>(), 0_u8..3, any::<bool>(), any::<Option<u64>>());
-    let ids = (any::<Option<(u64, u16)>>(), any::<Option<(u128, u16, u32)>>(), any::<Option<String>>());
+    let ids = (
+        any::<Option<(u64, u16)>>(),
+        any::<Option<(u128, u16, u32)>>(),
+        any::<Option<String>>(),
+    );
     let lists = (
         proptest::collection::vec(("[a-z]{0,4}", "[a-z/]{0,9}"), 0..3),
         proptest::collection::vec(any::<u64>(), 0..4),
     );
-    (numbers, ids, lists, "[a-z/]{1,40}", any::<Vec<u8>>(), any::<bool>()).prop_map(
-        |((number, qos, retain, expiry), (time, publication, publisher), (shared, nodes), topic, payload, properties)| {
-            let (mut choices, mut destinations, mut encoded) = (Vec::new(), Vec::new(), Vec::new());
-            let record = Record {
-                number,
-                qos: Qos::from_bits(qos).expect("below 3"),
-                retain,
-                expiry_left_ms: expiry,
-                time: time.map(|(millis, counter)| HybridTime { millis, counter }),
-                publication: publication
-                    .map(|(session, packet_id, generation)| PublicationId { session, packet_id, generation }),
-                publisher: publisher.as_deref(),
-                shared: SharedChoices::build(shared.iter().map(|(group, filter)| (&**group, &**filter)), &mut choices),
-                destinations: Destinations::build(nodes.into_iter().map(NodeId), &mut destinations),
-                topic: &topic,
-                properties: ApplicationProperties::from_encoded(if properties { PROPERTIES } else { &[] })
-                    .expect("a content type"),
-                payload: &payload,
-            };
-            record.encode(&mut encoded);
-            assert_eq!(encoded.len(), record.encoded_len());
-            let (decoded, len) = Record::decode(&encoded).expect("just encoded");
-            assert_eq!((decoded, len), (record, encoded.len()));
-            encoded
-        },
+    (
+        numbers,
+        ids,
+        lists,
+        "[a-z/]{1,40}",
+        any::<Vec<u8>>(),
+        any::<bool>(),
     )
+        .prop_map(
+            |(
+                (number, qos, retain, expiry),
+                (time, publication, publisher),
+                (shared, nodes),
+                topic,
+                payload,
+                properties,
+            )| {
+                let (mut choices, mut destinations, mut encoded) =
+                    (Vec::new(), Vec::new(), Vec::new());
+                let record = Record {
+                    number,
+                    qos: Qos::from_bits(qos).expect("below 3"),
+                    retain,
+                    expiry_left_ms: expiry,
+                    time: time.map(|(millis, counter)| HybridTime { millis, counter }),
+                    publication: publication.map(|(session, packet_id, generation)| {
+                        PublicationId {
+                            session,
+                            packet_id,
+                            generation,
+                        }
+                    }),
+                    publisher: publisher.as_deref(),
+                    shared: SharedChoices::build(
+                        shared.iter().map(|(group, filter)| (&**group, &**filter)),
+                        &mut choices,
+                    ),
+                    destinations: Destinations::build(
+                        nodes.into_iter().map(NodeId),
+                        &mut destinations,
+                    ),
+                    topic: &topic,
+                    properties: ApplicationProperties::from_encoded(if properties {
+                        PROPERTIES
+                    } else {
+                        &[]
+                    })
+                    .expect("a content type"),
+                    payload: &payload,
+                };
+                record.encode(&mut encoded);
+                assert_eq!(encoded.len(), record.encoded_len());
+                let (decoded, len) = Record::decode(&encoded).expect("just encoded");
+                assert_eq!((decoded, len), (record, encoded.len()));
+                encoded
+            },
+        )
 }
 
 /// Content Type "a" (5.0, 3.3.2.3.9).
@@ -82,19 +117,25 @@ fn the_layout_is_the_documented_one() {
     };
     record.encode(&mut bytes);
     let expected = [
-        &[18_u8][..],                // length of what follows
-        &[0b0000_1001, 0],           // QoS 1, expiry
+        &[18_u8][..],                 // length of what follows
+        &[0b0000_1001, 0],            // QoS 1, expiry
         &[0xE8, 3, 0, 0, 0, 0, 0, 0], // 1000 ms
-        &[0xAC, 0x02],               // number 300
-        &[3, b'a', b'/', b'b'],      // topic
+        &[0xAC, 0x02],                // number 300
+        &[3, b'a', b'/', b'b'],       // topic
         b"21",
     ]
     .concat();
     assert_eq!(bytes, expected);
     age_expiry(&mut bytes, 400);
-    assert_eq!(Record::decode(&bytes).map(|(record, _)| record.expiry_left_ms), Ok(Some(600)));
+    assert_eq!(
+        Record::decode(&bytes).map(|(record, _)| record.expiry_left_ms),
+        Ok(Some(600))
+    );
     age_expiry(&mut bytes, 601);
-    assert_eq!(Record::decode(&bytes).map(|(record, _)| record.expiry_left_ms), Ok(Some(0)));
+    assert_eq!(
+        Record::decode(&bytes).map(|(record, _)| record.expiry_left_ms),
+        Ok(Some(0))
+    );
 }
 
 #[test]
@@ -108,9 +149,18 @@ fn what_is_no_record_is_refused() {
         ("wildcard in the topic", &[5, 0, 0, 1, 1, b'#']),
         ("topic not UTF-8", &[5, 0, 0, 1, 1, 0xFF]),
         ("topic past the end", &[5, 0, 0, 1, 9, b'a']),
-        ("destinations not in eights", &[9, 0, 1, 1, 3, 1, 2, 3, 1, b'a']),
-        ("no destinations despite the flag", &[6, 0, 1, 1, 0, 1, b'a']),
-        ("properties that are none", &[8, 0, 2, 1, 1, b'a', 2, 0x7F, 0]),
+        (
+            "destinations not in eights",
+            &[9, 0, 1, 1, 3, 1, 2, 3, 1, b'a'],
+        ),
+        (
+            "no destinations despite the flag",
+            &[6, 0, 1, 1, 0, 1, b'a'],
+        ),
+        (
+            "properties that are none",
+            &[8, 0, 2, 1, 1, b'a', 2, 0x7F, 0],
+        ),
     ];
     for (name, bytes) in cases {
         assert!(Record::decode(bytes).is_err(), "{name}");
@@ -119,16 +169,28 @@ fn what_is_no_record_is_refused() {
 
 #[test]
 fn a_batch_yields_its_records_and_stops_at_the_first_bad_one() {
-    let header = BatchHeader { origin: NodeId(7), incarnation: Incarnation(2), stream: StreamId(1), low: 130 };
+    let header = BatchHeader {
+        origin: NodeId(7),
+        incarnation: Incarnation(2),
+        stream: StreamId(1),
+        low: 130,
+    };
     let mut bytes = Vec::new();
     header.encode(&mut bytes);
     for number in [1, 2] {
-        Record { number, topic: "a", ..Record::default() }.encode(&mut bytes);
+        Record {
+            number,
+            topic: "a",
+            ..Record::default()
+        }
+        .encode(&mut bytes);
     }
     bytes.extend_from_slice(&[200, 1, 1]);
     let (decoded, records) = BatchHeader::decode(&bytes).expect("a header");
     assert_eq!(decoded, header);
-    let numbers: Vec<_> = records.map(|record| record.map(|(record, _)| record.number).ok()).collect();
+    let numbers: Vec<_> = records
+        .map(|record| record.map(|(record, _)| record.number).ok())
+        .collect();
     assert_eq!(numbers, [Some(1), Some(2), None]);
     bytes[0] = 9;
     assert!(BatchHeader::decode(&bytes).is_err(), "another version");
