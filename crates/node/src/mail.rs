@@ -6,6 +6,7 @@ use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::topic::{SubscriptionFilter, TopicFilter};
 
+pub(crate) use crate::doors::Mail;
 use crate::{ConnectionId, WorkerId};
 
 /// Somewhere else that wants messages.
@@ -107,31 +108,58 @@ pub(crate) enum Content {
     /// To a worker: messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
     /// Worker to hub: messages for other nodes, or to be retained.
-    Forward { records: Vec<u8>, entries: Vec<ForwardEntry> },
+    Forward {
+        records: Vec<u8>,
+        entries: Vec<ForwardEntry>,
+    },
     /// To a worker: the sender has admitted these of the receiver's own numbers.
     Acknowledged(NumberRuns),
     /// Worker to hub: these numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
     /// Worker to hub: what the worker wants has changed.
-    Interest { sequence: u64, changes: Vec<InterestChange> },
+    Interest {
+        sequence: u64,
+        changes: Vec<InterestChange>,
+    },
     /// Hub to worker: everyone reachable has applied the worker's changes up to this sequence.
     InterestSettled { sequence: u64 },
     /// Hub to worker: what others want has changed.
-    Peers { sequence: u64, changes: Vec<(Place, InterestChange)> },
+    Peers {
+        sequence: u64,
+        changes: Vec<(Place, InterestChange)>,
+    },
     /// Worker to hub: applied.
     PeersApplied { sequence: u64 },
     /// Worker to hub.
     Claim(Claim),
     /// Hub to worker: the session lives, or may live, at `home`.
-    Granted { connection: ConnectionId, serial: u64, home: WorkerId },
+    Granted {
+        connection: ConnectionId,
+        serial: u64,
+        home: WorkerId,
+    },
     /// Hub to worker.
-    ClaimRefused { connection: ConnectionId, serial: u64, reason_code: ReasonCode },
+    ClaimRefused {
+        connection: ConnectionId,
+        serial: u64,
+        reason_code: ReasonCode,
+    },
     /// Worker to hub: what became of a session whose home the worker is.
-    Session { client_id: Arc<str>, state: SessionState },
+    Session {
+        client_id: Arc<str>,
+        state: SessionState,
+    },
     /// Hub to worker: another node takes the session over. Disconnect its client, keep queueing, answer `Frozen`.
-    Freeze { request: u64, client_id: Arc<str>, discard: bool },
+    Freeze {
+        request: u64,
+        client_id: Arc<str>,
+        discard: bool,
+    },
     /// Worker to hub: the session without its queue; `None`: there is none (any more).
-    Frozen { request: u64, snapshot: Option<Vec<u8>> },
+    Frozen {
+        request: u64,
+        snapshot: Option<Vec<u8>>,
+    },
     /// Hub to worker: the other node receives the session's messages now. Send the queue, end the session here, fire no will.
     Drain { request: u64, client_id: Arc<str> },
     /// Worker to hub: the queue.
@@ -145,9 +173,17 @@ pub(crate) enum Content {
     /// Hub to worker: the rest of an imported session's queue.
     ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
     /// Worker to hub: the next retained messages for a filter, from the start if `from_start`.
-    RetainedQuery { query: u64, filter: TopicFilter, from_start: bool },
+    RetainedQuery {
+        query: u64,
+        filter: TopicFilter,
+        from_start: bool,
+    },
     /// Hub to worker: some of them, with their hybrid times.
-    RetainedPage { query: u64, records: Vec<u8>, has_more: bool },
+    RetainedPage {
+        query: u64,
+        records: Vec<u8>,
+        has_more: bool,
+    },
     /// Worker to hub: no more of them are wanted.
     RetainedCancel { query: u64 },
 }

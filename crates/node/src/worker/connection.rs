@@ -68,7 +68,10 @@ pub(super) struct AliasesOut {
 
 impl AliasesOut {
     pub fn new(maximum: u16) -> Self {
-        Self { maximum, known: hashbrown::HashMap::default() }
+        Self {
+            maximum,
+            known: hashbrown::HashMap::default(),
+        }
     }
 
     pub const fn is_enabled(&self) -> bool {
@@ -154,14 +157,20 @@ impl Connection {
     pub fn attached(&self) -> Option<&Attached> {
         match &self.phase {
             Phase::Attached(attached) => Some(attached),
-            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::AwaitClaim { .. } | Phase::Closing => None,
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitClaim { .. }
+            | Phase::Closing => None,
         }
     }
 
     pub fn attached_mut(&mut self) -> Option<&mut Attached> {
         match &mut self.phase {
             Phase::Attached(attached) => Some(attached),
-            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::AwaitClaim { .. } | Phase::Closing => None,
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitClaim { .. }
+            | Phase::Closing => None,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
-use thicket_mqtt::Qos;
+use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
 use thicket_session::{
-    server::{Subscription, MatchedIdentifiers},
-    topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree},
+    server::{MatchedIdentifiers, Subscription},
+    topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree, level_count},
 };
 
 use super::SessionKey;
@@ -74,7 +74,11 @@ impl Members {
             [_, _, _] => Qos::ExactlyOnce,
         };
         let weight = if shared { self.connected } else { 0 };
-        Some(Interest { qos, persistent: self.persistent > 0, weight })
+        Some(Interest {
+            qos,
+            persistent: self.persistent > 0,
+            weight,
+        })
     }
 }
 
@@ -142,6 +146,8 @@ pub(super) struct LocalCandidate {
 /// Where messages of one topic go.
 #[derive(Debug)]
 pub(super) struct Route {
+    /// Why no client may publish to the topic.
+    pub refusal: Option<ReasonCode>,
     pub takers: Vec<Taker>,
     pub groups: Vec<GroupRoute>,
     /// Other workers of this node, with the highest QoS wanted there, ascending.
@@ -164,7 +170,10 @@ impl Route {
 
     /// Whether the topic's only takers are sessions of this worker.
     pub fn is_local(&self) -> bool {
-        self.groups.is_empty() && self.workers.is_empty() && self.nodes.is_empty() && self.nodes_qos0.is_empty()
+        self.groups.is_empty()
+            && self.workers.is_empty()
+            && self.nodes.is_empty()
+            && self.nodes_qos0.is_empty()
     }
 }
 
@@ -175,13 +184,15 @@ pub(super) struct Interests {
     peers: SubscriptionTree<Peers>,
     cache: MatchCache<Rc<Route>>,
     subscriptions: usize,
+    maximum_levels: usize,
     /// Hands the turns of shared subscriptions out: one counter a group, kept while the group is known here.
     turns: BTreeMap<Arc<str>, u32>,
 }
 
 impl Interests {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, maximum_levels: u16) -> Self {
         Self {
+            maximum_levels: usize::from(maximum_levels),
             local: SubscriptionTree::new(seed),
             peers: SubscriptionTree::new(seed ^ 1),
             cache: MatchCache::new(seed ^ 2, CACHED_TOPICS, CACHED_BYTES),
@@ -196,12 +207,24 @@ impl Interests {
     }
 
     /// Adds or replaces a session's subscription. The change is what others must learn, if the aggregate is new.
-    pub fn subscribe(&mut self, session: SessionKey, key: &SubscriptionFilter, member: Member) -> Option<InterestChange> {
+    pub fn subscribe(
+        &mut self,
+        session: SessionKey,
+        key: &SubscriptionFilter,
+        member: Member,
+    ) -> Option<InterestChange> {
         let subscribers = self.local.entry(&key.filter);
         let members = match &key.share_name {
             Some(name) => {
-                let new = || LocalGroup { key: key.to_string().into(), members: Members::default() };
-                &mut subscribers.groups.entry(name.clone()).or_insert_with(new).members
+                let new = || LocalGroup {
+                    key: key.to_string().into(),
+                    members: Members::default(),
+                };
+                &mut subscribers
+                    .groups
+                    .entry(name.clone())
+                    .or_insert_with(new)
+                    .members
             }
             None => &mut subscribers.plain,
         };
@@ -211,11 +234,18 @@ impl Interests {
         }
         let after = members.interest(key.is_shared());
         self.local.touch();
-        (before != after).then(|| InterestChange { key: key.clone(), interest: after })
+        (before != after).then(|| InterestChange {
+            key: key.clone(),
+            interest: after,
+        })
     }
 
     /// Removes a session's subscription.
-    pub fn unsubscribe(&mut self, session: SessionKey, key: &SubscriptionFilter) -> Option<InterestChange> {
+    pub fn unsubscribe(
+        &mut self,
+        session: SessionKey,
+        key: &SubscriptionFilter,
+    ) -> Option<InterestChange> {
         let subscribers = self.local.get_mut(&key.filter)?;
         let members = match &key.share_name {
             Some(name) => &mut subscribers.groups.get_mut(name)?.members,
@@ -233,20 +263,36 @@ impl Interests {
         if unused {
             self.local.remove(&key.filter);
         }
-        (before != after).then(|| InterestChange { key: key.clone(), interest: after })
+        (before != after).then(|| InterestChange {
+            key: key.clone(),
+            interest: after,
+        })
     }
 
     /// A member of a group connected or disconnected: only shared subscriptions care.
-    pub fn set_connected(&mut self, session: SessionKey, key: &SubscriptionFilter, connected: bool) -> Option<InterestChange> {
+    pub fn set_connected(
+        &mut self,
+        session: SessionKey,
+        key: &SubscriptionFilter,
+        connected: bool,
+    ) -> Option<InterestChange> {
         let name = key.share_name.as_ref()?;
-        let members = &mut self.local.get_mut(&key.filter)?.groups.get_mut(name)?.members;
+        let members = &mut self
+            .local
+            .get_mut(&key.filter)?
+            .groups
+            .get_mut(name)?
+            .members;
         let before = members.interest(true);
         let mut member = *members.members.get(&session)?;
         member.connected = connected;
         members.insert(session, member);
         let after = members.interest(true);
         self.local.touch();
-        (before != after).then(|| InterestChange { key: key.clone(), interest: after })
+        (before != after).then(|| InterestChange {
+            key: key.clone(),
+            interest: after,
+        })
     }
 
     /// Another place changed what it wants.
@@ -257,8 +303,16 @@ impl Interests {
                 self.peers.entry(filter).plain.insert(place, interest);
             }
             (Some(name), Some(interest)) => {
-                let new = || PeerGroup { key: change.key.to_string().into(), places: BTreeMap::new() };
-                let group = self.peers.entry(filter).groups.entry(name.clone()).or_insert_with(new);
+                let new = || PeerGroup {
+                    key: change.key.to_string().into(),
+                    places: BTreeMap::new(),
+                };
+                let group = self
+                    .peers
+                    .entry(filter)
+                    .groups
+                    .entry(name.clone())
+                    .or_insert_with(new);
                 group.places.insert(place, interest);
             }
             (name, None) => self.remove_peer(place, filter, name.as_ref()),
@@ -266,8 +320,15 @@ impl Interests {
         self.peers.touch();
     }
 
-    fn remove_peer(&mut self, place: Place, filter: &thicket_session::topic::TopicFilter, name: Option<&ShareName>) {
-        let Some(peers) = self.peers.get_mut(filter) else { return };
+    fn remove_peer(
+        &mut self,
+        place: Place,
+        filter: &thicket_session::topic::TopicFilter,
+        name: Option<&ShareName>,
+    ) {
+        let Some(peers) = self.peers.get_mut(filter) else {
+            return;
+        };
         match name {
             None => {
                 peers.plain.remove(&place);
@@ -289,7 +350,10 @@ impl Interests {
 
     /// Where messages of `topic` go.
     pub fn route(&mut self, topic: &str) -> Rc<Route> {
-        let generation = self.local.generation().wrapping_add(self.peers.generation());
+        let generation = self
+            .local
+            .generation()
+            .wrapping_add(self.peers.generation());
         if let Some(route) = self.cache.get(topic, generation) {
             return Rc::clone(route);
         }
@@ -299,21 +363,30 @@ impl Interests {
             + route.groups.len() * 256
             + route.workers.len() * 2
             + (route.nodes.len() + route.nodes_qos0.len()) * 2;
-        self.cache.insert(topic, generation, Rc::clone(&route), bytes);
+        self.cache
+            .insert(topic, generation, Rc::clone(&route), bytes);
         route
     }
 
     fn compute_route(&self, topic: &str) -> Route {
         let mut takers: Vec<Taker> = Vec::new();
         let mut matched = Vec::new();
-        self.local.for_each_match(topic, |subscribers| matched.push(subscribers));
+        self.local
+            .for_each_match(topic, |subscribers| matched.push(subscribers));
         for subscribers in &matched {
-            takers.extend(subscribers.plain.members.iter().map(|(session, member)| Taker::new(*session, member)));
+            takers.extend(
+                subscribers
+                    .plain
+                    .members
+                    .iter()
+                    .map(|(session, member)| Taker::new(*session, member)),
+            );
         }
         if matched.len() > 1 {
             takers = merge(takers);
         }
         let mut route = Route {
+            refusal: self.refusal(topic),
             takers,
             groups: Vec::new(),
             workers: Vec::new(),
@@ -323,6 +396,16 @@ impl Interests {
         self.add_peers(topic, &mut route);
         route.groups = self.group_routes(topic);
         route
+    }
+
+    fn refusal(&self, topic: &str) -> Option<ReasonCode> {
+        if is_reserved(topic) {
+            Some(ReasonCode::NotAuthorized)
+        } else if level_count(topic) > self.maximum_levels {
+            Some(ReasonCode::TopicNameInvalid)
+        } else {
+            None
+        }
     }
 
     fn add_peers(&self, topic: &str, route: &mut Route) {
@@ -351,21 +434,35 @@ impl Interests {
 
     fn group_routes(&self, topic: &str) -> Vec<GroupRoute> {
         let mut groups: BTreeMap<Arc<str>, GroupRoute> = BTreeMap::new();
-        let new = |key: &Arc<str>| GroupRoute { key: Arc::clone(key), local: Vec::new(), peers: Vec::new(), connected: 0 };
+        let new = |key: &Arc<str>| GroupRoute {
+            key: Arc::clone(key),
+            local: Vec::new(),
+            peers: Vec::new(),
+            connected: 0,
+        };
         self.local.for_each_match(topic, |subscribers| {
             for LocalGroup { key, members } in subscribers.groups.values() {
                 let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
                 group.connected = members.connected;
-                group.local.extend(members.members.iter().map(|(session, member)| LocalCandidate {
-                    taker: Taker::new(*session, member),
-                    connected: member.connected,
-                }));
+                group
+                    .local
+                    .extend(
+                        members
+                            .members
+                            .iter()
+                            .map(|(session, member)| LocalCandidate {
+                                taker: Taker::new(*session, member),
+                                connected: member.connected,
+                            }),
+                    );
             }
         });
         self.peers.for_each_match(topic, |peers| {
             for PeerGroup { key, places } in peers.groups.values() {
                 let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
-                group.peers.extend(places.iter().map(|(place, interest)| (*place, *interest)));
+                group
+                    .peers
+                    .extend(places.iter().map(|(place, interest)| (*place, *interest)));
             }
         });
         groups.into_values().collect()
@@ -390,7 +487,10 @@ impl Taker {
             qos: options.qos,
             no_local: options.no_local,
             retain_as_published: options.retain_as_published,
-            identifiers: member.subscription.identifier.map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id])),
+            identifiers: member
+                .subscription
+                .identifier
+                .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id])),
         }
     }
 }
@@ -413,4 +513,12 @@ fn merge(mut takers: Vec<Taker>) -> Vec<Taker> {
         }
     }
     merged
+}
+
+/// Topics that clients may not publish to: the nodes', the broker's own, and what looks like a shared subscription.
+pub(super) fn is_reserved(topic: &str) -> bool {
+    topic.starts_with('$')
+        && ["$thicket/", "$SYS/", "$share/"]
+            .iter()
+            .any(|prefix| topic.starts_with(prefix))
 }

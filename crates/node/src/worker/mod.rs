@@ -39,7 +39,8 @@ use self::{
     timers::Timers,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, Verdict, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, Verdict, WorkerConfig, WorkerId,
+    WorkerInput, WorkerOutput,
     mail::{Content, Mail, Origin},
     random::Random,
 };
@@ -54,7 +55,7 @@ pub struct Worker {
     sessions: Sessions,
     interests: Interests,
     /// What publishers are owed when other workers and nodes have admitted their messages.
-    pending: Pending<Owed>,
+    pending: Pending<Option<Owed>>,
     batches: Batches,
     gates: Gates,
     queries: Queries,
@@ -88,7 +89,10 @@ struct Refusal {
 
 impl Refusal {
     fn new(reason_code: ReasonCode, reason: impl Into<String>) -> Self {
-        Self { reason_code, reason: reason.into() }
+        Self {
+            reason_code,
+            reason: reason.into(),
+        }
     }
 
     fn protocol(reason: impl Into<String>) -> Self {
@@ -102,7 +106,7 @@ impl Worker {
     pub fn new(id: WorkerId, config: WorkerConfig, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let sessions = Sessions::new(random.next_u64());
-        let interests = Interests::new(random.next_u64());
+        let interests = Interests::new(random.next_u64(), config.limits.topic_levels);
         Self {
             id,
             random,
@@ -127,17 +131,32 @@ impl Worker {
     /// The only way in.
     pub fn handle_input(&mut self, now: Now, input: WorkerInput<'_>) {
         match input {
-            WorkerInput::Accepted { connection, listener, peer } => {
+            WorkerInput::Accepted {
+                connection,
+                listener,
+                peer,
+            } => {
                 let serial = self.serial();
-                self.insert_connection(connection, Connection::new(serial, listener, peer, now.instant));
+                self.insert_connection(
+                    connection,
+                    Connection::new(serial, listener, peer, now.instant),
+                );
                 let at = now.instant + self.config.limits.connect_timeout;
-                self.timers.set(at, timers::Timer::Connect { connection, serial });
+                self.timers
+                    .set(at, timers::Timer::Connect { connection, serial });
             }
-            WorkerInput::Adopted { connection, state } => self.handle_adopted(now, connection, *state),
-            WorkerInput::Received { connection, bytes } => self.handle_received(now, connection, bytes),
+            WorkerInput::Adopted { connection, state } => {
+                self.handle_adopted(now, connection, *state)
+            }
+            WorkerInput::Received { connection, bytes } => {
+                self.handle_received(now, connection, bytes)
+            }
             WorkerInput::Closed { connection } => self.handle_closed(now, connection),
             WorkerInput::Mail { from, mail } => self.handle_mail(now, from, mail),
-            WorkerInput::Authenticated { connection, verdict } => self.handle_verdict(now, connection, verdict),
+            WorkerInput::Authenticated {
+                connection,
+                verdict,
+            } => self.handle_verdict(now, connection, verdict),
             WorkerInput::Timeout => self.handle_timeout(now),
         }
         self.settle_met(now);
@@ -149,7 +168,9 @@ impl Worker {
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
         for connection in std::mem::take(&mut self.dirty) {
-            let Some(state) = self.connection_mut(connection) else { continue };
+            let Some(state) = self.connection_mut(connection) else {
+                continue;
+            };
             state.is_dirty = false;
             if state.out.len() > 0 && !matches!(state.phase, Phase::Closing) {
                 self.outputs.push_back(WorkerOutput::Flush(connection));
@@ -171,13 +192,16 @@ impl Worker {
     /// Bytes to write to a connection, oldest first; empty for one we do not know.
     #[must_use]
     pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
-        self.connection(connection).map_or(&[], |state| state.out.pending())
+        self.connection(connection)
+            .map_or(&[], |state| state.out.pending())
     }
 
     /// The socket took the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, connection: ConnectionId, count: usize) {
         let limit = self.config.limits.out_buffer_bytes as usize;
-        let Some(state) = self.connection_mut(connection) else { return };
+        let Some(state) = self.connection_mut(connection) else {
+            return;
+        };
         let before = state.out.len();
         state.out.consume(count);
         let after = state.out.len();
@@ -226,7 +250,10 @@ impl Worker {
     }
 
     fn mark_dirty(&mut self, id: ConnectionId) {
-        if let Some(state) = self.connections.get_mut(id.0 as usize).and_then(Option::as_deref_mut)
+        if let Some(state) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_deref_mut)
             && !state.is_dirty
         {
             state.is_dirty = true;
@@ -235,7 +262,10 @@ impl Worker {
     }
 
     fn mail(&mut self, to: Peer, content: Content) {
-        self.outputs.push_back(WorkerOutput::Mail { to, mail: Mail(content) });
+        self.outputs.push_back(WorkerOutput::Mail {
+            to,
+            mail: Mail(content),
+        });
     }
 
     /// Mail that must come after this round's records in the eyes of its receiver.
@@ -245,8 +275,17 @@ impl Worker {
         self.mail(to, content);
     }
 
-    fn event(&mut self, level: EventLevel, message: &'static str, fields: Vec<(&'static str, String)>) {
-        self.outputs.push_back(WorkerOutput::Event(Event { level, message, fields }));
+    fn event(
+        &mut self,
+        level: EventLevel,
+        message: &'static str,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        self.outputs.push_back(WorkerOutput::Event(Event {
+            level,
+            message,
+            fields,
+        }));
     }
 
     fn handle_adopted(&mut self, now: Now, id: ConnectionId, state: Handover) {
@@ -254,7 +293,9 @@ impl Worker {
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
         let assigned = state.claim.and_then(|claim| claim.assigned);
-        connection.phase = Phase::AwaitClaim { assigned: assigned.map(|id| (*id).into()) };
+        connection.phase = Phase::AwaitClaim {
+            assigned: assigned.map(|id| (*id).into()),
+        };
         self.insert_connection(id, connection);
         self.attach(now, id);
     }
@@ -270,16 +311,34 @@ impl Worker {
                 }
                 self.mail(Peer::Hub, Content::PeersApplied { sequence });
             }
-            Content::Granted { connection, serial, home } => self.handle_granted(now, connection, serial, home),
-            Content::ClaimRefused { connection, serial, reason_code } => {
+            Content::Granted {
+                connection,
+                serial,
+                home,
+            } => self.handle_granted(now, connection, serial, home),
+            Content::ClaimRefused {
+                connection,
+                serial,
+                reason_code,
+            } => {
                 self.handle_claim_refused(now, connection, serial, reason_code);
             }
-            Content::Freeze { request, client_id, discard } => self.handle_freeze(now, request, &client_id, discard),
+            Content::Freeze {
+                request,
+                client_id,
+                discard,
+            } => self.handle_freeze(now, request, &client_id, discard),
             Content::Drain { request, client_id } => self.handle_drain(now, request, &client_id),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
-            Content::ImportQueue { client_id, queue } => self.handle_import_queue(now, &client_id, &queue),
-            Content::RetainedPage { query, records, has_more } => self.handle_retained_page(now, query, &records, has_more),
+            Content::ImportQueue { client_id, queue } => {
+                self.handle_import_queue(now, &client_id, &queue)
+            }
+            Content::RetainedPage {
+                query,
+                records,
+                has_more,
+            } => self.handle_retained_page(now, query, &records, has_more),
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }

@@ -19,7 +19,10 @@ struct Slot<T> {
 
 impl<T> Pending<T> {
     pub const fn new() -> Self {
-        Self { first: 1, slots: VecDeque::new() }
+        Self {
+            first: 1,
+            slots: VecDeque::new(),
+        }
     }
 
     /// The number the next message gets.

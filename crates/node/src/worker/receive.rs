@@ -11,7 +11,9 @@ const WAITING_BYTES: usize = 64 * 1024;
 
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
-        let Some(connection) = self.connection_mut(id) else { return };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         if connection.partial.is_empty() {
             let used = self.handle_bytes(now, id, bytes);
             if used < bytes.len()
@@ -35,8 +37,13 @@ impl Worker {
 
     /// A client that talks on while its CONNECT is looked into is not read beyond a bound.
     fn bound_waiting(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connection(id) else { return };
-        let waits = matches!(connection.phase, Phase::AwaitVerdict | Phase::AwaitClaim { .. });
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        let waits = matches!(
+            connection.phase,
+            Phase::AwaitVerdict | Phase::AwaitClaim { .. }
+        );
         if waits && connection.partial.len() > WAITING_BYTES {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));
         }
@@ -47,14 +54,18 @@ impl Worker {
         let maximum = self.config.limits.maximum_packet_size;
         let mut used = 0;
         while used < bytes.len() {
-            let Some(connection) = self.connection_mut(id) else { return bytes.len() };
+            let Some(connection) = self.connection_mut(id) else {
+                return bytes.len();
+            };
             let attached = match &connection.phase {
                 Phase::Attached(attached) => attached,
                 Phase::AwaitConnect => {
                     self.handle_first_bytes(now, id, &bytes[used..]);
                     match self.connection(id).map(|connection| &connection.phase) {
                         // The CONNECT stays buffered until the session is attached.
-                        Some(Phase::AwaitConnect | Phase::AwaitVerdict | Phase::AwaitClaim { .. }) => return used,
+                        Some(
+                            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::AwaitClaim { .. },
+                        ) => return used,
                         Some(Phase::Attached(_) | Phase::Closing) | None => return bytes.len(),
                     }
                 }
@@ -73,7 +84,11 @@ impl Worker {
                 }
                 Ok(None) => return used,
                 Err(error) => {
-                    self.refuse(now, id, &Refusal::new(error.reason_code(), error.to_string()));
+                    self.refuse(
+                        now,
+                        id,
+                        &Refusal::new(error.reason_code(), error.to_string()),
+                    );
                     return bytes.len();
                 }
             }
@@ -103,7 +118,9 @@ impl Worker {
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, &disconnect),
-            Packet::Auth(_) => Err(Refusal::protocol("AUTH without an authentication method in CONNECT")),
+            Packet::Auth(_) => Err(Refusal::protocol(
+                "AUTH without an authentication method in CONNECT",
+            )),
             Packet::Connect(_) => Err(Refusal::protocol("second CONNECT")),
             Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
                 Err(Refusal::protocol("a packet that only a server sends"))
@@ -111,8 +128,15 @@ impl Worker {
         }
     }
 
-    fn handle_puback(&mut self, now: Now, key: SessionKey, ack: &Acknowledgement<'_>) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+    fn handle_puback(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        ack: &Acknowledgement<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
         match session.outbound.handle_puback(ack.packet_id) {
             Acknowledged::Done => self.pull(now, key),
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -129,17 +153,28 @@ impl Worker {
         version: ProtocolVersion,
         ack: &Acknowledgement<'_>,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
-        match session.outbound.handle_pubrec(ack.packet_id, ack.reason_code.is_error()) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
+        match session
+            .outbound
+            .handle_pubrec(ack.packet_id, ack.reason_code.is_error())
+        {
             Acknowledged::Done => self.pull(now, key),
-            Acknowledged::SendPubrel => self.send(id, &Packet::Pubrel(Acknowledgement::new(ack.packet_id, ReasonCode::Success))),
+            Acknowledged::SendPubrel => self.send(
+                id,
+                &Packet::Pubrel(Acknowledgement::new(ack.packet_id, ReasonCode::Success)),
+            ),
             Acknowledged::Unknown => {
                 // Before 5.0 there is no code for this: PUBREL lets the client finish.
                 let code = match version {
                     ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
                     ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
                 };
-                self.send(id, &Packet::Pubrel(Acknowledgement::new(ack.packet_id, code)));
+                self.send(
+                    id,
+                    &Packet::Pubrel(Acknowledgement::new(ack.packet_id, code)),
+                );
             }
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
         }
@@ -153,18 +188,32 @@ impl Worker {
         version: ProtocolVersion,
         ack: &Acknowledgement<'_>,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
         let found = session.inbound.handle_pubrel(ack.packet_id);
         let code = match version {
             ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
-            ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
+            ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => {
+                ReasonCode::Success
+            }
         };
-        self.send(id, &Packet::Pubcomp(Acknowledgement::new(ack.packet_id, code)));
+        self.send(
+            id,
+            &Packet::Pubcomp(Acknowledgement::new(ack.packet_id, code)),
+        );
         Ok(())
     }
 
-    fn handle_pubcomp(&mut self, now: Now, key: SessionKey, ack: &Acknowledgement<'_>) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+    fn handle_pubcomp(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        ack: &Acknowledgement<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
         match session.outbound.handle_pubcomp(ack.packet_id) {
             Acknowledged::Done => self.pull(now, key),
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -181,10 +230,14 @@ impl Worker {
         disconnect: &Disconnect<'_>,
     ) -> Result<(), Refusal> {
         let maximum = self.config.limits.session_expiry_maximum;
-        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
         if let Some(interval) = disconnect.session_expiry_interval {
             if session.expiry_interval == 0 && interval > 0 {
-                return Err(Refusal::protocol("session expiry raised from 0 in DISCONNECT"));
+                return Err(Refusal::protocol(
+                    "session expiry raised from 0 in DISCONNECT",
+                ));
             }
             session.expiry_interval = interval.min(maximum);
         }
@@ -198,10 +251,17 @@ impl Worker {
 
     /// Appends a packet to a connection in service.
     pub(super) fn send(&mut self, id: ConnectionId, packet: &Packet<'_>) {
-        let Some(connection) = self.connection_mut(id) else { return };
-        let Some(attached) = connection.attached() else { return };
-        let (version, maximum, problem_information) =
-            (attached.version, attached.maximum_packet_size, attached.problem_information);
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let Some(attached) = connection.attached() else {
+            return;
+        };
+        let (version, maximum, problem_information) = (
+            attached.version,
+            attached.maximum_packet_size,
+            attached.problem_information,
+        );
         let trimmed;
         let packet = if problem_information {
             packet
@@ -210,7 +270,10 @@ impl Worker {
             &trimmed
         };
         // What does not fit even without its reason string is not sent: the client asked for that (MQTT 3.1.2.11.4).
-        if packet.encode_within(version, maximum, &mut connection.out.bytes).is_ok() {
+        if packet
+            .encode_within(version, maximum, &mut connection.out.bytes)
+            .is_ok()
+        {
             self.mark_dirty(id);
         }
     }

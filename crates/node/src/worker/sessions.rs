@@ -63,7 +63,8 @@ pub(super) struct OwedAcknowledgement {
     pub packet_id: PacketId,
     pub qos: Qos,
     pub reason_code: ReasonCode,
-    pub is_done: bool,
+    /// Numbers that others have not acknowledged yet.
+    pub open: u16,
 }
 
 /// A will kept for later.
@@ -114,8 +115,17 @@ pub(super) enum ReplayPhase {
 
 impl Session {
     /// A new session without connection.
-    pub fn new(serial: u64, client_id: Rc<str>, uid: u128, expiry_interval: u32, limits: &Limits) -> Self {
-        let outbound_limits = OutboundLimits { messages: limits.queue_messages, bytes: limits.queue_bytes };
+    pub fn new(
+        serial: u64,
+        client_id: Rc<str>,
+        uid: u128,
+        expiry_interval: u32,
+        limits: &Limits,
+    ) -> Self {
+        let outbound_limits = OutboundLimits {
+            messages: limits.queue_messages,
+            bytes: limits.queue_bytes,
+        };
         Self {
             serial,
             client_id,
@@ -169,7 +179,10 @@ pub(super) struct Sessions {
 impl Sessions {
     /// `seed` keeps clients from choosing identifiers that collide.
     pub fn new(seed: u64) -> Self {
-        Self { slab: Slab::new(), by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)) }
+        Self {
+            slab: Slab::new(),
+            by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
+        }
     }
 
     pub fn get(&self, key: SessionKey) -> Option<&Session> {
@@ -191,7 +204,10 @@ impl Sessions {
 
     pub fn insert(&mut self, session: Session) -> SessionKey {
         let client_id = Rc::clone(&session.client_id);
-        let key = SessionKey(u32::try_from(self.slab.insert(session)).expect("fewer than 2^32 sessions fit in memory"));
+        let key = SessionKey(
+            u32::try_from(self.slab.insert(session))
+                .expect("fewer than 2^32 sessions fit in memory"),
+        );
         self.by_client.insert(client_id, key);
         key
     }
@@ -207,6 +223,8 @@ impl Sessions {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
-        self.slab.iter().map(|(key, session)| (SessionKey(key as u32), session))
+        self.slab
+            .iter()
+            .map(|(key, session)| (SessionKey(key as u32), session))
     }
 }

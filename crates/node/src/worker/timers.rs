@@ -11,9 +11,15 @@ use crate::ConnectionId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// No CONNECT in time.
-    Connect { connection: ConnectionId, serial: u64 },
+    Connect {
+        connection: ConnectionId,
+        serial: u64,
+    },
     /// Silence may have lasted one and a half times the keep alive [MQTT-3.1.2-22].
-    KeepAlive { connection: ConnectionId, serial: u64 },
+    KeepAlive {
+        connection: ConnectionId,
+        serial: u64,
+    },
     /// A delayed will is to be published.
     WillDelay { session: SessionKey, serial: u64 },
     /// A session without connection ends.

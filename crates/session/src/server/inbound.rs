@@ -104,7 +104,10 @@ impl Inbound {
     /// What a moved session brings along.
     #[must_use]
     pub fn restore(ids: impl IntoIterator<Item = PacketId>, generation: u32) -> Self {
-        Self { ids: ids.into_iter().map(|id| (id, State::Held)).collect(), generation }
+        Self {
+            ids: ids.into_iter().map(|id| (id, State::Held)).collect(),
+            generation,
+        }
     }
 }
 
@@ -130,9 +133,21 @@ mod tests {
             inbound.handle_met(id(7));
             inbound
         };
-        assert_eq!(free().handle_publish(id(7)), InboundPublish::Deliver, "free, PUBLISH");
-        assert_eq!(received().handle_publish(id(7)), InboundPublish::Wait, "received, PUBLISH");
-        assert_eq!(held().handle_publish(id(7)), InboundPublish::AnswerAgain, "held, PUBLISH");
+        assert_eq!(
+            free().handle_publish(id(7)),
+            InboundPublish::Deliver,
+            "free, PUBLISH"
+        );
+        assert_eq!(
+            received().handle_publish(id(7)),
+            InboundPublish::Wait,
+            "received, PUBLISH"
+        );
+        assert_eq!(
+            held().handle_publish(id(7)),
+            InboundPublish::AnswerAgain,
+            "held, PUBLISH"
+        );
         assert!(!free().handle_met(id(7)), "free, condition met");
         assert!(received().handle_met(id(7)), "received, condition met");
         assert!(!held().handle_met(id(7)), "held, condition met");

@@ -34,7 +34,9 @@ impl Message {
     #[must_use]
     pub fn new(id: MessageId, publish: &Publish<'_>, expires_at: Option<Instant>) -> Self {
         let properties = publish.properties;
-        let mut content = Vec::with_capacity(publish.topic.len() + properties.encoded_len() + publish.payload.len());
+        let mut content = Vec::with_capacity(
+            publish.topic.len() + properties.encoded_len() + publish.payload.len(),
+        );
         content.extend_from_slice(publish.topic.as_bytes());
         properties.write_to(&mut content);
         let properties_len = content.len() - publish.topic.len();

@@ -6,9 +6,13 @@
 mod inbound;
 mod message;
 mod outbound;
+mod snapshot;
 mod subscription;
 
 pub use inbound::{Inbound, InboundPublish};
 pub use message::{Message, MessageId};
-pub use outbound::{Acknowledged, Delivery, Outbound, OutboundLimits, QueueFull, Redelivery, Started};
-pub use subscription::{Subscription, MatchedIdentifiers};
+pub use outbound::{
+    Acknowledged, Delivery, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
+};
+pub use snapshot::{SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue};
+pub use subscription::{MatchedIdentifiers, Subscription};

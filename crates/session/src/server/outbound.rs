@@ -13,7 +13,7 @@ use std::{collections::VecDeque, rc::Rc};
 
 use thicket_mqtt::{PacketId, Qos};
 
-use super::{Message, MatchedIdentifiers};
+use super::{MatchedIdentifiers, Message};
 use crate::time::Instant;
 
 /// A message as one session is to receive it.
@@ -145,7 +145,12 @@ impl Outbound {
 
     /// Takes an identifier for a message that is sent now, past an empty queue. `None`: the window is full or others wait, so
     /// `enqueue` it. `kept` is the message itself, for sessions that keep.
-    pub fn begin(&mut self, qos: Qos, window: u16, kept: impl FnOnce() -> Delivery) -> Option<PacketId> {
+    pub fn begin(
+        &mut self,
+        qos: Qos,
+        window: u16,
+        kept: impl FnOnce() -> Delivery,
+    ) -> Option<PacketId> {
         if !self.queue.is_empty() || self.cursor < self.slots.len() {
             return None;
         }
@@ -153,7 +158,12 @@ impl Outbound {
         self.push_slot(qos, window, kept)
     }
 
-    fn push_slot(&mut self, qos: Qos, window: u16, kept: impl FnOnce(bool) -> Option<Delivery>) -> Option<PacketId> {
+    fn push_slot(
+        &mut self,
+        qos: Qos,
+        window: u16,
+        kept: impl FnOnce(bool) -> Option<Delivery>,
+    ) -> Option<PacketId> {
         if self.in_window >= window || self.slots.len() >= usize::from(u16::MAX) {
             return None;
         }
@@ -174,7 +184,8 @@ impl Outbound {
     /// [`QueueFull`] at a bound.
     pub fn enqueue(&mut self, delivery: Delivery) -> Result<(), QueueFull> {
         let cost = delivery.message.cost();
-        let full = self.queue.len() >= self.limits.messages as usize || self.queue_bytes + cost > self.limits.bytes;
+        let full = self.queue.len() >= self.limits.messages as usize
+            || self.queue_bytes + cost > self.limits.bytes;
         if full {
             return Err(QueueFull);
         }
@@ -204,7 +215,11 @@ impl Outbound {
             }
         };
         let delivery = self.pop_queue()?;
-        Some(Started::Publish { packet_id, dup: false, delivery })
+        Some(Started::Publish {
+            packet_id,
+            dup: false,
+            delivery,
+        })
     }
 
     fn pull_again(&mut self, window: u16) -> Option<Started> {
@@ -216,7 +231,11 @@ impl Outbound {
                     if self.in_window >= window {
                         return None;
                     }
-                    Started::Publish { packet_id: Some(id), dup: true, delivery: delivery.clone() }
+                    Started::Publish {
+                        packet_id: Some(id),
+                        dup: true,
+                        delivery: delivery.clone(),
+                    }
                 }
                 State::AwaitPubcomp => Started::Pubrel(id),
                 State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => {
@@ -277,7 +296,11 @@ impl Outbound {
         if slot.sent {
             self.in_window -= 1;
         }
-        while self.slots.front().is_some_and(|slot| matches!(slot.state, State::Free)) {
+        while self
+            .slots
+            .front()
+            .is_some_and(|slot| matches!(slot.state, State::Free))
+        {
             self.slots.pop_front();
             self.first_id = next_id(self.first_id);
             self.cursor = self.cursor.saturating_sub(1);
@@ -325,7 +348,10 @@ impl Outbound {
     /// Messages sent and not yet acknowledged, on this connection or an earlier one.
     #[must_use]
     pub fn inflight(&self) -> usize {
-        self.slots.iter().filter(|slot| !matches!(slot.state, State::Free)).count()
+        self.slots
+            .iter()
+            .filter(|slot| !matches!(slot.state, State::Free))
+            .count()
     }
 
     /// Whether nothing waits and nothing is to be sent again.
@@ -336,13 +362,16 @@ impl Outbound {
 
     /// What is in flight, oldest first, for a snapshot. Only sessions that keep have it whole.
     pub fn in_flight(&self) -> impl Iterator<Item = Redelivery> + '_ {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| match &slot.state {
-            State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
-                Some(Redelivery::Publish(self.id_at(index), delivery.clone()))
-            }
-            State::AwaitPubcomp => Some(Redelivery::Pubrel(self.id_at(index))),
-            State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => None,
-        })
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, slot)| match &slot.state {
+                State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
+                    Some(Redelivery::Publish(self.id_at(index), delivery.clone()))
+                }
+                State::AwaitPubcomp => Some(Redelivery::Pubrel(self.id_at(index))),
+                State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => None,
+            })
     }
 
     /// What waits, oldest first.
@@ -413,23 +442,40 @@ mod tests {
     use crate::server::MessageId;
     use thicket_mqtt::Publish;
 
-    const LIMITS: OutboundLimits = OutboundLimits { messages: 100, bytes: 1_000_000 };
+    const LIMITS: OutboundLimits = OutboundLimits {
+        messages: 100,
+        bytes: 1_000_000,
+    };
 
     fn id(value: u16) -> PacketId {
         PacketId::new(value).expect("not zero")
     }
 
     fn delivery(qos: Qos, payload: &[u8], expires_at: Option<Instant>) -> Delivery {
-        let publish = Publish { qos, ..Publish::new("a", payload) };
+        let publish = Publish {
+            qos,
+            ..Publish::new("a", payload)
+        };
         let message = Rc::new(Message::new(MessageId::default(), &publish, expires_at));
-        Delivery { message, qos, retain: false, identifiers: MatchedIdentifiers::None }
+        Delivery {
+            message,
+            qos,
+            retain: false,
+            identifiers: MatchedIdentifiers::None,
+        }
     }
 
     fn sent(started: Option<Started>) -> (u16, bool, Vec<u8>) {
         match started {
-            Some(Started::Publish { packet_id, dup, delivery }) => {
-                (packet_id.map_or(0, PacketId::value), dup, delivery.message.payload().to_vec())
-            }
+            Some(Started::Publish {
+                packet_id,
+                dup,
+                delivery,
+            }) => (
+                packet_id.map_or(0, PacketId::value),
+                dup,
+                delivery.message.payload().to_vec(),
+            ),
             other => panic!("not a PUBLISH: {other:?}"),
         }
     }
@@ -437,7 +483,9 @@ mod tests {
     fn outbound_with(qos: Qos, count: u8) -> Outbound {
         let mut outbound = Outbound::new(LIMITS, true);
         for number in 0..count {
-            outbound.enqueue(delivery(qos, &[number], None)).expect("room");
+            outbound
+                .enqueue(delivery(qos, &[number], None))
+                .expect("room");
         }
         outbound
     }
@@ -466,13 +514,29 @@ mod tests {
         let rows: [(&str, Build<'_>, [Acknowledged; 4]); 4] = [
             ("free", &free, [Unknown, Unknown, Unknown, Unknown]),
             ("awaits PUBACK", &await_puback, [Done, Wrong, Wrong, Wrong]),
-            ("awaits PUBREC", &await_pubrec, [Wrong, SendPubrel, Done, Wrong]),
-            ("awaits PUBCOMP", &await_pubcomp, [Wrong, SendPubrel, Done, Done]),
+            (
+                "awaits PUBREC",
+                &await_pubrec,
+                [Wrong, SendPubrel, Done, Wrong],
+            ),
+            (
+                "awaits PUBCOMP",
+                &await_pubcomp,
+                [Wrong, SendPubrel, Done, Done],
+            ),
         ];
         for (name, build, [puback, pubrec, refused, pubcomp]) in rows {
             assert_eq!(build().handle_puback(id(1)), puback, "{name}, PUBACK");
-            assert_eq!(build().handle_pubrec(id(1), false), pubrec, "{name}, PUBREC");
-            assert_eq!(build().handle_pubrec(id(1), true), refused, "{name}, PUBREC >= 0x80");
+            assert_eq!(
+                build().handle_pubrec(id(1), false),
+                pubrec,
+                "{name}, PUBREC"
+            );
+            assert_eq!(
+                build().handle_pubrec(id(1), true),
+                refused,
+                "{name}, PUBREC >= 0x80"
+            );
             assert_eq!(build().handle_pubcomp(id(1)), pubcomp, "{name}, PUBCOMP");
         }
     }
@@ -503,14 +567,30 @@ mod tests {
         }
         outbound.handle_pubrec(id(2), false);
         outbound.handle_resume();
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 1)), (1, true, vec![0]));
-        assert_eq!(outbound.pull(Instant::from_millis(0), 1), Some(Started::Pubrel(id(2))));
-        assert_eq!(outbound.pull(Instant::from_millis(0), 1), None, "the window is full");
+        assert_eq!(
+            sent(outbound.pull(Instant::from_millis(0), 1)),
+            (1, true, vec![0])
+        );
+        assert_eq!(
+            outbound.pull(Instant::from_millis(0), 1),
+            Some(Started::Pubrel(id(2)))
+        );
+        assert_eq!(
+            outbound.pull(Instant::from_millis(0), 1),
+            None,
+            "the window is full"
+        );
         outbound.handle_pubrec(id(1), false);
         outbound.handle_pubcomp(id(1));
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 1)), (3, true, vec![2]));
+        assert_eq!(
+            sent(outbound.pull(Instant::from_millis(0), 1)),
+            (3, true, vec![2])
+        );
         outbound.handle_pubrec(id(3), true);
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 1)), (4, false, vec![3]));
+        assert_eq!(
+            sent(outbound.pull(Instant::from_millis(0), 1)),
+            (4, false, vec![3])
+        );
     }
 
     #[test]
@@ -518,7 +598,9 @@ mod tests {
         let mut outbound = outbound_with(Qos::AtLeastOnce, 1);
         outbound.set_next_packet_id(id(u16::MAX));
         assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, u16::MAX);
-        outbound.enqueue(delivery(Qos::AtLeastOnce, b"", None)).expect("room");
+        outbound
+            .enqueue(delivery(Qos::AtLeastOnce, b"", None))
+            .expect("room");
         assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, 1);
         assert_eq!(outbound.handle_puback(id(u16::MAX)), Acknowledged::Done);
         assert_eq!(outbound.handle_puback(id(1)), Acknowledged::Done);
@@ -528,19 +610,54 @@ mod tests {
     #[test]
     fn what_expired_in_the_queue_is_not_sent() {
         let mut outbound = Outbound::new(LIMITS, true);
-        outbound.enqueue(delivery(Qos::AtLeastOnce, b"old", Some(Instant::from_millis(5)))).expect("room");
-        outbound.enqueue(delivery(Qos::AtLeastOnce, b"new", None)).expect("room");
-        assert!(matches!(outbound.pull(Instant::from_millis(5), 10), Some(Started::Expired(_))));
-        assert_eq!(sent(outbound.pull(Instant::from_millis(5), 10)), (1, false, b"new".to_vec()));
+        outbound
+            .enqueue(delivery(
+                Qos::AtLeastOnce,
+                b"old",
+                Some(Instant::from_millis(5)),
+            ))
+            .expect("room");
+        outbound
+            .enqueue(delivery(Qos::AtLeastOnce, b"new", None))
+            .expect("room");
+        assert!(matches!(
+            outbound.pull(Instant::from_millis(5), 10),
+            Some(Started::Expired(_))
+        ));
+        assert_eq!(
+            sent(outbound.pull(Instant::from_millis(5), 10)),
+            (1, false, b"new".to_vec())
+        );
     }
 
     #[test]
     fn a_full_queue_refuses_by_messages_and_by_bytes() {
-        let mut by_messages = Outbound::new(OutboundLimits { messages: 1, bytes: 1_000_000 }, true);
-        assert_eq!(by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)), Ok(()));
-        assert_eq!(by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)), Err(QueueFull));
-        let mut by_bytes = Outbound::new(OutboundLimits { messages: 10, bytes: 200 }, true);
-        assert_eq!(by_bytes.enqueue(delivery(Qos::AtLeastOnce, &[0; 500], None)), Err(QueueFull));
+        let mut by_messages = Outbound::new(
+            OutboundLimits {
+                messages: 1,
+                bytes: 1_000_000,
+            },
+            true,
+        );
+        assert_eq!(
+            by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)),
+            Ok(())
+        );
+        assert_eq!(
+            by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)),
+            Err(QueueFull)
+        );
+        let mut by_bytes = Outbound::new(
+            OutboundLimits {
+                messages: 10,
+                bytes: 200,
+            },
+            true,
+        );
+        assert_eq!(
+            by_bytes.enqueue(delivery(Qos::AtLeastOnce, &[0; 500], None)),
+            Err(QueueFull)
+        );
         assert_eq!(by_bytes.queued_bytes(), 0);
     }
 
@@ -557,7 +674,13 @@ mod tests {
         restored.restore(saved.clone());
         assert_eq!(restored.in_flight().collect::<Vec<_>>(), saved);
         assert_eq!(restored.next_packet_id(), id(4));
-        assert_eq!(restored.pull(Instant::from_millis(0), 10), Some(Started::Pubrel(id(1))));
-        assert_eq!(sent(restored.pull(Instant::from_millis(0), 10)), (3, true, vec![2]));
+        assert_eq!(
+            restored.pull(Instant::from_millis(0), 10),
+            Some(Started::Pubrel(id(1)))
+        );
+        assert_eq!(
+            sent(restored.pull(Instant::from_millis(0), 10)),
+            (3, true, vec![2])
+        );
     }
 }
