@@ -1,7 +1,8 @@
 //! The state of one MQTT session and what a broker keeps about topics, without I/O.
 //!
 //! * [`topic`]: topic names and filters, and a tree that says which filters match a topic;
-//! * [`retained`]: retained messages, replayed a few at a time.
+//! * [`retained`]: retained messages, replayed a few at a time;
+//! * [`shared`]: who of a shared subscription gets the next message.
 //!
 //! Nothing here reads a clock, opens a socket, starts a thread or draws a random number: times and seeds come in as
 //! arguments. No order depends on anything but the arguments, nothing recurses over what a peer sends, and nothing a peer
@@ -21,6 +22,7 @@
 //! ```
 
 pub mod retained;
+pub mod shared;
 pub mod time;
 pub mod topic;
 
