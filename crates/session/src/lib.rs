@@ -2,7 +2,8 @@
 //!
 //! * [`topic`]: topic names and filters, and a tree that says which filters match a topic;
 //! * [`retained`]: retained messages, replayed a few at a time;
-//! * [`shared`]: who of a shared subscription gets the next message.
+//! * [`shared`]: who of a shared subscription gets the next message;
+//! * [`client`]: the client side of one session, as a state machine.
 //!
 //! Nothing here reads a clock, opens a socket, starts a thread or draws a random number: times and seeds come in as
 //! arguments. No order depends on anything but the arguments, nothing recurses over what a peer sends, and nothing a peer
@@ -21,6 +22,7 @@
 //! # Ok::<(), thicket_session::topic::TopicFilterError>(())
 //! ```
 
+pub mod client;
 pub mod retained;
 pub mod shared;
 pub mod time;
