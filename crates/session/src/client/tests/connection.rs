@@ -4,8 +4,10 @@ use thicket_mqtt::{Auth, Disconnect, Login, Suback};
 
 use super::*;
 
+type Input = fn(&mut Bench) -> Option<ClientError>;
+
 /// What can happen to a client, as the table of the module has it.
-fn inputs() -> Vec<(&'static str, fn(&mut Bench) -> Option<ClientError>)> {
+fn inputs() -> Vec<(&'static str, Input)> {
     vec![
         ("connect", |bench| {
             bench.client.connect(bench.now, CleanStart::Yes).err()

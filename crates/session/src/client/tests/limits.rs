@@ -26,7 +26,8 @@ fn messages_the_server_does_not_take_are_refused_before_they_are_sent() {
     };
     let not_supported = |reason_code| Err(ClientError::NotSupported { reason_code });
     let large = "x".repeat(20);
-    let cases: Vec<(&str, Publish<'_>, Result<Option<u16>, ClientError>)> = vec![
+    type Published = Result<Option<u16>, ClientError>;
+    let cases: Vec<(&str, Publish<'_>, Published)> = vec![
         ("fine", message("a", "x", 1), Ok(Some(1))),
         (
             "QoS",
@@ -135,13 +136,14 @@ fn subscriptions_the_server_does_not_take_are_refused_before_they_are_sent() {
     };
     let plain = SubscriptionOptions::default();
     let long = "x".repeat(60);
-    let cases: Vec<(
-        &str,
-        &str,
+    type Case<'a> = (
+        &'a str,
+        &'a str,
         SubscriptionOptions,
         Option<u32>,
         Result<(), ClientError>,
-    )> = vec![
+    );
+    let cases: Vec<Case<'_>> = vec![
         ("fine", "a", no_local, None, Ok(())),
         (
             "wildcard",
