@@ -1,6 +1,14 @@
 //! One subject a file. Each scenario runs on worlds of one node with one to three workers, calm and rough.
 
+mod connecting;
 mod flows;
+mod keep_alive;
+mod limits;
+mod retained;
+mod sessions;
+mod shared;
+mod subscriptions;
+mod wills;
 
 use thicket_mqtt::{Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, Subscribe};
 
@@ -61,6 +69,20 @@ impl World {
         let tester = self.connect(0, connect);
         self.expect(tester, &[connack]);
         tester
+    }
+
+    /// A client in service that hears at once what waited for it.
+    #[track_caller]
+    pub fn client_with(&mut self, connect: Connect<'_>, expected: &[&str]) -> TesterId {
+        let tester = self.connect(0, connect);
+        self.expect(tester, expected);
+        tester
+    }
+
+    /// Lets a second pass; what the tester heard meanwhile.
+    pub fn hear(&mut self, tester: TesterId) -> Vec<String> {
+        self.run_for(1_000);
+        self.tester(tester).take_heard()
     }
 
     /// A 5.0 client in service, whose session ends with its connection.

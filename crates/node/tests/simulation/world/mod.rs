@@ -190,6 +190,11 @@ impl World {
         self.testers[id.0].write(&mut self.net);
     }
 
+    /// Has a tester look whether something has come.
+    pub fn wake_tester(&mut self, id: TesterId) {
+        self.net.wake(self.net.now, Wake::Tester(id.0));
+    }
+
     /// The tester closes without a word.
     pub fn hang_up(&mut self, id: TesterId) {
         self.testers[id.0].close(&mut self.net);

@@ -20,6 +20,8 @@ pub struct Tester {
     heard: VecDeque<String>,
     /// Acknowledges what it hears.
     pub acknowledges: bool,
+    /// Reads nothing.
+    pub is_asleep: bool,
 }
 
 impl Tester {
@@ -31,6 +33,7 @@ impl Tester {
             unread: Vec::new(),
             heard: VecDeque::new(),
             acknowledges: false,
+            is_asleep: false,
         }
     }
 
@@ -53,7 +56,9 @@ impl Tester {
     }
 
     pub fn round(&mut self, net: &mut Net) {
-        while let Some(end) = self.end {
+        while let Some(end) = self.end
+            && !self.is_asleep
+        {
             match net.read(end) {
                 Read::Bytes(bytes) => {
                     self.unread.extend_from_slice(&bytes);
