@@ -33,7 +33,11 @@ pub(crate) enum Authenticator {
 
 impl Authenticator {
     /// Starts the thread, if there are users.
-    pub(crate) fn start(access: &Access, boxes: &Mailboxes, counters: &Arc<Counters>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        access: &Access,
+        boxes: &Mailboxes,
+        counters: &Arc<Counters>,
+    ) -> std::io::Result<Self> {
         let users = match access {
             Access::Anonymous => return Ok(Self::Open),
             Access::Users(users) | Access::UsersAndAnonymous(users) => users.clone(),
@@ -41,7 +45,9 @@ impl Authenticator {
         let (sender, requests) = sync_channel(WAITING);
         let (boxes, counters) = (Arc::clone(boxes), Arc::clone(counters));
         // It ends when the last sender is gone with the last worker.
-        std::thread::Builder::new().name("users".into()).spawn(move || answer(&users, &requests, &boxes, &counters))?;
+        std::thread::Builder::new()
+            .name("users".into())
+            .spawn(move || answer(&users, &requests, &boxes, &counters))?;
         Ok(Self::Users(sender))
     }
 
@@ -51,7 +57,9 @@ impl Authenticator {
             Self::Open => Some(Verdict::Allowed),
             Self::Users(thread) => match thread.try_send(request) {
                 Ok(()) => None,
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Some(Verdict::Unavailable),
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                    Some(Verdict::Unavailable)
+                }
             },
         }
     }
@@ -66,7 +74,16 @@ fn answer(users: &Users, requests: &Receiver<Request>, boxes: &Mailboxes, counte
             counters.authentications_refused.add_one();
             Verdict::BadUserNameOrPassword
         };
-        let Request { worker, connection, serial, .. } = request;
-        boxes[usize::from(worker.0)].post(Letter::Authenticated { connection, serial, verdict });
+        let Request {
+            worker,
+            connection,
+            serial,
+            ..
+        } = request;
+        boxes[usize::from(worker.0)].post(Letter::Authenticated {
+            connection,
+            serial,
+            verdict,
+        });
     }
 }

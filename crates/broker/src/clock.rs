@@ -12,18 +12,25 @@ pub(crate) struct Clock {
 impl Clock {
     /// Starts at zero, now.
     pub(crate) fn new() -> Self {
-        Self { start: std::time::Instant::now() }
+        Self {
+            start: std::time::Instant::now(),
+        }
     }
 
     /// Both clocks.
     pub(crate) fn now(&self) -> Now {
         let instant = Instant(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX));
-        Now { instant, wall: WallClock(wall_ms()) }
+        Now {
+            instant,
+            wall: WallClock(wall_ms()),
+        }
     }
 }
 
 /// Milliseconds since the Unix epoch; 0 for a clock set before it.
 pub(crate) fn wall_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+    since.map_or(0, |elapsed| {
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    })
 }

@@ -41,7 +41,10 @@ impl Dials {
 
     /// An attempt that took too long.
     pub(crate) fn next_late(&self, now: Instant) -> Option<ConnectionId> {
-        let late = self.attempts.iter().find(|(_, (_, deadline))| deadline.0 <= now.0);
+        let late = self
+            .attempts
+            .iter()
+            .find(|(_, (_, deadline))| deadline.0 <= now.0);
         late.map(|(connection, _)| *connection)
     }
 }

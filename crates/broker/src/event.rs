@@ -3,11 +3,28 @@
 use thicket_node::{Event, EventLevel};
 
 /// Fields have to be known to `tracing` beforehand; these are the names the project has agreed on. The rest goes into `more`.
-const NAMES: [&str; 10] = ["client_id", "node", "peer", "packet", "packet_id", "qos", "topic", "reason_code", "state", "rtt_ms"];
+const NAMES: [&str; 10] = [
+    "client_id",
+    "node",
+    "peer",
+    "packet",
+    "packet_id",
+    "qos",
+    "topic",
+    "reason_code",
+    "state",
+    "rtt_ms",
+];
 
 macro_rules! line {
     ($level:ident, $event:expr, $thread:expr) => {{
-        let field = |name: &str| $event.fields.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str());
+        let field = |name: &str| {
+            $event
+                .fields
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.as_str())
+        };
         let more = others($event);
         tracing::$level!(
             thread = $thread,
@@ -46,5 +63,7 @@ pub(crate) fn log(thread: u8, event: &Event) {
 /// Facts without a name of their own: `key=value`, separated by spaces.
 fn others(event: &Event) -> String {
     let rest = event.fields.iter().filter(|(key, _)| !NAMES.contains(key));
-    rest.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    rest.map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }

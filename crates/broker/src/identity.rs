@@ -60,7 +60,11 @@ impl Identity {
     /// The identity kept in `data`, made and stored if there is none yet; without `data`, one for this start only.
     pub(crate) fn load(data: Option<&Path>) -> Result<Self, IdentityError> {
         let Some(data) = data else {
-            return Ok(Self { node: NodeId(random_id()?), incarnation: Incarnation(clock::wall_ms()), _lock: None });
+            return Ok(Self {
+                node: NodeId(random_id()?),
+                incarnation: Incarnation(clock::wall_ms()),
+                _lock: None,
+            });
         };
         fs::create_dir_all(data).map_err(at(data))?;
         let lock = lock(data)?;
@@ -72,7 +76,11 @@ impl Identity {
             None => (random_id()?, clock::wall_ms()),
         };
         write(&path, node, incarnation)?;
-        Ok(Self { node: NodeId(node), incarnation: Incarnation(incarnation), _lock: Some(lock) })
+        Ok(Self {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+            _lock: Some(lock),
+        })
     }
 }
 
@@ -93,10 +101,17 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
 
 fn lock(data: &Path) -> Result<File, IdentityError> {
     let path = data.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(at(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(IdentityError::InUse { path: data.to_owned() }),
+        Err(fs::TryLockError::WouldBlock) => Err(IdentityError::InUse {
+            path: data.to_owned(),
+        }),
         Err(fs::TryLockError::Error(source)) => Err(IdentityError::Io { path, source }),
     }
 }
@@ -107,7 +122,10 @@ fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(at(path)(error)),
     };
-    let malformed = |problem: String| IdentityError::Malformed { path: path.to_owned(), problem };
+    let malformed = |problem: String| IdentityError::Malformed {
+        path: path.to_owned(),
+        problem,
+    };
     let stored: Stored = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let id = u64::from_str_radix(&stored.id, 16).map_err(|error| malformed(error.to_string()))?;
     Ok(Some((id, stored.incarnation)))
@@ -115,14 +133,19 @@ fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
 
 /// Writes beside and renames, so that a crash leaves the old file or the new one.
 fn write(path: &Path, id: u64, incarnation: u64) -> Result<(), IdentityError> {
-    let stored = Stored { id: format!("{id:016x}"), incarnation };
+    let stored = Stored {
+        id: format!("{id:016x}"),
+        incarnation,
+    };
     let text = toml::to_string(&stored).expect("a string and a number are TOML");
     let beside = path.with_extension("toml.new");
     let written = File::create(&beside).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.and_then(|()| fs::rename(&beside, path)).map_err(at(path))
+    written
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(at(path))
 }
 
 #[cfg(test)]
@@ -130,7 +153,8 @@ mod tests {
     use super::*;
 
     fn directory(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("thicket-identity-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("thicket-identity-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         path
     }
@@ -153,22 +177,36 @@ mod tests {
         let far = u64::MAX / 2;
         write(&data.join("node.toml"), 0xabc, far).expect("temporary directory");
         let identity = Identity::load(Some(&data)).expect("a good file");
-        assert_eq!((identity.node, identity.incarnation), (NodeId(0xabc), Incarnation(far + 1)));
+        assert_eq!(
+            (identity.node, identity.incarnation),
+            (NodeId(0xabc), Incarnation(far + 1))
+        );
     }
 
     #[test]
     fn a_directory_serves_one_node_at_a_time() {
         let data = directory("lock");
         let _first = Identity::load(Some(&data)).expect("a new directory");
-        assert!(matches!(Identity::load(Some(&data)), Err(IdentityError::InUse { .. })));
+        assert!(matches!(
+            Identity::load(Some(&data)),
+            Err(IdentityError::InUse { .. })
+        ));
     }
 
     #[test]
     fn a_foreign_file_is_refused_and_left_alone() {
         let data = directory("foreign");
         fs::create_dir_all(&data).expect("temporary directory");
-        fs::write(data.join("node.toml"), "id = 'xyz'\nincarnation = 1\n").expect("temporary directory");
-        assert!(matches!(Identity::load(Some(&data)), Err(IdentityError::Malformed { .. })));
-        assert!(fs::read_to_string(data.join("node.toml")).expect("still there").contains("xyz"));
+        fs::write(data.join("node.toml"), "id = 'xyz'\nincarnation = 1\n")
+            .expect("temporary directory");
+        assert!(matches!(
+            Identity::load(Some(&data)),
+            Err(IdentityError::Malformed { .. })
+        ));
+        assert!(
+            fs::read_to_string(data.join("node.toml"))
+                .expect("still there")
+                .contains("xyz")
+        );
     }
 }

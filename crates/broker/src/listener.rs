@@ -41,7 +41,12 @@ pub(crate) enum Accept {
 impl Listener {
     /// Wraps a socket made by [`bind`].
     pub(crate) fn new(id: ListenerId, socket: std::net::TcpListener) -> Self {
-        Self { id, socket: TcpListener::from_std(socket), ready: true, paused_until: None }
+        Self {
+            id,
+            socket: TcpListener::from_std(socket),
+            ready: true,
+            paused_until: None,
+        }
     }
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
@@ -84,7 +89,9 @@ impl Listener {
                 }
                 Err(error) if is_exhausted(&error) => {
                     // The edge is spent and the queue is not empty: without a pause we would spin, without `ready` we would sleep for ever.
-                    self.paused_until = Some(Instant(now.0 + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX)));
+                    self.paused_until = Some(Instant(
+                        now.0 + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX),
+                    ));
                     return Accept::Exhausted(error);
                 }
                 // The connection died in the queue, or the network did for a moment (accept(2)): on to the next.
@@ -98,14 +105,19 @@ impl Listener {
 fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    error.raw_os_error().is_some_and(|code| exhausted.iter().any(|errno| errno.raw_os_error() == code))
+    error
+        .raw_os_error()
+        .is_some_and(|code| exhausted.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// Binds `count` sockets to one address. Port 0 becomes a free port, the same for all.
 ///
 /// # Errors
 /// The address is not ours or the port is in use, be it by a process of the same user.
-pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<std::net::TcpListener>)> {
+pub(crate) fn bind(
+    address: SocketAddr,
+    count: usize,
+) -> io::Result<(SocketAddr, Vec<std::net::TcpListener>)> {
     if address.port() != 0 {
         // Sockets that share a port let every process of the same user in; one that does not share finds out whether there is another.
         drop(listen(address, Sharing::Alone)?);
@@ -126,7 +138,11 @@ enum Sharing {
 }
 
 fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     if address.is_ipv6() {
         // So that 0.0.0.0 and [::] may both be listened on, whatever the system's default.
         socket.set_only_v6(true)?;
@@ -151,7 +167,11 @@ mod tests {
         let any = "127.0.0.1:0".parse().expect("an address");
         let (address, sockets) = bind(any, 3).expect("a free port");
         assert_eq!(sockets.len(), 3);
-        assert!(sockets.iter().all(|socket| socket.local_addr().is_ok_and(|local| local == address)));
+        assert!(
+            sockets
+                .iter()
+                .all(|socket| socket.local_addr().is_ok_and(|local| local == address))
+        );
         let error = bind(address, 2).expect_err("in use");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }

@@ -15,7 +15,10 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false);
     // Fails only if a log was started before, and then that one stays.
     let _ = match format.unwrap_or(LogFormat::Text) {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),

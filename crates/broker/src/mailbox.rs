@@ -17,11 +17,22 @@ pub(crate) enum Letter {
     /// From one machine to another.
     Mail { from: Peer, to: Peer, mail: Mail },
     /// A socket that changes its thread; not registered anywhere.
-    Socket { transport: Transport, to: Peer, state: Box<Handover> },
+    Socket {
+        transport: Transport,
+        to: Peer,
+        state: Box<Handover>,
+    },
     /// From the authenticator. `serial` tells the connection from a later one of the same index.
-    Authenticated { connection: ConnectionId, serial: u32, verdict: Verdict },
+    Authenticated {
+        connection: ConnectionId,
+        serial: u32,
+        verdict: Verdict,
+    },
     /// From the resolver: what the host of a `Dial` stands for.
-    Resolved { address: String, found: io::Result<Vec<SocketAddr>> },
+    Resolved {
+        address: String,
+        found: io::Result<Vec<SocketAddr>>,
+    },
     /// From discovery.
     Discovered { address: String },
     /// From the HTTP API.
@@ -41,7 +52,10 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) const fn new(waker: Waker) -> Self {
-        Self { letters: Mutex::new(Vec::new()), waker }
+        Self {
+            letters: Mutex::new(Vec::new()),
+            waker,
+        }
     }
 
     /// Puts one letter in.
@@ -68,7 +82,10 @@ impl Mailbox {
     /// Swaps what is there for `empty`, whose capacity is used again.
     pub(crate) fn swap(&self, empty: &mut Vec<Letter>) {
         debug_assert!(empty.is_empty());
-        std::mem::swap(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner), empty);
+        std::mem::swap(
+            &mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner),
+            empty,
+        );
     }
 
     /// Somebody who finds the box filled knows that a wake-up is on its way.
@@ -140,7 +157,9 @@ mod tests {
     use std::time::Duration;
 
     fn discovered(address: &str) -> Letter {
-        Letter::Discovered { address: address.into() }
+        Letter::Discovered {
+            address: address.into(),
+        }
     }
 
     #[test]
@@ -154,7 +173,8 @@ mod tests {
         outgoing.add(Peer::Worker(WorkerId(0)), discovered("c:1"));
         outgoing.post();
         let mut events = Events::with_capacity(8);
-        poll.poll(&mut events, Some(Duration::from_secs(5))).expect("a poll");
+        poll.poll(&mut events, Some(Duration::from_secs(5)))
+            .expect("a poll");
         assert_eq!(events.iter().count(), 1);
         let mut letters = Vec::new();
         boxes[0].swap(&mut letters);

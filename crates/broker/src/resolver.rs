@@ -18,7 +18,9 @@ impl Resolver {
     pub(crate) fn start(boxes: &Mailboxes) -> io::Result<Self> {
         let (names, receiver) = channel();
         let hub = Arc::clone(&boxes[0]);
-        std::thread::Builder::new().name("resolver".into()).spawn(move || resolve_all(&receiver, &hub))?;
+        std::thread::Builder::new()
+            .name("resolver".into())
+            .spawn(move || resolve_all(&receiver, &hub))?;
         Ok(Self { names })
     }
 
@@ -40,7 +42,10 @@ fn resolve_all(names: &Receiver<String>, hub: &crate::mailbox::Mailbox) {
 pub(crate) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let found: Vec<_> = address.to_socket_addrs()?.collect();
     if found.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the name has no address",
+        ));
     }
     Ok(found)
 }

@@ -97,12 +97,17 @@ impl Sockets {
 
     /// Sockets of `owner`.
     pub(crate) fn count(&self, owner: Owner) -> usize {
-        self.slab.iter().filter(|(_, socket)| socket.owner == owner).count()
+        self.slab
+            .iter()
+            .filter(|(_, socket)| socket.owner == owner)
+            .count()
     }
 
     /// The kernel has bytes, or the end, for this socket.
     pub(crate) fn set_readable(&mut self, connection: ConnectionId, ending: bool) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else { return };
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
         socket.readable = true;
         socket.ending |= ending;
         if socket.reading && !socket.queued && socket.owner != Owner::Dial {
@@ -113,7 +118,9 @@ impl Sockets {
 
     /// The kernel takes bytes again.
     pub(crate) fn set_writable(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else { return };
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
         if socket.blocked {
             socket.blocked = false;
             self.mark_dirty(connection);
@@ -122,7 +129,9 @@ impl Sockets {
 
     /// Stop or go on reading. What the kernel said meanwhile is remembered.
     pub(crate) fn set_reading(&mut self, connection: ConnectionId, reading: bool) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else { return };
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
         socket.reading = reading;
         if reading && socket.readable {
             self.set_readable(connection, false);
@@ -147,7 +156,9 @@ impl Sockets {
     /// The next socket to be read, in turn.
     pub(crate) fn next_to_read(&mut self) -> Option<(ConnectionId, Owner)> {
         while let Some(connection) = self.to_read.pop_front() {
-            let Some(socket) = self.slab.get_mut(key(connection)) else { continue };
+            let Some(socket) = self.slab.get_mut(key(connection)) else {
+                continue;
+            };
             if std::mem::take(&mut socket.queued) && socket.reading && socket.readable {
                 return Some((connection, socket.owner));
             }
@@ -157,7 +168,9 @@ impl Sockets {
 
     /// Reads once. A socket that may have more goes to the end of the queue.
     pub(crate) fn read(&mut self, connection: ConnectionId, buffer: &mut [u8]) -> Read {
-        let Some(socket) = self.slab.get_mut(key(connection)) else { return Read::Nothing };
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return Read::Nothing;
+        };
         match socket.transport.try_read(buffer) {
             Ok(0) => Read::Closed,
             Ok(count) => {
@@ -178,7 +191,9 @@ impl Sockets {
 
     /// The owner has bytes for this socket.
     pub(crate) fn mark_dirty(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else { return };
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
         if !socket.dirty && !socket.blocked && !socket.lost {
             socket.dirty = true;
             self.to_flush.push(connection);
@@ -198,7 +213,9 @@ impl Sockets {
 
     /// Writing failed or the peer vanished: the owner will be told.
     pub(crate) fn mark_lost(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else { return };
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
         if !socket.lost {
             socket.lost = true;
             self.lost.push(connection);
@@ -251,10 +268,14 @@ mod tests {
     /// A socket among `sockets` and its peer.
     fn connected(sockets: &mut Sockets) -> (ConnectionId, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let peer = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("listening");
+        let peer =
+            std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("listening");
         let (stream, _) = listener.accept().expect("connected");
         stream.set_nonblocking(true).expect("a socket");
-        (sockets.insert(Transport::Tcp(TcpStream::from_std(stream)), Owner::Worker), peer)
+        (
+            sockets.insert(Transport::Tcp(TcpStream::from_std(stream)), Owner::Worker),
+            peer,
+        )
     }
 
     /// Reads until there is something: the loopback is quick but not instantaneous.
@@ -281,9 +302,15 @@ mod tests {
         sockets.set_readable(connection, false);
         let mut buffer = [0; 4];
         assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
-        assert_eq!(read_some(&mut sockets, connection, &mut buffer), Read::Bytes(4));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Bytes(4)
+        );
         assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
-        assert_eq!(read_some(&mut sockets, connection, &mut buffer), Read::Bytes(2));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Bytes(2)
+        );
         assert_eq!(sockets.next_to_read(), None);
     }
 
@@ -296,9 +323,15 @@ mod tests {
         sockets.set_readable(connection, true);
         let mut buffer = [0; 16];
         assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
-        assert_eq!(read_some(&mut sockets, connection, &mut buffer), Read::Bytes(3));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Bytes(3)
+        );
         assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
-        assert_eq!(read_some(&mut sockets, connection, &mut buffer), Read::Closed);
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Closed
+        );
     }
 
     #[test]
@@ -333,7 +366,10 @@ mod tests {
     fn a_blocked_socket_is_flushed_again_only_when_the_kernel_says_so() {
         let mut sockets = Sockets::default();
         let (connection, _peer) = connected(&mut sockets);
-        sockets.find(connection).expect("just inserted").set_blocked();
+        sockets
+            .find(connection)
+            .expect("just inserted")
+            .set_blocked();
         let mut list = Vec::new();
         sockets.mark_dirty(connection);
         sockets.take_dirty(&mut list);

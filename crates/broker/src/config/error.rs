@@ -69,7 +69,11 @@ pub struct TooOpen {
 
 impl std::fmt::Display for TooOpen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "other machines can reach the listener {}, so say first", self.listen)?;
+        write!(
+            f,
+            "other machines can reach the listener {}, so say first",
+            self.listen
+        )?;
         if self.clients {
             write!(
                 f,
@@ -89,5 +93,7 @@ impl std::fmt::Display for TooOpen {
 }
 
 fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map(|key| format!("; did you mean `{key}`?")).unwrap_or_default()
+    nearest
+        .map(|key| format!("; did you mean `{key}`?"))
+        .unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use thicket_node::Limits;
 
-pub use error::ConfigError;
+pub use error::{ConfigError, TooOpen};
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
 pub use users::{Users, UsersError, hash_password};
 
@@ -117,6 +117,9 @@ pub struct RetainedLimits {
 
 impl Default for RetainedLimits {
     fn default() -> Self {
-        Self { messages: 1_000_000, bytes: 256 * 1024 * 1024 }
+        Self {
+            messages: 1_000_000,
+            bytes: 256 * 1024 * 1024,
+        }
     }
 }

@@ -20,7 +20,12 @@ pub struct Settings {
     #[arg(long, env = "THICKET_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
     /// Where clients and other nodes connect; repeats [default: localhost:1883]
-    #[arg(long, env = "THICKET_LISTEN", value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "THICKET_LISTEN",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
     pub listen: Option<Vec<String>>,
     /// Where other nodes reach this one [default: the first listener's address]
     #[arg(long, env = "THICKET_ADVERTISE", value_name = "HOST:PORT")]
@@ -29,7 +34,12 @@ pub struct Settings {
     #[arg(long, env = "THICKET_HTTP", value_name = "HOST:PORT")]
     pub http: Option<String>,
     /// A node that may be there already; repeats
-    #[arg(long, env = "THICKET_SEED", value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "THICKET_SEED",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
     pub seed: Option<Vec<String>>,
     /// How to find other nodes besides seeds; repeats [default: multicast, and dns if there is a --dns-name]
     #[arg(long, env = "THICKET_DISCOVER", value_delimiter = ',')]
@@ -47,7 +57,12 @@ pub struct Settings {
     #[arg(long, env = "THICKET_MULTICAST_INTERVAL_MS", value_name = "MS")]
     pub multicast_interval_ms: Option<u64>,
     /// A name all of whose addresses are nodes; repeats
-    #[arg(long, env = "THICKET_DNS_NAME", value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "THICKET_DNS_NAME",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
     pub dns_name: Option<Vec<String>>,
     /// Time between two look-ups of the names [default: 15]
     #[arg(long, env = "THICKET_DNS_INTERVAL_S", value_name = "SECONDS")]
@@ -77,46 +92,116 @@ pub struct Settings {
     #[arg(long, env = "THICKET_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Largest packet accepted, bytes [default: 1048576]
-    #[arg(long, env = "THICKET_MAXIMUM_PACKET_SIZE", value_name = "BYTES", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_MAXIMUM_PACKET_SIZE",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
     pub maximum_packet_size: Option<u32>,
     /// QoS 1 and 2 messages a client may have unacknowledged [default: 1024]
-    #[arg(long, env = "THICKET_RECEIVE_MAXIMUM", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_RECEIVE_MAXIMUM",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub receive_maximum: Option<u16>,
     /// Topic aliases a client may set [default: 64]
-    #[arg(long, env = "THICKET_TOPIC_ALIAS_MAXIMUM", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_TOPIC_ALIAS_MAXIMUM",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub topic_alias_maximum: Option<u16>,
     /// Messages in flight to a client that states no Receive Maximum [default: 1024]
-    #[arg(long, env = "THICKET_INFLIGHT_MAXIMUM", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_INFLIGHT_MAXIMUM",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub inflight_maximum: Option<u16>,
     /// Messages queued for one session [default: 100000]
-    #[arg(long, env = "THICKET_QUEUE_MESSAGES", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_QUEUE_MESSAGES",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub queue_messages: Option<u32>,
     /// Bytes queued for one session [default: 67108864]
-    #[arg(long, env = "THICKET_QUEUE_BYTES", value_name = "BYTES", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_QUEUE_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
     pub queue_bytes: Option<u64>,
     /// Bytes that may wait for one connection to take them [default: 4194304]
-    #[arg(long, env = "THICKET_OUT_BUFFER_BYTES", value_name = "BYTES", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_OUT_BUFFER_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
     pub out_buffer_bytes: Option<u32>,
     /// Subscriptions of one session [default: 10000]
-    #[arg(long, env = "THICKET_SUBSCRIPTIONS", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_SUBSCRIPTIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub subscriptions: Option<u32>,
     /// Levels of a topic or filter [default: 128]
-    #[arg(long, env = "THICKET_TOPIC_LEVELS", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_TOPIC_LEVELS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub topic_levels: Option<u16>,
     /// Longest session expiry granted; 4294967295 means never [default: 4294967295]
-    #[arg(long, env = "THICKET_SESSION_EXPIRY_MAXIMUM_S", value_name = "SECONDS", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_SESSION_EXPIRY_MAXIMUM_S",
+        value_name = "SECONDS",
+        help_heading = "Limits"
+    )]
     pub session_expiry_maximum_s: Option<u32>,
     /// Longest keep alive granted; 0: any, off included [default: 0]
-    #[arg(long, env = "THICKET_KEEP_ALIVE_MAXIMUM_S", value_name = "SECONDS", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_KEEP_ALIVE_MAXIMUM_S",
+        value_name = "SECONDS",
+        help_heading = "Limits"
+    )]
     pub keep_alive_maximum_s: Option<u16>,
     /// Time a client has for its CONNECT [default: 10]
-    #[arg(long, env = "THICKET_CONNECT_TIMEOUT_S", value_name = "SECONDS", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_CONNECT_TIMEOUT_S",
+        value_name = "SECONDS",
+        help_heading = "Limits"
+    )]
     pub connect_timeout_s: Option<u64>,
     /// Retained messages of the cluster [default: 1000000]
-    #[arg(long, env = "THICKET_RETAINED_MESSAGES", value_name = "COUNT", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_RETAINED_MESSAGES",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
     pub retained_messages: Option<u64>,
     /// Bytes of them [default: 268435456]
-    #[arg(long, env = "THICKET_RETAINED_BYTES", value_name = "BYTES", help_heading = "Limits")]
+    #[arg(
+        long,
+        env = "THICKET_RETAINED_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
     pub retained_bytes: Option<u64>,
 }
 
@@ -212,8 +297,15 @@ mod tests {
 
     #[test]
     fn what_is_given_first_wins_and_the_rest_is_filled_in() {
-        let flags = Settings { name: Some("flag".into()), ..Settings::default() };
-        let file = Settings { name: Some("file".into()), workers: Some(3), ..Settings::default() };
+        let flags = Settings {
+            name: Some("flag".into()),
+            ..Settings::default()
+        };
+        let file = Settings {
+            name: Some("file".into()),
+            workers: Some(3),
+            ..Settings::default()
+        };
         let both = flags.or(file);
         assert_eq!(both.name.as_deref(), Some("flag"));
         assert_eq!(both.workers, Some(3));
@@ -225,9 +317,17 @@ mod tests {
         let mut count = 0;
         for argument in command.get_arguments() {
             let key = argument.get_id().as_str();
-            assert_eq!(argument.get_long(), Some(key.replace('_', "-").as_str()), "flag of {key}");
+            assert_eq!(
+                argument.get_long(),
+                Some(key.replace('_', "-").as_str()),
+                "flag of {key}"
+            );
             let variable = format!("THICKET_{}", key.to_uppercase());
-            assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(variable.as_str()), "variable of {key}");
+            assert_eq!(
+                argument.get_env().and_then(|name| name.to_str()),
+                Some(variable.as_str()),
+                "variable of {key}"
+            );
             count += 1;
         }
         assert!(count > 30, "only {count} keys");

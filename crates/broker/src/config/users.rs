@@ -47,8 +47,10 @@ impl Users {
     /// # Errors
     /// The file cannot be read, or a line is not of that form.
     pub fn from_file(path: &Path) -> Result<Self, UsersError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| UsersError::Unreadable { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| UsersError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(path, &text)
     }
 
@@ -59,13 +61,23 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (name, hash) = parse_line(line)
-                .map_err(|problem| UsersError::Line { path: path.to_owned(), line: index + 1, problem })?;
+            let (name, hash) = parse_line(line).map_err(|problem| UsersError::Line {
+                path: path.to_owned(),
+                line: index + 1,
+                problem,
+            })?;
             if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
-                return Err(UsersError::Line { path: path.to_owned(), line: index + 1, problem: "this user is listed twice" });
+                return Err(UsersError::Line {
+                    path: path.to_owned(),
+                    line: index + 1,
+                    problem: "this user is listed twice",
+                });
             }
         }
-        Ok(Self { hashes, decoy: hash_password(b"nobody has this password")? })
+        Ok(Self {
+            hashes,
+            decoy: hash_password(b"nobody has this password")?,
+        })
     }
 
     /// Whether `password` is that of `name`. Slow on purpose: never call it on a worker's thread.
@@ -73,18 +85,24 @@ impl Users {
     pub fn verify(&self, name: &str, password: &[u8]) -> bool {
         let known = self.hashes.get(name);
         let hash = known.unwrap_or(&self.decoy);
-        let Ok(hash) = PasswordHash::new(hash) else { return false };
+        let Ok(hash) = PasswordHash::new(hash) else {
+            return false;
+        };
         Argon2::default().verify_password(password, &hash).is_ok() && known.is_some()
     }
 }
 
 fn parse_line(line: &str) -> Result<(&str, &str), &'static str> {
-    let (name, hash) = line.split_once(':').ok_or("expected `name:$argon2id$...`, found no colon")?;
+    let (name, hash) = line
+        .split_once(':')
+        .ok_or("expected `name:$argon2id$...`, found no colon")?;
     if name.is_empty() {
         return Err("the name before the colon is empty");
     }
     if !hash.starts_with("$argon2id$") {
-        return Err("expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)");
+        return Err(
+            "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
+        );
     }
     PasswordHash::new(hash).map_err(|_| "the hash after the colon is not a whole argon2id hash")?;
     Ok((name, hash))
@@ -95,7 +113,9 @@ fn parse_line(line: &str) -> Result<(&str, &str), &'static str> {
 /// # Errors
 /// The system has no randomness.
 pub fn hash_password(password: &[u8]) -> Result<String, UsersError> {
-    let hash = Argon2::default().hash_password(password).map_err(|error| UsersError::Hash(error.to_string()))?;
+    let hash = Argon2::default()
+        .hash_password(password)
+        .map_err(|error| UsersError::Hash(error.to_string()))?;
     Ok(hash.to_string())
 }
 
@@ -123,7 +143,11 @@ mod tests {
             ("no colon", "\nann", "line 2: expected"),
             ("no name", ":$argon2id$x", "line 1: the name"),
             ("plain password", "ann:hunter2", "line 1: expected a hash"),
-            ("torn hash", "ann:$argon2id$v=19$m=19456", "line 1: the hash"),
+            (
+                "torn hash",
+                "ann:$argon2id$v=19$m=19456",
+                "line 1: the hash",
+            ),
         ];
         for (name, text, expected) in cases {
             let error = parse(text).expect_err(name).to_string();
@@ -136,6 +160,10 @@ mod tests {
     fn a_user_listed_twice_is_refused() {
         let hash = hash_password(b"secret").expect("randomness");
         let error = parse(&format!("ann:{hash}\nann:{hash}\n")).expect_err("twice");
-        assert!(error.to_string().contains("line 2: this user is listed twice"));
+        assert!(
+            error
+                .to_string()
+                .contains("line 2: this user is listed twice")
+        );
     }
 }

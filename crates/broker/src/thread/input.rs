@@ -48,17 +48,22 @@ impl Thread {
             }
             return;
         }
-        let Ok(index) = u32::try_from(token - first_socket) else { return };
+        let Ok(index) = u32::try_from(token - first_socket) else {
+            return;
+        };
         self.note_socket(now, ConnectionId(index), event);
     }
 
     /// An event may be meant for an earlier socket of this index; then nothing is found and nothing is lost.
     fn note_socket(&mut self, now: Now, connection: ConnectionId, event: &Event) {
-        let Some(socket) = self.sockets.find(connection) else { return };
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
         let (owner, reading) = (socket.owner, socket.is_reading());
         let broken = event.is_error() || (event.is_read_closed() && event.is_write_closed());
         if event.is_readable() || broken {
-            self.sockets.set_readable(connection, event.is_read_closed() || broken);
+            self.sockets
+                .set_readable(connection, event.is_read_closed() || broken);
         }
         if owner == Owner::Dial {
             self.advance_dial(now, connection);
@@ -77,7 +82,9 @@ impl Thread {
     pub(super) fn hand_in_closed(&mut self, now: Now, connection: ConnectionId, owner: Owner) {
         self.sockets.remove(connection);
         match (owner, &mut self.hub) {
-            (Owner::Worker, _) => self.worker.handle_input(now, WorkerInput::Closed { connection }),
+            (Owner::Worker, _) => self
+                .worker
+                .handle_input(now, WorkerInput::Closed { connection }),
             (Owner::Hub, Some(hub)) => hub.handle_input(now, HubInput::Closed { link: connection }),
             (Owner::Hub, None) | (Owner::Dial, _) => {}
         }
@@ -106,7 +113,14 @@ impl Thread {
         // Fails only on a connection that is over already, which the first read will tell.
         let _ = stream.set_nodelay(true);
         if let Some(connection) = self.keep(Transport::Tcp(stream), Owner::Worker) {
-            self.worker.handle_input(now, WorkerInput::Accepted { connection, listener, peer });
+            self.worker.handle_input(
+                now,
+                WorkerInput::Accepted {
+                    connection,
+                    listener,
+                    peer,
+                },
+            );
         }
     }
 
@@ -128,7 +142,9 @@ impl Thread {
         let mut budget = READ_PER_ROUND;
         // Those that join the queue meanwhile have had their turn.
         for _ in 0..self.sockets.reads_waiting() {
-            let Some((connection, owner)) = self.sockets.next_to_read() else { return };
+            let Some((connection, owner)) = self.sockets.next_to_read() else {
+                return;
+            };
             match self.sockets.read(connection, &mut self.buffer) {
                 Read::Bytes(count) => {
                     self.hand_in_bytes(now, connection, owner, count);
@@ -146,8 +162,16 @@ impl Thread {
     fn hand_in_bytes(&mut self, now: Now, connection: ConnectionId, owner: Owner, count: usize) {
         let bytes = &self.buffer[..count];
         match (owner, &mut self.hub) {
-            (Owner::Worker, _) => self.worker.handle_input(now, WorkerInput::Received { connection, bytes }),
-            (Owner::Hub, Some(hub)) => hub.handle_input(now, HubInput::Received { link: connection, bytes }),
+            (Owner::Worker, _) => self
+                .worker
+                .handle_input(now, WorkerInput::Received { connection, bytes }),
+            (Owner::Hub, Some(hub)) => hub.handle_input(
+                now,
+                HubInput::Received {
+                    link: connection,
+                    bytes,
+                },
+            ),
             (Owner::Hub, None) | (Owner::Dial, _) => {}
         }
     }
@@ -164,10 +188,25 @@ impl Thread {
     fn open(&mut self, now: Now, letter: Letter) {
         match letter {
             Letter::Mail { from, to, mail } => self.hand_in_mail(now, from, to, mail),
-            Letter::Socket { transport, to, state } => self.adopt(now, transport, to, state),
-            Letter::Authenticated { connection, serial, verdict } => self.hand_in_verdict(now, connection, serial, verdict),
+            Letter::Socket {
+                transport,
+                to,
+                state,
+            } => self.adopt(now, transport, to, state),
+            Letter::Authenticated {
+                connection,
+                serial,
+                verdict,
+            } => self.hand_in_verdict(now, connection, serial, verdict),
             Letter::Resolved { address, found } => match found {
-                Ok(found) => self.try_next(now, Dial { address, rest: found.into() }, None),
+                Ok(found) => self.try_next(
+                    now,
+                    Dial {
+                        address,
+                        rest: found.into(),
+                    },
+                    None,
+                ),
                 Err(error) => self.hand_in_failed_dial(now, address, &error),
             },
             Letter::Discovered { address } => {
@@ -181,37 +220,85 @@ impl Thread {
         }
     }
 
-    pub(super) fn hand_in_mail(&mut self, now: Now, from: Peer, to: Peer, mail: thicket_node::Mail) {
+    pub(super) fn hand_in_mail(
+        &mut self,
+        now: Now,
+        from: Peer,
+        to: Peer,
+        mail: thicket_node::Mail,
+    ) {
         match (to, from, &mut self.hub) {
-            (Peer::Worker(_), _, _) => self.worker.handle_input(now, WorkerInput::Mail { from, mail }),
-            (Peer::Hub, Peer::Worker(from), Some(hub)) => hub.handle_input(now, HubInput::Mail { from, mail }),
+            (Peer::Worker(_), _, _) => self
+                .worker
+                .handle_input(now, WorkerInput::Mail { from, mail }),
+            (Peer::Hub, Peer::Worker(from), Some(hub)) => {
+                hub.handle_input(now, HubInput::Mail { from, mail })
+            }
             // There is one hub, on thread 0, and it writes no letters to itself.
             (Peer::Hub, Peer::Hub, _) | (Peer::Hub, Peer::Worker(_), None) => {}
         }
     }
 
     /// A socket from another thread is ours now.
-    fn adopt(&mut self, now: Now, transport: Transport, to: Peer, state: Box<thicket_node::Handover>) {
+    fn adopt(
+        &mut self,
+        now: Now,
+        transport: Transport,
+        to: Peer,
+        state: Box<thicket_node::Handover>,
+    ) {
         let owner = match to {
             Peer::Worker(_) => Owner::Worker,
             Peer::Hub => Owner::Hub,
         };
-        let Some(connection) = self.keep(transport, owner) else { return };
+        let Some(connection) = self.keep(transport, owner) else {
+            return;
+        };
         self.hand_in_adopted(now, connection, to, state);
     }
 
-    pub(super) fn hand_in_adopted(&mut self, now: Now, connection: ConnectionId, to: Peer, state: Box<thicket_node::Handover>) {
+    pub(super) fn hand_in_adopted(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        to: Peer,
+        state: Box<thicket_node::Handover>,
+    ) {
         match (to, &mut self.hub) {
-            (Peer::Worker(_), _) => self.worker.handle_input(now, WorkerInput::Adopted { connection, state }),
-            (Peer::Hub, Some(hub)) => hub.handle_input(now, HubInput::LinkAdopted { link: connection, state }),
+            (Peer::Worker(_), _) => self
+                .worker
+                .handle_input(now, WorkerInput::Adopted { connection, state }),
+            (Peer::Hub, Some(hub)) => hub.handle_input(
+                now,
+                HubInput::LinkAdopted {
+                    link: connection,
+                    state,
+                },
+            ),
             (Peer::Hub, None) => {}
         }
     }
 
     /// The connection may be over, and its index another's.
-    fn hand_in_verdict(&mut self, now: Now, connection: ConnectionId, serial: u32, verdict: Verdict) {
-        if self.sockets.find(connection).is_some_and(|socket| socket.serial == serial) {
-            self.worker.handle_input(now, WorkerInput::Authenticated { connection, verdict });
+    fn hand_in_verdict(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        serial: u32,
+        verdict: Verdict,
+    ) {
+        if self
+            .sockets
+            .find(connection)
+            .is_some_and(|socket| socket.serial == serial)
+        {
+            self.worker.handle_input(
+                now,
+                WorkerInput::Authenticated {
+                    connection,
+                    verdict,
+                },
+            );
         }
     }
 
@@ -226,7 +313,11 @@ impl Thread {
                 if let Some(connection) = self.keep(Transport::Tcp(stream), Owner::Dial) {
                     self.dials.start(now.instant, connection, dial);
                 } else {
-                    self.hand_in_failed_dial(now, dial.address, &io::Error::other("cannot watch the connection"));
+                    self.hand_in_failed_dial(
+                        now,
+                        dial.address,
+                        &io::Error::other("cannot watch the connection"),
+                    );
                 }
             }
             Err(error) => self.try_next(now, dial, Some(&error)),
@@ -235,14 +326,24 @@ impl Thread {
 
     /// The kernel said something of a connection we opened.
     fn advance_dial(&mut self, now: Now, connection: ConnectionId) {
-        let Some(socket) = self.sockets.find(connection) else { return };
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
         match socket.transport.is_connected() {
             Ok(false) => {}
             Ok(true) => {
-                let Some(dial) = self.dials.finish(connection) else { return };
+                let Some(dial) = self.dials.finish(connection) else {
+                    return;
+                };
                 self.sockets.set_connected(connection);
                 if let Some(hub) = &mut self.hub {
-                    hub.handle_input(now, HubInput::Dialled { address: dial.address, link: connection });
+                    hub.handle_input(
+                        now,
+                        HubInput::Dialled {
+                            address: dial.address,
+                            link: connection,
+                        },
+                    );
                 }
             }
             Err(error) => self.fail_dial(now, connection, &error),
@@ -258,7 +359,13 @@ impl Thread {
 
     fn hand_in_failed_dial(&mut self, now: Now, address: String, error: &io::Error) {
         if let Some(hub) = &mut self.hub {
-            hub.handle_input(now, HubInput::DialFailed { address, error: error.to_string() });
+            hub.handle_input(
+                now,
+                HubInput::DialFailed {
+                    address,
+                    error: error.to_string(),
+                },
+            );
         }
     }
 }
@@ -271,5 +378,8 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// What a `Dial` names, if it needs no resolver.
 pub(super) fn literal(address: &str) -> Option<VecDeque<SocketAddr>> {
-    address.parse().ok().map(|literal| VecDeque::from([literal]))
+    address
+        .parse()
+        .ok()
+        .map(|literal| VecDeque::from([literal]))
 }

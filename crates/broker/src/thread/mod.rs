@@ -95,7 +95,20 @@ enum Phase {
 
 impl Thread {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let Parts { id, clock, poll, mailbox, outgoing, mut listeners, worker, hub, authenticator, resolver, counters, stopped } = parts;
+        let Parts {
+            id,
+            clock,
+            poll,
+            mailbox,
+            outgoing,
+            mut listeners,
+            worker,
+            hub,
+            authenticator,
+            resolver,
+            counters,
+            stopped,
+        } = parts;
         for (index, listener) in listeners.iter_mut().enumerate() {
             listener.register(poll.registry(), Token(MAILBOX.0 + 1 + index))?;
         }
@@ -129,7 +142,11 @@ impl Thread {
         let mut events = Events::with_capacity(EVENTS);
         let mut unfinished = true;
         while self.phase != Phase::Done {
-            let timeout = if unfinished { Some(Duration::ZERO) } else { self.time_to_sleep() };
+            let timeout = if unfinished {
+                Some(Duration::ZERO)
+            } else {
+                self.time_to_sleep()
+            };
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 result => result?,
@@ -152,7 +169,10 @@ impl Thread {
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),
             self.dials.next_deadline(),
-            self.listeners.iter().filter_map(|listener| listener.wake_at(now)).min(),
+            self.listeners
+                .iter()
+                .filter_map(|listener| listener.wake_at(now))
+                .min(),
             match self.phase {
                 Phase::WorkerStopping(deadline) => Some(deadline),
                 Phase::Running | Phase::WorkerStopped | Phase::Done => None,
@@ -164,7 +184,11 @@ impl Thread {
 
     /// Hands over what is due.
     fn take_timeouts(&mut self, now: Now) {
-        if self.worker.poll_timeout().is_some_and(|at| at <= now.instant) {
+        if self
+            .worker
+            .poll_timeout()
+            .is_some_and(|at| at <= now.instant)
+        {
             self.worker.handle_input(now, WorkerInput::Timeout);
         }
         if let Some(hub) = &mut self.hub
@@ -181,7 +205,9 @@ impl Thread {
     fn stop_worker(&mut self, now: Now) {
         self.listeners.clear();
         self.worker.shut_down(now);
-        self.phase = Phase::WorkerStopping(Instant(now.instant.0 + u64::try_from(GOODBYE.as_millis()).unwrap_or(u64::MAX)));
+        self.phase = Phase::WorkerStopping(Instant(
+            now.instant.0 + u64::try_from(GOODBYE.as_millis()).unwrap_or(u64::MAX),
+        ));
     }
 
     /// The hub says goodbye. It is the last thing this thread does.
@@ -194,11 +220,17 @@ impl Thread {
     }
 
     fn advance_stop(&mut self, now: Now) {
-        let Phase::WorkerStopping(deadline) = self.phase else { return };
+        let Phase::WorkerStopping(deadline) = self.phase else {
+            return;
+        };
         if self.sockets.count(Owner::Worker) > 0 && now.instant < deadline {
             return;
         }
-        self.phase = if self.hub.is_some() { Phase::WorkerStopped } else { Phase::Done };
+        self.phase = if self.hub.is_some() {
+            Phase::WorkerStopped
+        } else {
+            Phase::Done
+        };
         // Nobody listens if the node was dropped without waiting.
         let _ = self.stopped.send(self.id);
     }

@@ -40,7 +40,13 @@ impl Thread {
         }
         let mut again = self.settle_hub(now);
         for (connection, verdict) in std::mem::take(&mut self.verdicts) {
-            self.worker.handle_input(now, WorkerInput::Authenticated { connection, verdict });
+            self.worker.handle_input(
+                now,
+                WorkerInput::Authenticated {
+                    connection,
+                    verdict,
+                },
+            );
             again = true;
         }
         again
@@ -48,7 +54,9 @@ impl Thread {
 
     /// The worker's outputs are drained, so mail from the hub may go in at once.
     fn settle_hub(&mut self, now: Now) -> bool {
-        let Some(hub) = &mut self.hub else { return false };
+        let Some(hub) = &mut self.hub else {
+            return false;
+        };
         hub.end_round(now);
         let mut again = false;
         while let Some(output) = self.hub.as_mut().and_then(Hub::poll_output) {
@@ -65,8 +73,14 @@ impl Thread {
         match output {
             WorkerOutput::Flush(connection) => self.sockets.mark_dirty(connection),
             WorkerOutput::Close(connection) => self.close(now, connection),
-            WorkerOutput::SetReading(connection, reading) => self.sockets.set_reading(connection, reading),
-            WorkerOutput::Handover { connection, to, state } => self.hand_over(now, connection, to, state),
+            WorkerOutput::SetReading(connection, reading) => {
+                self.sockets.set_reading(connection, reading)
+            }
+            WorkerOutput::Handover {
+                connection,
+                to,
+                state,
+            } => self.hand_over(now, connection, to, state),
             WorkerOutput::Mail { to, mail } => {
                 let from = Peer::Worker(self.id);
                 if to == Peer::Hub && self.hub.is_some() {
@@ -75,7 +89,12 @@ impl Thread {
                     self.outgoing.add(to, Letter::Mail { from, to, mail });
                 }
             }
-            WorkerOutput::Authenticate { connection, user_name, password, .. } => self.authenticate(connection, user_name, password),
+            WorkerOutput::Authenticate {
+                connection,
+                user_name,
+                password,
+                ..
+            } => self.authenticate(connection, user_name, password),
             WorkerOutput::Event(event) => event::log(self.id.0, &event),
         }
     }
@@ -95,15 +114,29 @@ impl Thread {
                     self.hand_in_mail(now, from, receiver, mail);
                     return true;
                 }
-                self.outgoing.add(receiver, Letter::Mail { from, to: receiver, mail });
+                self.outgoing.add(
+                    receiver,
+                    Letter::Mail {
+                        from,
+                        to: receiver,
+                        mail,
+                    },
+                );
             }
             HubOutput::Event(event) => event::log(self.id.0, &event),
         }
         false
     }
 
-    fn authenticate(&mut self, connection: ConnectionId, user_name: Option<String>, password: Option<Vec<u8>>) {
-        let Some(socket) = self.sockets.find(connection) else { return };
+    fn authenticate(
+        &mut self,
+        connection: ConnectionId,
+        user_name: Option<String>,
+        password: Option<Vec<u8>>,
+    ) {
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
         let request = Request {
             worker: self.id,
             connection,
@@ -127,19 +160,30 @@ impl Thread {
             }
             return;
         }
-        let Some(mut socket) = self.sockets.remove(connection) else { return };
+        let Some(mut socket) = self.sockets.remove(connection) else {
+            return;
+        };
         if let Err(error) = socket.transport.deregister(self.poll.registry()) {
             tracing::error!(%error, "cannot hand a connection to another thread");
             return;
         }
-        self.outgoing.add(to, Letter::Socket { transport: socket.transport, to, state });
+        self.outgoing.add(
+            to,
+            Letter::Socket {
+                transport: socket.transport,
+                to,
+                state,
+            },
+        );
     }
 
     /// Writes what the peer takes at once and closes.
     fn close(&mut self, now: Now, connection: ConnectionId) {
         self.sockets.mark_dirty(connection);
         self.flush(now, connection);
-        let Some(mut socket) = self.sockets.remove(connection) else { return };
+        let Some(mut socket) = self.sockets.remove(connection) else {
+            return;
+        };
         socket.transport.finish();
         // Closing a socket with unread bytes resets it, and a reset may overtake the last words (a CONNACK that says why).
         for _ in 0..LAST_READS {
@@ -163,7 +207,9 @@ impl Thread {
 
     /// Writes what is pending until the peer takes no more, if the connection is dirty.
     fn flush(&mut self, now: Now, connection: ConnectionId) {
-        let Some(socket) = self.sockets.start_flush(connection) else { return };
+        let Some(socket) = self.sockets.start_flush(connection) else {
+            return;
+        };
         let owner = socket.owner;
         loop {
             let pending = match (owner, &self.hub) {
@@ -175,18 +221,16 @@ impl Thread {
                 return;
             }
             match socket.transport.try_write(pending) {
-                Ok(count) => self.hand_in_written(now, connection, owner, count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return socket.set_blocked(),
+                Ok(count) => match (owner, &mut self.hub) {
+                    (Owner::Worker, _) => self.worker.handle_written(now, connection, count),
+                    (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
+                    (Owner::Hub, None) | (Owner::Dial, _) => return,
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return socket.set_blocked();
+                }
                 Err(_) => return self.sockets.mark_lost(connection),
             }
-        }
-    }
-
-    fn hand_in_written(&mut self, now: Now, connection: ConnectionId, owner: Owner, count: usize) {
-        match (owner, &mut self.hub) {
-            (Owner::Worker, _) => self.worker.handle_written(now, connection, count),
-            (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
-            (Owner::Hub, None) | (Owner::Dial, _) => {}
         }
     }
 }
