@@ -104,7 +104,11 @@ fn parse_line(line: &str) -> Result<(&str, &str), &'static str> {
             "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
         );
     }
-    PasswordHash::new(hash).map_err(|_| "the hash after the colon is not a whole argon2id hash")?;
+    let whole =
+        PasswordHash::new(hash).is_ok_and(|hash| hash.salt.is_some() && hash.hash.is_some());
+    if !whole {
+        return Err("the hash after the colon is not a whole argon2id hash");
+    }
     Ok((name, hash))
 }
 
