@@ -125,6 +125,8 @@ mirror! {
         subscriptions: u64 = subscriptions,
         /// Now.
         retained_messages: u64 = retained_messages,
+        /// Now: their publishers are still owed an acknowledgement.
+        unacknowledged_messages: u64 = unacknowledged_messages,
     }
 }
 
@@ -165,6 +167,7 @@ impl TrafficCounts {
             sessions: self.sessions + other.sessions,
             subscriptions: self.subscriptions + other.subscriptions,
             retained_messages: self.retained_messages + other.retained_messages,
+            unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
         }
     }
 }

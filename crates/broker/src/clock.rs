@@ -19,10 +19,11 @@ impl Clock {
 
     /// Both clocks.
     pub(crate) fn now(&self) -> Now {
-        let instant = Instant(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let elapsed = self.start.elapsed().as_millis();
+        let instant = Instant::from_millis(u64::try_from(elapsed).unwrap_or(u64::MAX));
         Now {
             instant,
-            wall: WallClock(wall_ms()),
+            wall: WallClock::from_unix_millis(wall_ms()),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The state of one MQTT session and what a broker keeps about topics, without I/O.
 //!
 //! * [`topic`]: topic names and filters, and a tree that says which filters match a topic;
-//! * [`retained`]: retained messages, replayed a few at a time.
+//! * [`retained`]: retained messages, replayed a few at a time;
+//! * [`shared`]: who of a shared subscription gets the next message;
+//! * [`client`]: the client side of one session, as a state machine.
 //!
 //! Nothing here reads a clock, opens a socket, starts a thread or draws a random number: times and seeds come in as
 //! arguments. No order depends on anything but the arguments, nothing recurses over what a peer sends, and nothing a peer
@@ -20,8 +22,10 @@
 //! # Ok::<(), thicket_session::topic::TopicFilterError>(())
 //! ```
 
+pub mod client;
 pub mod retained;
 pub mod server;
+pub mod shared;
 pub mod time;
 pub mod topic;
 

@@ -2,6 +2,7 @@
 
 mod api;
 mod broker;
+mod client;
 mod ctl;
 mod passwd;
 mod plan;
@@ -26,6 +27,12 @@ enum Command {
     Up(up::Up),
     /// Run one node
     Broker(Box<broker::Broker>),
+    /// Publish messages
+    #[command(disable_help_flag = true)]
+    Pub(client::Pub),
+    /// Subscribe and print what comes
+    #[command(disable_help_flag = true)]
+    Sub(client::Sub),
     /// Show what a running node knows
     Ctl(ctl::Ctl),
     /// Make a line for the file of users
@@ -38,6 +45,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Up(up) => up::run(&up),
         Command::Broker(broker) => broker::run(*broker),
+        Command::Pub(publish) => client::publish(&publish),
+        Command::Sub(subscribe) => client::subscribe(&subscribe),
         Command::Ctl(ctl) => ctl::run(&ctl),
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Plan(plan) => plan::run(plan),

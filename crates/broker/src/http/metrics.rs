@@ -150,6 +150,12 @@ impl Page {
             "Retained messages",
             traffic.retained_messages,
         );
+        self.single(
+            "thicket_unacknowledged_messages",
+            "gauge",
+            "Messages whose publisher is still owed an acknowledgement",
+            traffic.unacknowledged_messages,
+        );
     }
 
     fn nodes(&mut self, nodes: &[NodeEntry]) {

@@ -143,7 +143,8 @@ impl Connection {
         }
     }
 
-    fn flush(&mut self) -> anyhow::Result<()> {
+    /// Writes what is to be written.
+    pub fn flush(&mut self) -> anyhow::Result<()> {
         // Taking bytes off may put others in.
         while !self.client.output().is_empty() {
             let bytes = self.client.output();

@@ -137,6 +137,7 @@ pub fn traffic(traffic: &TrafficEntry) -> String {
             count("sessions", total.sessions),
             count("subscriptions", total.subscriptions),
             count("retained messages", total.retained_messages),
+            count("unacknowledged messages", total.unacknowledged_messages),
         ],
     );
     format!("{carried}\n{counts}")
