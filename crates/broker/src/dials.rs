@@ -27,7 +27,7 @@ pub(crate) struct Dials {
 
 impl Dials {
     pub(crate) fn start(&mut self, now: Instant, connection: ConnectionId, dial: Dial) {
-        let deadline = Instant(now.0 + u64::try_from(TIMEOUT.as_millis()).unwrap_or(u64::MAX));
+        let deadline = now + TIMEOUT;
         self.attempts.insert(connection, (dial, deadline));
     }
 
@@ -44,7 +44,7 @@ impl Dials {
         let late = self
             .attempts
             .iter()
-            .find(|(_, (_, deadline))| deadline.0 <= now.0);
+            .find(|(_, (_, deadline))| *deadline <= now);
         late.map(|(connection, _)| *connection)
     }
 }

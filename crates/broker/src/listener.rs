@@ -70,7 +70,7 @@ impl Listener {
     /// How many connections may be accepted in this round.
     pub(crate) const fn quota(&mut self, now: Instant) -> usize {
         match self.paused_until {
-            Some(until) if now.0 < until.0 => 0,
+            Some(until) if now.as_millis() < until.as_millis() => 0,
             _ => {
                 self.paused_until = None;
                 if self.ready { ACCEPTS_PER_ROUND } else { 0 }
@@ -89,9 +89,7 @@ impl Listener {
                 }
                 Err(error) if is_exhausted(&error) => {
                     // The edge is spent and the queue is not empty: without a pause we would spin, without `ready` we would sleep for ever.
-                    self.paused_until = Some(Instant(
-                        now.0 + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX),
-                    ));
+                    self.paused_until = Some(now + PAUSE);
                     return Accept::Exhausted(error);
                 }
                 // The connection died in the queue, or the network did for a moment (accept(2)): on to the next.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mio::{Poll, Waker};
-use thicket_node::{Hub, HubConfig, ListenerConfig, ListenerId, Worker, WorkerConfig, WorkerId};
+use thicket_node::{HubConfig, ListenerConfig, ListenerId, WorkerConfig, WorkerId};
 use thicket_overlay::{NodeId, OverlayConfig};
 
 use crate::authenticator::Authenticator;
@@ -144,11 +144,7 @@ impl Node {
         let authenticator = Authenticator::start(&config.access, &self.boxes, counters)?;
         let resolver = Resolver::start(&self.boxes)?;
         let worker_config = worker_config(config, identity, bound.len());
-        let mut hub = Some(Hub::new(
-            hub_config(config, identity, places),
-            clock.now(),
-            random_id()?,
-        ));
+        let mut hub = Some((hub_config(config, identity, places), random_id()?));
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
         let (failed, failures) = channel();
@@ -156,21 +152,22 @@ impl Node {
         self.failures = Some(failures);
         for (index, poll) in polls.into_iter().enumerate() {
             let id = WorkerId(u8::try_from(index).expect("workers are counted in a byte"));
-            let thread = Thread::new(Parts {
+            let mut parts = Parts {
                 id,
                 clock,
                 poll,
                 mailbox: Arc::clone(&self.boxes[index]),
                 outgoing: Outgoing::new(Arc::clone(&self.boxes)),
                 listeners: std::mem::take(&mut listeners[index]),
-                worker: Worker::new(id, worker_config.clone(), random_id()?),
+                worker: (worker_config.clone(), random_id()?),
                 hub: hub.take(),
                 authenticator: authenticator.clone(),
                 resolver: resolver.clone(),
                 counters: Arc::clone(counters),
                 stopped: stopped.clone(),
-            })?;
-            self.threads.push(spawn(index, thread, failed.clone())?);
+            };
+            parts.register_listeners()?;
+            self.threads.push(spawn(index, parts, failed.clone())?);
         }
         Ok(())
     }
@@ -241,11 +238,12 @@ impl Drop for Node {
     }
 }
 
-fn spawn(index: usize, thread: Thread, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
+fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| thread.run()));
+            let result =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Thread::new(parts).run()));
             let problem = match result {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => format!("worker {index} ended: {error}"),
@@ -363,16 +361,15 @@ fn worker_config(config: &Config, identity: &Identity, listeners: usize) -> Work
 }
 
 fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfig {
+    let (node, incarnation) = (identity.node, identity.incarnation);
+    let overlay = OverlayConfig {
+        name: places.name.clone(),
+        secret: config.secret.clone(),
+        ..OverlayConfig::new(node, incarnation, &config.cluster_name, &places.address)
+    };
     HubConfig {
         workers: config.workers,
-        overlay: OverlayConfig {
-            node: identity.node,
-            incarnation: identity.incarnation,
-            name: places.name.clone(),
-            cluster_name: config.cluster_name.clone(),
-            address: places.address.clone(),
-            secret: config.secret.clone(),
-        },
+        overlay,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
     }

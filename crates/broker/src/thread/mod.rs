@@ -12,7 +12,10 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
-use thicket_node::{ConnectionId, Hub, HubInput, Now, Verdict, Worker, WorkerId, WorkerInput};
+use thicket_node::{
+    ConnectionId, Hub, HubConfig, HubInput, Now, Verdict, Worker, WorkerConfig, WorkerId,
+    WorkerInput,
+};
 use thicket_session::time::Instant;
 
 use crate::authenticator::Authenticator;
@@ -33,7 +36,7 @@ const EVENTS: usize = 1024;
 /// After a stop, time for the clients' goodbyes to leave.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// What a thread needs to run.
+/// What a thread is made of. It travels to the new thread, which makes the machines there: they never leave it.
 pub(crate) struct Parts {
     pub(crate) id: WorkerId,
     pub(crate) clock: Clock,
@@ -41,14 +44,24 @@ pub(crate) struct Parts {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) outgoing: Outgoing,
     pub(crate) listeners: Vec<Listener>,
-    pub(crate) worker: Worker,
-    /// On thread 0.
-    pub(crate) hub: Option<Hub>,
+    pub(crate) worker: (WorkerConfig, u64),
+    /// On thread 0. The numbers are seeds.
+    pub(crate) hub: Option<(HubConfig, u64)>,
     pub(crate) authenticator: Authenticator,
     pub(crate) resolver: Resolver,
     pub(crate) counters: Arc<Counters>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
+}
+
+impl Parts {
+    /// Reports the listeners to the thread's poll.
+    pub(crate) fn register_listeners(&mut self) -> io::Result<()> {
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            listener.register(self.poll.registry(), Token(MAILBOX.0 + 1 + index))?;
+        }
+        Ok(())
+    }
 }
 
 /// One thread of the node.
@@ -94,47 +107,35 @@ enum Phase {
 }
 
 impl Thread {
-    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let Parts {
-            id,
-            clock,
-            poll,
-            mailbox,
-            outgoing,
-            mut listeners,
-            worker,
-            hub,
-            authenticator,
-            resolver,
-            counters,
-            stopped,
-        } = parts;
-        for (index, listener) in listeners.iter_mut().enumerate() {
-            listener.register(poll.registry(), Token(MAILBOX.0 + 1 + index))?;
-        }
-        Ok(Self {
-            id,
-            clock,
-            poll,
-            mailbox,
-            outgoing,
-            listener_tokens: listeners.len(),
-            listeners,
+    /// Call it on the thread itself.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (worker, worker_seed) = parts.worker;
+        let hub = parts
+            .hub
+            .map(|(config, seed)| Hub::new(config, parts.clock.now(), seed));
+        Self {
+            id: parts.id,
+            clock: parts.clock,
+            poll: parts.poll,
+            mailbox: parts.mailbox,
+            outgoing: parts.outgoing,
+            listener_tokens: parts.listeners.len(),
+            listeners: parts.listeners,
             sockets: Sockets::default(),
             dials: Dials::default(),
-            worker,
+            worker: Worker::new(parts.id, worker, worker_seed),
             hub,
-            authenticator,
-            resolver,
-            counters,
-            stopped,
+            authenticator: parts.authenticator,
+            resolver: parts.resolver,
+            counters: parts.counters,
+            stopped: parts.stopped,
             phase: Phase::Running,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             letters: Vec::new(),
             to_flush: Vec::new(),
             verdicts: Vec::new(),
             dials_due: Vec::new(),
-        })
+        }
     }
 
     /// Rounds until the node stops.
@@ -179,7 +180,7 @@ impl Thread {
             },
         ];
         let next = deadlines.into_iter().flatten().min()?;
-        Some(Duration::from_millis(next.0.saturating_sub(now.0)))
+        Some(next.since(now))
     }
 
     /// Hands over what is due.
@@ -205,9 +206,7 @@ impl Thread {
     fn stop_worker(&mut self, now: Now) {
         self.listeners.clear();
         self.worker.shut_down(now);
-        self.phase = Phase::WorkerStopping(Instant(
-            now.instant.0 + u64::try_from(GOODBYE.as_millis()).unwrap_or(u64::MAX),
-        ));
+        self.phase = Phase::WorkerStopping(now.instant + GOODBYE);
     }
 
     /// The hub says goodbye. It is the last thing this thread does.

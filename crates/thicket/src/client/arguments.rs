@@ -20,7 +20,12 @@ pub struct Connect {
     #[arg(short, long, value_name = "NAME")]
     username: Option<String>,
     /// Password
-    #[arg(short = 'P', long = "pw", value_name = "PASSWORD", requires = "username")]
+    #[arg(
+        short = 'P',
+        long = "pw",
+        value_name = "PASSWORD",
+        requires = "username"
+    )]
     password: Option<String>,
     /// Version of MQTT: 3.1, 3.1.1 or 5
     #[arg(short = 'V', long, default_value = "5", value_parser = version)]
@@ -38,7 +43,12 @@ pub struct Connect {
     #[arg(long, value_name = "TOPIC", help_heading = "Will")]
     will_topic: Option<String>,
     /// Payload of the will [default: empty]
-    #[arg(long, value_name = "PAYLOAD", requires = "will_topic", help_heading = "Will")]
+    #[arg(
+        long,
+        value_name = "PAYLOAD",
+        requires = "will_topic",
+        help_heading = "Will"
+    )]
     will_payload: Option<String>,
     /// QoS of the will
     #[arg(long, value_name = "QOS", default_value = "0", value_parser = qos, requires = "will_topic", help_heading = "Will")]
@@ -55,7 +65,10 @@ impl Connect {
     /// What the client is to say in its CONNECT.
     pub fn config(&self) -> anyhow::Result<ClientConfig> {
         let is_v5 = self.protocol_version == ProtocolVersion::V5;
-        ensure!(is_v5 || self.session_expiry_interval.is_none(), "-x: only version 5 has a session expiry; use -c");
+        ensure!(
+            is_v5 || self.session_expiry_interval.is_none(),
+            "-x: only version 5 has a session expiry; use -c"
+        );
         let mut config = ClientConfig::new(self.protocol_version, self.client_id());
         config.keep_alive = self.keepalive;
         config.user_name.clone_from(&self.username);
@@ -78,7 +91,11 @@ impl Connect {
 
     /// Whether to throw away what the broker has of this client.
     pub const fn clean_start(&self) -> CleanStart {
-        if self.keep_session { CleanStart::No } else { CleanStart::Yes }
+        if self.keep_session {
+            CleanStart::No
+        } else {
+            CleanStart::Yes
+        }
     }
 
     /// 3.1 wants one of 1 to 23 characters; later versions let the broker choose.
@@ -136,7 +153,13 @@ mod tests {
             (&["-c", "-i", "a", "-V", "3.1.1"], 0),
         ];
         for (arguments, expected) in cases {
-            assert_eq!(config(arguments).expect("good arguments").session_expiry_interval, expected, "{arguments:?}");
+            assert_eq!(
+                config(arguments)
+                    .expect("good arguments")
+                    .session_expiry_interval,
+                expected,
+                "{arguments:?}"
+            );
         }
     }
 

@@ -57,11 +57,16 @@ pub struct Connection {
 
 impl Connection {
     /// Connects, and waits until the broker has accepted.
-    pub fn open(arguments: &Connect) -> anyhow::Result<Self> {
+    pub fn open(arguments: &Connect, config: ClientConfig) -> anyhow::Result<Self> {
         let stream = dial(&arguments.host, arguments.port)?;
         let (sender, inputs) = sync_channel(WAITING);
-        let config: ClientConfig = arguments.config()?;
-        let mut connection = Self { client: Client::new(config), stream, inputs, sender, start: Instant::now() };
+        let mut connection = Self {
+            client: Client::new(config),
+            stream,
+            inputs,
+            sender,
+            start: Instant::now(),
+        };
         connection.start_reader()?;
         connection.start_signals()?;
         let now = connection.now();
@@ -82,7 +87,9 @@ impl Connection {
 
     /// The client's clock.
     pub fn now(&self) -> thicket_session::Instant {
-        thicket_session::Instant::from_millis(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+        thicket_session::Instant::from_millis(
+            u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
+        )
     }
 
     /// Writes what is to be written, then waits for one input or until `until`. `on_event` hears what the broker said; its error ends the wait.
@@ -104,7 +111,9 @@ impl Connection {
             }
         };
         let waited = match input {
-            Some(Input::Bytes(bytes)) if bytes.is_empty() => bail!("the broker closed the connection"),
+            Some(Input::Bytes(bytes)) if bytes.is_empty() => {
+                bail!("the broker closed the connection")
+            }
             Some(Input::Bytes(bytes)) => {
                 self.client.handle_bytes(now, &bytes, &mut listen);
                 Waited::Served
@@ -123,7 +132,8 @@ impl Connection {
 
     /// Writes everything and says goodbye.
     pub fn close(mut self) -> anyhow::Result<()> {
-        self.client.disconnect(&Disconnect::new(ReasonCode::Success))?;
+        self.client
+            .disconnect(&Disconnect::new(ReasonCode::Success))?;
         self.flush()?;
         // The broker may have closed already.
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
@@ -132,11 +142,17 @@ impl Connection {
 
     /// The next input, or `None` when `until` or a deadline of the client comes first.
     fn next_input(&self, until: Option<Instant>) -> anyhow::Result<Option<Input>> {
-        let deadline = self.client.poll_timeout().map(|at| self.start + Duration::from_millis(at.as_millis()));
+        let deadline = self
+            .client
+            .poll_timeout()
+            .map(|at| self.start + Duration::from_millis(at.as_millis()));
         let Some(next) = deadline.into_iter().chain(until).min() else {
             return Ok(Some(self.inputs.recv()?));
         };
-        match self.inputs.recv_timeout(next.saturating_duration_since(Instant::now())) {
+        match self
+            .inputs
+            .recv_timeout(next.saturating_duration_since(Instant::now()))
+        {
             Ok(input) => Ok(Some(input)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("the threads of this program ended"),
@@ -149,7 +165,9 @@ impl Connection {
         while !self.client.output().is_empty() {
             let bytes = self.client.output();
             let count = bytes.len();
-            self.stream.write_all(bytes).context("the connection to the broker broke")?;
+            self.stream
+                .write_all(bytes)
+                .context("the connection to the broker broke")?;
             self.client.consume(count);
         }
         Ok(())
@@ -171,7 +189,9 @@ impl Connection {
                 }
             }
         };
-        std::thread::Builder::new().name("socket".into()).spawn(read)?;
+        std::thread::Builder::new()
+            .name("socket".into())
+            .spawn(read)?;
         Ok(())
     }
 
@@ -185,13 +205,17 @@ impl Connection {
                 }
             }
         };
-        std::thread::Builder::new().name("signals".into()).spawn(watch)?;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(watch)?;
         Ok(())
     }
 }
 
 fn dial(host: &str, port: u16) -> anyhow::Result<TcpStream> {
-    let addresses = (host, port).to_socket_addrs().with_context(|| format!("cannot find the host {host}"))?;
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot find the host {host}"))?;
     let mut last = None;
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
@@ -204,7 +228,9 @@ fn dial(host: &str, port: u16) -> anyhow::Result<TcpStream> {
     }
     match last {
         Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            bail!("nobody listens on {host}:{port} (connection refused): is a broker running there?")
+            bail!(
+                "nobody listens on {host}:{port} (connection refused): is a broker running there?"
+            )
         }
         Some(error) => Err(error).with_context(|| format!("cannot connect to {host}:{port}")),
         None => bail!("the host {host} has no address"),

@@ -61,8 +61,13 @@ struct Source {
 /// Publishes, and waits until the broker has acknowledged everything.
 pub fn run(arguments: &Pub) -> anyhow::Result<()> {
     let message = arguments.source.message()?;
-    let connection = Connection::open(&arguments.connect)?;
-    let mut publisher = Publisher { arguments, connection, waiting: VecDeque::new(), refused: 0 };
+    let connection = Connection::open(&arguments.connect, arguments.connect.config()?)?;
+    let mut publisher = Publisher {
+        arguments,
+        connection,
+        waiting: VecDeque::new(),
+        refused: 0,
+    };
     match message {
         Some(message) => {
             publisher.waiting.push_back(message);
@@ -80,11 +85,16 @@ impl Source {
             return Ok(Some(message.clone().into_bytes()));
         }
         if let Some(path) = &self.file {
-            return std::fs::read(path).map(Some).with_context(|| format!("cannot read {}", path.display()));
+            return std::fs::read(path)
+                .map(Some)
+                .with_context(|| format!("cannot read {}", path.display()));
         }
         if self.stdin {
             let mut all = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut all).context("cannot read standard input")?;
+            std::io::stdin()
+                .lock()
+                .read_to_end(&mut all)
+                .context("cannot read standard input")?;
             return Ok(Some(all));
         }
         Ok(if self.lines { None } else { Some(Vec::new()) })
@@ -107,7 +117,9 @@ impl Publisher<'_> {
             permits.send(())?;
         }
         let sender = self.connection.sender();
-        std::thread::Builder::new().name("lines".into()).spawn(move || read_lines(&sender, &permitted))?;
+        std::thread::Builder::new()
+            .name("lines".into())
+            .spawn(move || read_lines(&sender, &permitted))?;
         loop {
             match self.serve()? {
                 Waited::Line(Some(line)) => {
@@ -154,7 +166,10 @@ impl Publisher<'_> {
             match self.connection.client.publish(now, &publish) {
                 Ok(_) => drop(self.waiting.pop_front()),
                 Err(error) if error.is_would_block() => return self.connection.flush(),
-                Err(error) => return Err(error).with_context(|| format!("cannot publish to {}", self.arguments.topic)),
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("cannot publish to {}", self.arguments.topic));
+                }
             }
         }
         self.connection.flush()
@@ -166,7 +181,10 @@ impl Publisher<'_> {
             match event {
                 Event::Acknowledged { reason_code, .. } if reason_code.is_error() => {
                     *refused += 1;
-                    eprintln!("thicket: the broker refused a message: {}", words::reason(*reason_code));
+                    eprintln!(
+                        "thicket: the broker refused a message: {}",
+                        words::reason(*reason_code)
+                    );
                 }
                 _ => {}
             }
@@ -177,7 +195,10 @@ impl Publisher<'_> {
     fn finish(mut self) -> anyhow::Result<()> {
         while self.connection.client.inflight() > 0 {
             if let Waited::Signal = self.serve()? {
-                bail!("interrupted; {} messages were not acknowledged", self.connection.client.inflight());
+                bail!(
+                    "interrupted; {} messages were not acknowledged",
+                    self.connection.client.inflight()
+                );
             }
         }
         self.connection.close()?;

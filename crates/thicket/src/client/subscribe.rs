@@ -41,19 +41,33 @@ pub struct Sub {
 
 /// Prints messages until there are enough.
 pub fn run(arguments: &Sub) -> anyhow::Result<()> {
-    let connection = Connection::open(&arguments.connect)?;
-    let until = arguments.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let mut subscriber = Subscriber { arguments, connection, printed: 0, to_acknowledge: Vec::new() };
+    let mut config = arguments.connect.config()?;
+    config.acknowledgement = AcknowledgementMode::Manual;
+    let connection = Connection::open(&arguments.connect, config)?;
+    let until = arguments
+        .timeout
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut subscriber = Subscriber {
+        arguments,
+        connection,
+        printed: 0,
+        to_acknowledge: Vec::new(),
+    };
     subscriber.subscribe()?;
     loop {
         let waited = subscriber.serve(until)?;
-        if arguments.count.is_some_and(|count| subscriber.printed >= count) {
+        if arguments
+            .count
+            .is_some_and(|count| subscriber.printed >= count)
+        {
             return subscriber.connection.close();
         }
         match waited {
             Waited::Signal => return subscriber.connection.close(),
             Waited::Served | Waited::Line(_) => {}
-            Waited::TimedOut if until.is_some_and(|until| Instant::now() >= until) => return subscriber.time_out(),
+            Waited::TimedOut if until.is_some_and(|until| Instant::now() >= until) => {
+                return subscriber.time_out();
+            }
             // A deadline of the session.
             Waited::TimedOut => {}
         }
@@ -70,15 +84,28 @@ struct Subscriber<'a> {
 
 impl Subscriber<'_> {
     fn subscribe(&mut self) -> anyhow::Result<()> {
-        let options = SubscriptionOptions { qos: self.arguments.qos, ..SubscriptionOptions::default() };
-        let filters: Vec<_> = self.arguments.topics.iter().map(|filter| SubscribeFilter { filter, options }).collect();
+        let options = SubscriptionOptions {
+            qos: self.arguments.qos,
+            ..SubscriptionOptions::default()
+        };
+        let filters: Vec<_> = self
+            .arguments
+            .topics
+            .iter()
+            .map(|filter| SubscribeFilter { filter, options })
+            .collect();
         let now = self.connection.now();
         self.connection.client.subscribe(now, &filters, None)?;
         Ok(())
     }
 
     fn serve(&mut self, until: Option<Instant>) -> anyhow::Result<Waited> {
-        let Self { arguments, connection, printed, to_acknowledge } = self;
+        let Self {
+            arguments,
+            connection,
+            printed,
+            to_acknowledge,
+        } = self;
         let mut out = std::io::stdout().lock();
         let waited = connection.wait(until, |event| {
             match event {
@@ -98,7 +125,9 @@ impl Subscriber<'_> {
         out.flush()?;
         let now = connection.now();
         for packet_id in to_acknowledge.drain(..) {
-            connection.client.acknowledge(now, packet_id, ReasonCode::Success)?;
+            connection
+                .client
+                .acknowledge(now, packet_id, ReasonCode::Success)?;
         }
         Ok(waited)
     }
@@ -117,7 +146,10 @@ impl Subscriber<'_> {
 fn check(arguments: &Sub, reason_codes: &[ReasonCode]) -> anyhow::Result<()> {
     for (filter, code) in arguments.topics.iter().zip(reason_codes) {
         if code.is_error() {
-            eprintln!("thicket: the broker refused the filter {filter}: {}", words::reason(*code));
+            eprintln!(
+                "thicket: the broker refused the filter {filter}: {}",
+                words::reason(*code)
+            );
         }
     }
     if reason_codes.iter().all(|code| code.is_error()) {
