@@ -56,6 +56,10 @@ pub(crate) struct ForwardEntry {
     pub len: u32,
     /// Nodes that are to have it, ascending; may be empty for a retained message.
     pub destinations: Arc<[NodeSlot]>,
+    /// Number in the worker's stream; 0: not acknowledged.
+    pub number: u64,
+    /// QoS of the record.
+    pub qos: Qos,
     /// To be kept as retained message, on every node.
     pub retain: bool,
 }
@@ -114,6 +118,8 @@ pub(crate) enum Content {
     },
     /// To a worker: the sender has admitted these of the receiver's own numbers.
     Acknowledged(NumberRuns),
+    /// Hub to worker: these of its numbers found no room on their way; their publishers must be told.
+    Refused(NumberRuns),
     /// Worker to hub: these numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
     /// Worker to hub: what the worker wants has changed.
@@ -136,6 +142,7 @@ pub(crate) enum Content {
     Granted {
         connection: ConnectionId,
         serial: u64,
+        client_id: Arc<str>,
         home: WorkerId,
     },
     /// Hub to worker.
@@ -191,4 +198,12 @@ pub(crate) enum Content {
 /// Where a connection came from, for the log.
 pub(crate) fn peer_text(peer: SocketAddr) -> String {
     peer.to_string()
+}
+
+/// Whether `key` is `$share/name/filter`.
+pub(crate) fn is_share_key(key: &str, name: &str, filter: &str) -> bool {
+    key.strip_prefix("$share/")
+        .and_then(|rest| rest.strip_prefix(name))
+        .and_then(|rest| rest.strip_prefix('/'))
+        .is_some_and(|rest| rest == filter)
 }

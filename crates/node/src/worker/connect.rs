@@ -236,12 +236,23 @@ impl Worker {
         now: Now,
         id: ConnectionId,
         serial: u64,
+        client_id: &str,
         home: WorkerId,
     ) {
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        if connection.serial != serial || !matches!(connection.phase, Phase::AwaitClaim { .. }) {
+        let asks = self.connection(id).is_some_and(|connection| {
+            connection.serial == serial && matches!(connection.phase, Phase::AwaitClaim { .. })
+        });
+        if !asks {
+            // The client has gone: if it left no session either, the directory must forget what it has just noted.
+            if home == self.id && self.sessions.find(client_id).is_none() {
+                self.mail(
+                    Peer::Hub,
+                    Content::Session {
+                        client_id: client_id.into(),
+                        state: SessionState::Ended,
+                    },
+                );
+            }
             return;
         }
         if home == self.id {

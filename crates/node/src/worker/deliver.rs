@@ -157,7 +157,7 @@ impl Worker {
             self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
             return;
         }
-        let mut keep = |outgoing: &mut Outgoing<'_>| Delivery {
+        let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),
             qos,
             retain,

@@ -16,7 +16,9 @@ use super::{
 };
 use crate::{
     EventLevel, Now, Peer, WorkerId, WorkerOutput,
-    mail::{Content, ForwardEntry, Interest, Mail, NumberRuns, Origin, Place, push_number},
+    mail::{
+        Content, ForwardEntry, Interest, Mail, NumberRuns, Origin, Place, is_share_key, push_number,
+    },
 };
 
 /// What leaves for one other thread at the end of the round.
@@ -33,8 +35,10 @@ pub(super) struct Batches {
     hub: Batch,
     /// Numbers of others that were admitted here in this round.
     admitted: Vec<(Peer, Origin, NumberRuns)>,
-    /// A record under construction.
+    /// The record of this moment, with what the hub must know of it.
     record: Vec<u8>,
+    number: u64,
+    qos: Qos,
 }
 
 impl Batches {
@@ -44,6 +48,8 @@ impl Batches {
             hub: Batch::default(),
             admitted: Vec::new(),
             record: Vec::new(),
+            number: 0,
+            qos: Qos::AtMostOnce,
         }
     }
 
@@ -92,6 +98,8 @@ impl Batches {
                 self.hub.entries.push(ForwardEntry {
                     len,
                     destinations: destinations(),
+                    number: self.number,
+                    qos: self.qos,
                     retain,
                 });
             }
@@ -216,6 +224,8 @@ impl Worker {
             ..Record::default()
         };
         let _ = now;
+        self.batches.number = number;
+        self.batches.qos = qos;
         self.batches.record.clear();
         record.encode(&mut self.batches.record);
     }
@@ -328,7 +338,7 @@ impl Worker {
                 let group = route
                     .groups
                     .iter()
-                    .find(|group| is_key(&group.key, name, filter));
+                    .find(|group| is_share_key(&group.key, name, filter));
                 if let Some(group) = group
                     && let Some(index) = self.choose_here(group)
                 {
@@ -384,13 +394,6 @@ fn choose_absent(group: &GroupRoute, turn: usize) -> Option<Choice> {
         .collect();
     let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
     Some(Choice::Peer(*place, *interest))
-}
-
-fn is_key(key: &str, name: &str, filter: &str) -> bool {
-    key.strip_prefix("$share/")
-        .and_then(|rest| rest.strip_prefix(name))
-        .and_then(|rest| rest.strip_prefix('/'))
-        .is_some_and(|rest| rest == filter)
 }
 
 /// All nodes of a route, ascending.

@@ -39,7 +39,7 @@ use self::{
     timers::Timers,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, Verdict, WorkerConfig, WorkerId,
+    ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, WorkerConfig, WorkerId,
     WorkerInput, WorkerOutput,
     mail::{Content, Mail, Origin},
     random::Random,
@@ -304,6 +304,7 @@ impl Worker {
         match mail.0 {
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
+            Content::Refused(runs) => self.handle_refused(&runs),
             Content::InterestSettled { sequence } => self.handle_interest_settled(now, sequence),
             Content::Peers { sequence, changes } => {
                 for (place, change) in &changes {
@@ -314,8 +315,9 @@ impl Worker {
             Content::Granted {
                 connection,
                 serial,
+                client_id,
                 home,
-            } => self.handle_granted(now, connection, serial, home),
+            } => self.handle_granted(now, connection, serial, &client_id, home),
             Content::ClaimRefused {
                 connection,
                 serial,

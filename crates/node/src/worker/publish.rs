@@ -291,6 +291,25 @@ impl Worker {
         }
     }
 
+    /// Some of our numbers found no room on their way (rule 18): their publishers are told.
+    pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
+        let mut refused = Vec::new();
+        for &(from, to) in runs {
+            self.pending
+                .acknowledge(from, to, |owed| refused.extend(owed));
+        }
+        for owed in refused {
+            if let Some(session) = self.sessions.get_same(owed.session, owed.session_serial)
+                && let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement)
+                && let Some(slot) = session.acknowledgements.get_mut(index as usize)
+            {
+                slot.reason_code = ReasonCode::QuotaExceeded;
+            }
+            self.traffic.dropped_messages += 1;
+            self.met.push(owed);
+        }
+    }
+
     /// Sends the acknowledgements whose conditions are met.
     pub(super) fn settle_met(&mut self, _now: Now) {
         for owed in std::mem::take(&mut self.met) {
