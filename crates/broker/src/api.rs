@@ -135,18 +135,22 @@ mirror! {
 pub struct TrafficEntry {
     /// Of the node.
     pub total: TrafficCounts,
+    /// Of the links to other nodes, and what the node retains.
+    pub hub: TrafficCounts,
     /// Of each worker, in order.
     pub workers: Vec<TrafficCounts>,
 }
 
 impl TrafficEntry {
-    /// Adds up what the workers say.
+    /// Adds up what the hub and the workers say.
     #[must_use]
-    pub fn of_workers(workers: Vec<TrafficCounts>) -> Self {
-        let total = workers
-            .iter()
-            .fold(TrafficCounts::default(), |sum, worker| sum.plus(*worker));
-        Self { total, workers }
+    pub fn new(hub: TrafficCounts, workers: Vec<TrafficCounts>) -> Self {
+        let total = workers.iter().fold(hub, |sum, worker| sum.plus(*worker));
+        Self {
+            total,
+            hub,
+            workers,
+        }
     }
 }
 
@@ -211,16 +215,22 @@ mod tests {
     }
 
     #[test]
-    fn the_traffic_of_a_node_is_that_of_its_workers() {
+    fn the_traffic_of_a_node_is_that_of_its_hub_and_its_workers() {
         let worker = |messages| TrafficCounts {
             external_in_messages: messages,
             sessions: 1,
             ..TrafficCounts::default()
         };
-        let entry = TrafficEntry::of_workers(vec![worker(3), worker(4)]);
-        assert_eq!(
-            (entry.total.external_in_messages, entry.total.sessions),
-            (7, 2)
+        let hub = TrafficCounts {
+            internal_in_messages: 5,
+            ..TrafficCounts::default()
+        };
+        let total = TrafficEntry::new(hub, vec![worker(3), worker(4)]).total;
+        let sums = (
+            total.external_in_messages,
+            total.sessions,
+            total.internal_in_messages,
         );
+        assert_eq!(sums, (7, 2, 5));
     }
 }

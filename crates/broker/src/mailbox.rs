@@ -35,12 +35,21 @@ pub(crate) enum Letter {
     },
     /// From discovery.
     Discovered { address: String },
+    /// From a worker's thread to the hub's: what the other nodes are told of this one's clients.
+    Summary { from: WorkerId, summary: Summary },
     /// From the HTTP API.
     Ask(Question),
     /// Close the doors and say goodbye to the clients.
     StopWorker,
     /// Say goodbye to the other nodes.
     StopHub,
+}
+
+/// What a worker adds to its node's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Summary {
+    pub(crate) clients: u64,
+    pub(crate) subscriptions: u64,
 }
 
 /// One thread's mailbox.
@@ -104,6 +113,7 @@ impl std::fmt::Debug for Letter {
             Self::Authenticated { .. } => "Authenticated",
             Self::Resolved { .. } => "Resolved",
             Self::Discovered { .. } => "Discovered",
+            Self::Summary { .. } => "Summary",
             Self::Ask(_) => "Ask",
             Self::StopWorker => "StopWorker",
             Self::StopHub => "StopHub",

@@ -370,6 +370,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
     HubConfig {
         workers: config.workers,
         overlay,
+        discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
     }

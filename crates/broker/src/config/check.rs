@@ -20,6 +20,8 @@ const DEFAULT_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18
 const DEFAULT_TTL: u8 = 1;
 const DEFAULT_ANNOUNCE_INTERVAL_MS: u64 = 3000;
 const DEFAULT_DNS_INTERVAL_S: u64 = 15;
+/// Two announcements of a node that is there already fit in.
+const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
 /// Long enough not to be guessed, short enough to be typed once.
 const SHORTEST_SECRET: usize = 16;
 /// Names travel in one datagram with the address.
@@ -32,6 +34,9 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
     let open = listeners.iter().find(|listen| !listen.is_loopback());
     let (access, secret) = trust(&settings, open)?;
     let multicast = multicast(&settings, open.is_none())?;
+    let dns = dns(&settings)?;
+    let seeds = all_hosts_and_ports("seed", settings.seed.as_deref())?;
+    let is_alone = multicast.is_none() && dns.is_none() && seeds.is_empty();
     Ok(Config {
         name: settings
             .name
@@ -51,9 +56,10 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .map(|address| host_and_port("advertise", address))
             .transpose()?,
         http: http(settings.http.as_deref())?,
-        seeds: all_hosts_and_ports("seed", settings.seed.as_deref())?,
+        seeds,
         multicast,
-        dns: dns(&settings)?,
+        dns,
+        discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
         workers: workers(settings.workers)?,
         data: settings.data.clone(),
         access,
@@ -323,6 +329,15 @@ fn dns(settings: &Settings) -> Result<Option<Dns>, ConfigError> {
         )),
         (false, true) => Ok(None),
     }
+}
+
+fn discovery_grace(given: Option<u64>, is_alone: bool) -> Result<Duration, ConfigError> {
+    let default = if is_alone {
+        0
+    } else {
+        DEFAULT_DISCOVERY_GRACE_MS
+    };
+    in_range("discovery_grace_ms", given, default, 0..=600_000).map(Duration::from_millis)
 }
 
 fn workers(given: Option<u32>) -> Result<u8, ConfigError> {

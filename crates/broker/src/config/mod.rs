@@ -39,6 +39,8 @@ pub struct Config {
     pub multicast: Option<Multicast>,
     /// Names whose addresses are all nodes.
     pub dns: Option<Dns>,
+    /// How long the node looks for others before it lets clients in.
+    pub discovery_grace: Duration,
     /// At least 1.
     pub workers: u8,
     /// Where the node keeps what must survive a restart.

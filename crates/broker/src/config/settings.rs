@@ -67,6 +67,9 @@ pub struct Settings {
     /// Time between two look-ups of the names [default: 15]
     #[arg(long, env = "THICKET_DNS_INTERVAL_S", value_name = "SECONDS")]
     pub dns_interval_s: Option<u64>,
+    /// How long a node that starts looks for others before it lets clients in [default: 500, or 0 with nobody to look for]
+    #[arg(long, env = "THICKET_DISCOVERY_GRACE_MS", value_name = "MS")]
+    pub discovery_grace_ms: Option<u64>,
     /// Threads that serve clients [default: one a core]
     #[arg(long, env = "THICKET_WORKERS")]
     pub workers: Option<u32>,
@@ -285,7 +288,7 @@ macro_rules! or_each {
 
 or_each! {
     name cluster_name listen advertise http seed discover
-    multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s
+    multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     workers data allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s retained_messages retained_bytes

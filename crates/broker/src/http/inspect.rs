@@ -68,10 +68,10 @@ impl Inspector {
     }
 
     pub(crate) async fn traffic(&self) -> Result<TrafficEntry, Silence> {
+        let hub = self.of_hub(Hub::traffic).await?;
         let workers = self.of_workers(Worker::traffic).await?;
-        Ok(TrafficEntry::of_workers(
-            workers.into_iter().map(TrafficCounts::from).collect(),
-        ))
+        let workers = workers.into_iter().map(TrafficCounts::from).collect();
+        Ok(TrafficEntry::new(hub.into(), workers))
     }
 
     async fn of_hub<T: Send + 'static>(

@@ -214,6 +214,7 @@ impl Thread {
                     hub.handle_input(now, HubInput::Discovered { address });
                 }
             }
+            Letter::Summary { from, summary } => self.note_summary(from, summary),
             Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),

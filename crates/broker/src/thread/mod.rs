@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
 use crate::listener::Listener;
-use crate::mailbox::{Letter, Mailbox, Outgoing};
+use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 
@@ -87,6 +87,10 @@ pub(crate) struct Thread {
     buffer: Box<[u8]>,
     letters: Vec<Letter>,
     to_flush: Vec<ConnectionId>,
+    /// What this worker last said of its clients.
+    summary: Summary,
+    /// On thread 0: what each worker last said.
+    summaries: Vec<Summary>,
     /// Verdicts known at once, handed in when the worker's outputs are drained.
     verdicts: Vec<(ConnectionId, Verdict)>,
     /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
@@ -110,6 +114,7 @@ impl Thread {
     /// Call it on the thread itself.
     pub(crate) fn new(parts: Parts) -> Self {
         let (worker, worker_seed) = parts.worker;
+        let workers = usize::from(worker.workers);
         let hub = parts
             .hub
             .map(|(config, seed)| Hub::new(config, parts.clock.now(), seed));
@@ -133,6 +138,8 @@ impl Thread {
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             letters: Vec::new(),
             to_flush: Vec::new(),
+            summary: Summary::default(),
+            summaries: vec![Summary::default(); workers],
             verdicts: Vec::new(),
             dials_due: Vec::new(),
         }

@@ -2,14 +2,16 @@
 
 use std::io;
 
-use thicket_node::{ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerInput, WorkerOutput};
+use thicket_node::{
+    ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
+};
 
 use super::Thread;
 use super::input::literal;
 use crate::authenticator::Request;
 use crate::dials::Dial;
 use crate::event;
-use crate::mailbox::Letter;
+use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
 
 /// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
@@ -35,6 +37,7 @@ impl Thread {
     /// Lets the machines finish and performs their outputs. `true`: one of them has new inputs because of that.
     fn settle(&mut self, now: Now) -> bool {
         self.worker.end_round(now);
+        self.report_summary();
         while let Some(output) = self.worker.poll_output() {
             self.perform_worker(now, output);
         }
@@ -50,6 +53,36 @@ impl Thread {
             again = true;
         }
         again
+    }
+
+    /// Tells the hub how many clients there are, if that has changed.
+    fn report_summary(&mut self) {
+        let traffic = self.worker.traffic();
+        let summary = Summary {
+            clients: traffic.connections,
+            subscriptions: traffic.subscriptions,
+        };
+        if summary == self.summary {
+            return;
+        }
+        self.summary = summary;
+        let from = self.id;
+        if self.hub.is_some() {
+            self.note_summary(from, summary);
+        } else {
+            self.outgoing
+                .add(Peer::Hub, Letter::Summary { from, summary });
+        }
+    }
+
+    /// On thread 0: the other nodes are told the sum.
+    pub(super) fn note_summary(&mut self, from: WorkerId, summary: Summary) {
+        self.summaries[usize::from(from.0)] = summary;
+        let sum = |part: fn(&Summary) -> u64| self.summaries.iter().map(part).sum();
+        let (clients, subscriptions) = (sum(|it| it.clients), sum(|it| it.subscriptions));
+        if let Some(hub) = &mut self.hub {
+            hub.set_summary(clients, subscriptions);
+        }
     }
 
     /// The worker's outputs are drained, so mail from the hub may go in at once.

@@ -66,6 +66,7 @@ pub fn run(arguments: &Pub) -> anyhow::Result<()> {
         arguments,
         connection,
         waiting: VecDeque::new(),
+        permits: None,
         refused: 0,
     };
     match message {
@@ -106,6 +107,8 @@ struct Publisher<'a> {
     connection: Connection,
     /// Read and not sent yet.
     waiting: VecDeque<Vec<u8>>,
+    /// The reader of lines may read another for each.
+    permits: Option<SyncSender<()>>,
     refused: usize,
 }
 
@@ -113,6 +116,7 @@ impl Publisher<'_> {
     /// Sends lines as they come. The reader goes on only when a line was taken.
     fn send_lines(&mut self) -> anyhow::Result<()> {
         let (permits, permitted) = sync_channel(LINES_AHEAD);
+        self.permits = Some(permits.clone());
         for _ in 0..LINES_AHEAD {
             permits.send(())?;
         }
@@ -124,14 +128,10 @@ impl Publisher<'_> {
             match self.serve()? {
                 Waited::Line(Some(line)) => {
                     self.waiting.push_back(line);
-                    let _ = permits.try_send(());
                     self.send_some()?;
                 }
                 Waited::Line(None) | Waited::Signal => return self.send_all(),
                 Waited::Served | Waited::TimedOut => self.send_some()?,
-            }
-            while self.waiting.len() >= LINES_AHEAD {
-                self.serve_and_send()?;
             }
         }
     }
@@ -164,7 +164,13 @@ impl Publisher<'_> {
             };
             let now = self.connection.now();
             match self.connection.client.publish(now, &publish) {
-                Ok(_) => drop(self.waiting.pop_front()),
+                Ok(_) => {
+                    self.waiting.pop_front();
+                    if let Some(permits) = &self.permits {
+                        // The reader is gone after the last line.
+                        let _ = permits.try_send(());
+                    }
+                }
                 Err(error) if error.is_would_block() => return self.connection.flush(),
                 Err(error) => {
                     return Err(error)
