@@ -6,7 +6,10 @@ use crate::{ApplicationProperty, DecodeError, EncodeError, PacketKind, Qos};
 
 /// Any property with its value, range checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::enum_variant_names, reason = "User Property is the specification's name")]
+#[allow(
+    clippy::enum_variant_names,
+    reason = "User Property is the specification's name"
+)]
 pub(crate) enum Property<'a> {
     PayloadFormatIndicator(u8),
     MessageExpiryInterval(u32),

@@ -91,7 +91,7 @@ impl ReasonCode {
         })
     }
 
-    /// Whether a 5.0 packet of this kind may carry the code (5.0, tables 3-1 to 3-10 and section 2.4); false for kinds
+    /// Whether a 5.0 packet of this kind may carry the code (5.0, 2.4 and the lists of chapter 3); false for kinds
     /// without codes.
     #[must_use]
     pub fn is_allowed_in(self, kind: PacketKind) -> bool {
@@ -161,7 +161,7 @@ const ALL: &[ReasonCode] = &[
     ReasonCode::WildcardSubscriptionsNotSupported,
 ];
 
-/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where table 3-10 does not;
+/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where 3.14.2.1 does not;
 /// it is accepted.
 const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
     use ReasonCode::*;
