@@ -161,8 +161,8 @@ const ALL: &[ReasonCode] = &[
     ReasonCode::WildcardSubscriptionsNotSupported,
 ];
 
-/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where 3.14.2.1 does not;
-/// it is accepted.
+/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where 3.14.2.1, which is
+/// normative [MQTT-3.14.2-1], does not: the latter holds.
 const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
     use ReasonCode::*;
     match kind {
@@ -235,7 +235,6 @@ const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
             NotAuthorized,
             ServerBusy,
             ServerShuttingDown,
-            BadAuthenticationMethod,
             KeepAliveTimeout,
             SessionTakenOver,
             TopicFilterInvalid,

@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod encoding;
+mod other_codecs;
 mod robustness;
 
 use thicket_mqtt::ProtocolVersion;
