@@ -90,7 +90,7 @@ fn verdict(version: ProtocolVersion, packet: &[u8]) -> Result<Verdict, String> {
     }
 }
 
-/// Checks a table, and that no packet is read beyond its end.
+/// Checks a table, and that no packet is read beyond its end or taken for whole before it.
 fn check(cases: &[Case]) {
     let mut wrong = Vec::new();
     for &(name, version, notation, expected) in cases {
@@ -101,6 +101,11 @@ fn check(cases: &[Case]) {
             wrong.push(format!(
                 "{name}: {version:?} {notation}: expected {expected:?}: {outcome:?}"
             ));
+        }
+        for len in 0..packet.len() {
+            if let Ok(Some(found)) = decode(&packet[..len], version, u32::MAX) {
+                wrong.push(format!("{name}: {len} bytes of it are taken for {found:?}"));
+            }
         }
         let alone = format!("{:?}", decode(&packet, version, u32::MAX));
         packet.extend_from_slice(&[0xFF; 8]);
