@@ -162,6 +162,8 @@ fn what_cannot_be_encoded_is_refused_and_leaves_the_output_as_it_was() {
     let cases = [
         (V311, Packet::Publish(Publish::new(&long, b"")), EncodeError::StringTooLong { len: 65_536 }),
         (V311, Packet::Publish(Publish::new("t", &giant)), EncodeError::PacketTooLong { len: 268_435_458 }),
+        (V5, publish(|publish| publish.topic = ""), EncodeError::TopicMissing),
+        (V311, publish(|publish| (publish.topic, publish.topic_alias) = ("", Some(1))), EncodeError::TopicMissing),
         (V5, publish(|publish| publish.qos = Qos::AtLeastOnce), EncodeError::PacketIdMismatch),
         (V5, publish(|publish| publish.packet_id = PacketId::new(1)), EncodeError::PacketIdMismatch),
         (V5, publish(|publish| publish.topic_alias = Some(0)), EncodeError::PropertyZero { id: 0x23 }),

@@ -95,6 +95,9 @@ impl Publish<'_> {
                 len: self.topic.len(),
             });
         }
+        if self.topic.is_empty() && (self.topic_alias.is_none() || !version.has_properties()) {
+            return Err(EncodeError::TopicMissing);
+        }
         if self.packet_id.is_some() != (self.qos != Qos::AtMostOnce) {
             return Err(EncodeError::PacketIdMismatch);
         }
