@@ -142,87 +142,60 @@ impl Worker {
             packet_id: None,
             identifiers,
         };
-        let connection = session
-            .connection
-            .and_then(|id| Some((id, self.connections.get_mut(id.0 as usize)?.as_deref_mut()?)));
-        if qos == Qos::AtMostOnce {
-            let Some((id, connection)) = connection else {
-                return;
-            };
-            if connection.out.len() > limit {
-                session.dropped_messages += 1;
-                self.traffic.dropped_messages += 1;
-                return;
-            }
-            self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
-            return;
-        }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),
             qos,
             retain,
             identifiers: identifiers.clone(),
         };
-        if let Some((id, connection)) = connection
-            && connection.out.len() <= limit
-            && let Some(attached) = connection.attached()
-        {
-            if !fits(attached, outgoing.publish, form) {
-                // As if it had been delivered [MQTT-3.1.2-25].
-                self.traffic.dropped_messages += 1;
-                return;
+        let connection = session.connection.and_then(|id| {
+            let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
+            Some((id, connection))
+        });
+        let taken = match connection {
+            Some((id, connection)) if connection.out.len() <= limit => {
+                let has_place = qos == Qos::AtMostOnce || {
+                    let Some(attached) = connection.attached() else {
+                        return;
+                    };
+                    if !fits(attached, outgoing.publish, form) {
+                        // As if it had been delivered [MQTT-3.1.2-25].
+                        self.traffic.dropped_messages += 1;
+                        return;
+                    }
+                    let window = attached.window;
+                    form.packet_id = session.outbound.begin(qos, window, || keep(outgoing));
+                    form.packet_id.is_some()
+                };
+                if has_place {
+                    let sent = append(
+                        connection,
+                        &mut self.scratch,
+                        now.instant,
+                        outgoing.publish,
+                        outgoing.expires_at,
+                        form,
+                    );
+                    self.traffic
+                        .count_sent(sent, outgoing.publish.payload.len());
+                    if sent && !connection.is_dirty {
+                        connection.is_dirty = true;
+                        self.dirty.push(id);
+                    }
+                }
+                has_place
             }
-            form.packet_id = session
-                .outbound
-                .begin(qos, attached.window, || keep(outgoing));
-            if form.packet_id.is_some() {
-                self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
-                return;
-            }
+            Some(_) => false,
+            // Nobody keeps QoS 0 messages for a client that is away.
+            None => qos == Qos::AtMostOnce,
+        };
+        if taken {
+            return;
         }
-        let delivery = keep(outgoing);
-        if session.outbound.enqueue(delivery).is_err() {
+        if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
         }
-    }
-
-    /// Appends a PUBLISH to a connection's out-buffer. False: it is larger than the client takes.
-    fn send_publish(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        publish: &Publish<'_>,
-        expires_at: Option<Instant>,
-        form: Form<'_>,
-    ) -> bool {
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
-        else {
-            return true;
-        };
-        let before = connection.out.bytes.len();
-        if !encode(
-            connection,
-            &mut self.scratch,
-            now.instant,
-            publish,
-            expires_at,
-            form,
-        ) {
-            self.traffic.dropped_messages += 1;
-            return false;
-        }
-        self.traffic.external_out_messages += 1;
-        self.traffic.external_out_bytes += publish.payload.len() as u64;
-        debug_assert!(connection.out.bytes.len() > before, "something was written");
-        if !connection.is_dirty {
-            connection.is_dirty = true;
-            self.dirty.push(id);
-        }
-        true
     }
 
     /// Sends what the session's queue and window allow.
@@ -293,7 +266,24 @@ impl Worker {
             identifiers: &delivery.identifiers,
         };
         self.scratch.begin(1);
-        let sent = self.send_publish(now, id, &publish, message.expires_at(), form);
+        let Some(connection) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        let expires_at = message.expires_at();
+        let sent = append(
+            connection,
+            &mut self.scratch,
+            now.instant,
+            &publish,
+            expires_at,
+            form,
+        );
+        self.traffic.count_sent(sent, publish.payload.len());
+        self.mark_dirty(id);
         if let (false, Some(packet_id), Some(session)) =
             (sent, packet_id, self.sessions.get_mut(key))
         {
@@ -348,7 +338,7 @@ fn expiry_left(now: Instant, expires_at: Option<Instant>) -> Option<u32> {
 }
 
 /// Appends the packet to the connection's out-buffer; false if the client does not take packets of its size.
-fn encode(
+fn append(
     connection: &mut Connection,
     scratch: &mut Scratch,
     now: Instant,

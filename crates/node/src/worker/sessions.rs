@@ -162,10 +162,14 @@ impl Session {
         self.replays.clear();
     }
 
-    /// Puts an acknowledgement in line; its sequence.
-    pub fn owe(&mut self, owed: OwedAcknowledgement) -> u64 {
+    /// The sequence of the next acknowledgement put in line.
+    pub fn next_acknowledgement(&self) -> u64 {
+        self.first_acknowledgement + self.acknowledgements.len() as u64
+    }
+
+    /// Puts an acknowledgement in line.
+    pub fn owe(&mut self, owed: OwedAcknowledgement) {
         self.acknowledgements.push_back(owed);
-        self.first_acknowledgement + self.acknowledgements.len() as u64 - 1
     }
 }
 
