@@ -9,5 +9,6 @@
     reason = "a test says what holds by failing"
 )]
 
+mod chaos;
 mod scenarios;
 mod world;

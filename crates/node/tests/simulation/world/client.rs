@@ -88,6 +88,13 @@ impl SimulatedClient {
         }
     }
 
+    /// The connection is somebody else's problem now.
+    pub fn forget_connection(&mut self) {
+        self.end = None;
+        self.machine.handle_closed();
+        self.told.push_back(Told::Closed);
+    }
+
     pub fn round(&mut self, net: &mut Net) {
         let now = Instant::from_millis(net.now);
         while let Some(end) = self.end {

@@ -96,12 +96,10 @@ impl World {
         }
     }
 
-    /// One machine looks up, if one has to before `until`.
-    pub fn step(&mut self, until: u64) -> bool {
+    /// One machine looks up, if one has to before `until`; which one.
+    pub fn step(&mut self, until: u64) -> Option<Wake> {
         self.discover();
-        let Some(wake) = self.net.next_wake(until) else {
-            return false;
-        };
+        let wake = self.net.next_wake(until)?;
         match wake {
             Wake::Shell(node, peer) => {
                 self.nodes[node].round(peer, &mut self.net);
@@ -112,13 +110,13 @@ impl World {
             Wake::Dials => {}
         }
         self.perform_dials();
-        true
+        Some(wake)
     }
 
     /// Lets `millis` pass.
     pub fn run_for(&mut self, millis: u64) {
         let until = self.net.now + millis;
-        while self.step(until) {}
+        while self.step(until).is_some() {}
         self.net.now = self.net.now.max(until);
     }
 
@@ -233,6 +231,21 @@ impl World {
 
     pub fn cut_link(&mut self, link: SocketId) {
         self.net.cut(link);
+    }
+
+    /// Whether every node that runs sees every other.
+    pub fn is_whole(&self) -> bool {
+        let running = || self.nodes.iter().filter_map(|node| node.machines.as_ref());
+        let count = running().count();
+        running().all(|machines| {
+            let nodes = machines.hub.nodes();
+            machines.hub.is_ready()
+                && nodes
+                    .iter()
+                    .filter(|node| node.is_self || node.reachable)
+                    .count()
+                    == count
+        })
     }
 
     /// All sessions on all nodes, with the node.

@@ -128,7 +128,9 @@ pub struct Node {
     /// Dials ordered in this round, for the world to look at.
     pub to_dial: Vec<String>,
     /// What the machines told their operator.
-    pub events: VecDeque<thicket_node::Event>,
+    pub events: VecDeque<(u64, thicket_node::Event)>,
+    /// How often another node went out in its eyes.
+    pub downs: u64,
 }
 
 /// Events kept for a failure's message.
@@ -145,6 +147,7 @@ impl Node {
             machines: None,
             to_dial: Vec::new(),
             events: VecDeque::new(),
+            downs: 0,
         }
     }
 
@@ -389,7 +392,7 @@ impl Node {
                     user_name,
                     ..
                 } => machines.ask_users(index, id, connection, user_name.as_deref(), net),
-                WorkerOutput::Event(event) => keep(&mut self.events, event),
+                WorkerOutput::Event(event) => keep(&mut self.events, net.now, event),
             }
         }
     }
@@ -412,7 +415,10 @@ impl Node {
                 HubOutput::Mail { to, mail } => {
                     machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
                 }
-                HubOutput::Event(event) => keep(&mut self.events, event),
+                HubOutput::Event(event) => {
+                    self.downs += u64::from(event.message == "node down");
+                    keep(&mut self.events, net.now, event);
+                }
             }
         }
     }
@@ -429,11 +435,11 @@ enum Source {
     Others,
 }
 
-fn keep(events: &mut VecDeque<thicket_node::Event>, event: thicket_node::Event) {
+fn keep(events: &mut VecDeque<(u64, thicket_node::Event)>, now: u64, event: thicket_node::Event) {
     if events.len() >= KEPT_EVENTS {
         events.pop_front();
     }
-    events.push_back(event);
+    events.push_back((now, event));
 }
 
 /// The hub runs on the thread of the first worker.
