@@ -140,13 +140,13 @@ impl Worker {
     /// Ends a session: its will goes out, its subscriptions go, what it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
-        self.remove_session(now, key);
+        self.remove_session(key);
     }
 
     /// Removes a session without publishing its will.
-    pub(super) fn remove_session(&mut self, now: Now, key: SessionKey) {
+    pub(super) fn remove_session(&mut self, key: SessionKey) {
         self.cancel_replays(key);
-        let Some(mut session) = self.sessions.remove(key) else {
+        let Some(session) = self.sessions.remove(key) else {
             return;
         };
         let mut changes = Vec::new();
@@ -161,13 +161,7 @@ impl Worker {
                 state: SessionState::Ended,
             },
         );
-        self.pass_shared_on(now, &mut session);
-    }
-
-    /// What a shared subscription had given to a session that ends goes to another member, unless it may have been seen already
-    /// as QoS 2 [MQTT-4.8.2-5].
-    fn pass_shared_on(&mut self, _now: Now, session: &mut super::sessions::Session) {
-        self.traffic.dropped_messages += session.outbound.take_queue().len() as u64;
+        self.traffic.dropped_messages += session.outbound.queued() as u64;
     }
 
     /// Timers that are due.

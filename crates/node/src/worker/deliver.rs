@@ -367,12 +367,15 @@ fn append(
         return true;
     }
     let mut packet = packet(attached, publish, form, expiry_left(now, expires_at));
+    let mut learned = None;
     if attached.aliases_out.is_enabled()
-        && let Some((alias, is_known)) = attached.aliases_out.alias(packet.topic)
+        && let Some((alias, is_known)) = attached.aliases_out.find(packet.topic)
     {
         packet.topic_alias = Some(alias);
         if is_known {
             packet.topic = "";
+        } else {
+            learned = Some(packet.topic);
         }
     }
     let maximum = attached.maximum_packet_size;
@@ -383,6 +386,9 @@ fn append(
     let Ok(packet_id_at) = packet.encode(attached.version, &mut out.bytes) else {
         return false;
     };
+    if let Some(topic) = learned {
+        attached.aliases_out.learn(topic);
+    }
     if is_plain {
         let scratch_start = scratch.bytes.len();
         scratch.bytes.extend_from_slice(&out.bytes[start..]);

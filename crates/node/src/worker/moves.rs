@@ -82,7 +82,7 @@ impl Worker {
             if let Some(session) = self.sessions.get_mut(key) {
                 session.outbound.take_queue();
             }
-            self.remove_session(now, key);
+            self.remove_session(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
@@ -130,7 +130,7 @@ impl Worker {
             {
                 self.detach(now, connection, Cause::Moved);
             }
-            self.remove_session(now, old);
+            self.remove_session(old);
         }
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
