@@ -40,6 +40,7 @@ impl Hub {
     ) {
         match state {
             SessionState::Connected | SessionState::Waiting => {
+                let is_known = self.directory.entries.contains_key(client_id);
                 let entry = self
                     .directory
                     .entries
@@ -49,6 +50,12 @@ impl Hub {
                         epoch: 0,
                     });
                 entry.home = from;
+                if !is_known && state == SessionState::Connected {
+                    // The session was given to another node while its connection was between two workers: the registrar
+                    // decides, and this side has the lower epoch.
+                    let sessions = vec![(&**client_id, 0)];
+                    self.tell_registrar(now, client_id, &Message::Register { sessions });
+                }
             }
             SessionState::Ended => {
                 let is_home = self

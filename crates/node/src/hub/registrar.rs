@@ -19,7 +19,9 @@ use crate::Now;
 /// What the registrar knows of a client identifier.
 #[derive(Debug, Default)]
 struct Registered {
-    owner: Option<NodeId>,
+    /// Who has the session, and by which claim.
+    owner: Option<(u64, NodeId)>,
+    /// Of the last claim granted.
     epoch: u64,
     claimed_by: Option<NodeId>,
     line: VecDeque<(NodeId, u64)>,
@@ -100,19 +102,16 @@ impl Hub {
             .known
             .entry(client_id.to_owned())
             .or_default();
-        let loser = match known.owner {
-            Some(owner) if owner != from && (known.epoch, owner) > (epoch, from) => {
-                Some((from, known.epoch))
+        known.epoch = known.epoch.max(epoch);
+        match known.owner {
+            Some((owner_epoch, owner)) if owner != from && (owner_epoch, owner) > (epoch, from) => {
+                self.evict(now, from, client_id, owner_epoch);
             }
-            Some(owner) if owner != from => Some((owner, epoch)),
-            Some(_) | None => None,
-        };
-        if loser.is_none_or(|(node, _)| node != from) {
-            known.owner = Some(from);
-            known.epoch = known.epoch.max(epoch);
-        }
-        if let Some((node, epoch)) = loser {
-            self.evict(now, node, client_id, epoch);
+            Some((_, owner)) if owner != from => {
+                known.owner = Some((epoch, from));
+                self.evict(now, owner, client_id, epoch);
+            }
+            Some(_) | None => known.owner = Some((epoch, from)),
         }
     }
 
@@ -125,21 +124,30 @@ impl Hub {
     }
 
     fn owned(&mut self, now: Now, from: NodeId, client_id: &str, epoch: u64) {
-        self.register(now, from, client_id, epoch);
-        let Some(known) = self.registrar.known.get_mut(client_id) else {
+        let is_claimant = self
+            .registrar
+            .known
+            .get_mut(client_id)
+            .filter(|known| known.claimed_by == Some(from) && known.epoch == epoch);
+        let Some(known) = is_claimant else {
+            // Granted under another view: like any session that turns up.
+            self.register(now, from, client_id, epoch);
             return;
         };
-        if known.claimed_by == Some(from) {
-            known.claimed_by = None;
-            self.grant_next(now, client_id);
-        }
+        // The former owner has handed the session over.
+        known.owner = Some((epoch, from));
+        known.claimed_by = None;
+        self.grant_next(now, client_id);
     }
 
     fn release(&mut self, from: NodeId, client_id: &str, epoch: u64) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
-        if known.owner == Some(from) && known.epoch <= epoch {
+        if known
+            .owner
+            .is_some_and(|(owned_by, owner)| owner == from && owned_by <= epoch)
+        {
             known.owner = None;
             if known.claimed_by.is_none() && known.line.is_empty() {
                 self.registrar.known.remove(client_id);
@@ -169,7 +177,7 @@ impl Hub {
     pub(super) fn registrar_forgets(&mut self, node: NodeId) {
         self.registrar.registered.remove(&node);
         self.registrar.known.retain(|_, known| {
-            if known.owner == Some(node) {
+            if known.owner.is_some_and(|(_, owner)| owner == node) {
                 known.owner = None;
             }
             known.owner.is_some()
@@ -184,7 +192,10 @@ impl Registered {
         Message::ClaimGranted {
             request,
             epoch: self.epoch,
-            source: self.owner.filter(|owner| *owner != to),
+            source: self
+                .owner
+                .map(|(_, owner)| owner)
+                .filter(|owner| *owner != to),
         }
     }
 }

@@ -79,9 +79,6 @@ impl Worker {
             None => encode_queue([], now.instant),
         };
         if let Some(key) = key {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.outbound.take_queue();
-            }
             self.remove_session(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
