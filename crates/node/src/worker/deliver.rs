@@ -1,6 +1,6 @@
 //! To the sessions of this worker: encoded once for each kind of taker, appended to out-buffers, queued where that is not possible.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_session::{
@@ -21,6 +21,8 @@ pub(super) struct Outgoing<'a> {
     pub publish: &'a Publish<'a>,
     pub id: MessageId,
     pub expires_at: Option<Instant>,
+    /// The shared subscription it goes to a member of.
+    group: Option<Arc<str>>,
     /// Made when the first taker has to keep it.
     message: Option<Rc<Message>>,
 }
@@ -31,6 +33,7 @@ impl<'a> Outgoing<'a> {
             publish,
             id: MessageId::default(),
             expires_at,
+            group: None,
             message: None,
         }
     }
@@ -103,9 +106,17 @@ impl Worker {
     }
 
     /// Delivers to one taker of a shared subscription.
-    pub(super) fn deliver_alone(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
+    pub(super) fn deliver_alone(
+        &mut self,
+        now: Now,
+        taker: &Taker,
+        group: &Arc<str>,
+        outgoing: &mut Outgoing<'_>,
+    ) {
         self.scratch.begin(1);
+        outgoing.group = Some(Arc::clone(group));
         self.deliver_to(now, taker, outgoing);
+        outgoing.group = None;
     }
 
     fn deliver_to(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
@@ -147,6 +158,7 @@ impl Worker {
             qos,
             retain,
             identifiers: identifiers.clone(),
+            group: outgoing.group.clone(),
         };
         let connection = session.connection.and_then(|id| {
             let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
@@ -164,7 +176,10 @@ impl Worker {
                         return;
                     }
                     let window = attached.window;
-                    form.packet_id = session.outbound.begin(qos, window, || keep(outgoing));
+                    form.packet_id =
+                        session
+                            .outbound
+                            .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
                     form.packet_id.is_some()
                 };
                 if has_place {
@@ -367,12 +382,15 @@ fn append(
         return true;
     }
     let mut packet = packet(attached, publish, form, expiry_left(now, expires_at));
+    let mut learned = None;
     if attached.aliases_out.is_enabled()
-        && let Some((alias, is_known)) = attached.aliases_out.alias(packet.topic)
+        && let Some((alias, is_known)) = attached.aliases_out.find(packet.topic)
     {
         packet.topic_alias = Some(alias);
         if is_known {
             packet.topic = "";
+        } else {
+            learned = Some(packet.topic);
         }
     }
     let maximum = attached.maximum_packet_size;
@@ -383,6 +401,9 @@ fn append(
     let Ok(packet_id_at) = packet.encode(attached.version, &mut out.bytes) else {
         return false;
     };
+    if let Some(topic) = learned {
+        attached.aliases_out.learn(topic);
+    }
     if is_plain {
         let scratch_start = scratch.bytes.len();
         scratch.bytes.extend_from_slice(&out.bytes[start..]);

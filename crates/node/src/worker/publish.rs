@@ -187,7 +187,6 @@ impl Worker {
             session_serial: session.serial,
             sequence: session.next_acknowledgement(),
             packet_id,
-            qos: publish.qos,
         };
         let outcome = self.publish(now, publish, arrival.route, Some(key), Some(owed));
         match outcome {
@@ -264,6 +263,15 @@ impl Worker {
     }
 
     fn acknowledge(&mut self, id: ConnectionId, key: SessionKey, owed: OwedAcknowledgement) {
+        let is_v5 = self
+            .sessions
+            .get(key)
+            .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
+        if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
+            // Older clients know no refusal: without an acknowledgement they send it again (rule 18).
+            self.overdrawn.push(id);
+            return;
+        }
         let ack = Acknowledgement::new(owed.packet_id, owed.reason_code);
         if owed.qos == Qos::ExactlyOnce {
             if let Some(session) = self.sessions.get_mut(key) {
@@ -295,21 +303,32 @@ impl Worker {
                 .acknowledge(from, to, |owed| refused.extend(owed));
         }
         for owed in refused {
-            if let Some(session) = self.sessions.get_same(owed.session, owed.session_serial)
-                && let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement)
-                && let Some(slot) = session.acknowledgements.get_mut(index as usize)
-            {
-                slot.reason_code = ReasonCode::QuotaExceeded;
-            }
             self.traffic.dropped_messages += 1;
-            self.met.push(owed);
+            let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+                continue;
+            };
+            match session.acknowledgement_mut(owed.sequence) {
+                Some(slot) => {
+                    slot.reason_code = ReasonCode::QuotaExceeded;
+                    self.met.push(owed);
+                }
+                // The connection is gone: when the message comes again it is a new one.
+                None => {
+                    session.orphaned.remove(&owed.sequence);
+                    session.inbound.handle_refused(owed.packet_id);
+                }
+            }
         }
     }
 
     /// Sends the acknowledgements whose conditions are met.
-    pub(super) fn settle_met(&mut self, _now: Now) {
+    pub(super) fn settle_met(&mut self, now: Now) {
         for owed in std::mem::take(&mut self.met) {
             self.settle(owed);
+        }
+        for id in std::mem::take(&mut self.overdrawn) {
+            let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room for its messages");
+            self.refuse(now, id, &refusal);
         }
     }
 
@@ -317,11 +336,8 @@ impl Worker {
         let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
             return;
         };
-        let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement) else {
-            self.settle_late(owed);
-            return;
-        };
-        let Some(slot) = session.acknowledgements.get_mut(index as usize) else {
+        let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
+            self.settle_orphaned(owed);
             return;
         };
         slot.open = slot.open.saturating_sub(1);
@@ -343,18 +359,23 @@ impl Worker {
 
     /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a
     /// client that is back already and has asked again gets its PUBREC.
-    fn settle_late(&mut self, owed: Owed) {
+    fn settle_orphaned(&mut self, owed: Owed) {
         let Some(session) = self.sessions.get_mut(owed.session) else {
             return;
         };
-        if owed.qos == Qos::ExactlyOnce
-            && session.inbound.handle_met(owed.packet_id)
+        let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
+            return;
+        };
+        *open = open.saturating_sub(1);
+        if *open > 0 {
+            return;
+        }
+        session.orphaned.remove(&owed.sequence);
+        if session.inbound.handle_met(owed.packet_id)
             && let Some(id) = session.connection
         {
-            self.send(
-                id,
-                &Packet::Pubrec(Acknowledgement::new(owed.packet_id, ReasonCode::Success)),
-            );
+            let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
+            self.send(id, &Packet::Pubrec(ack));
         }
     }
 }
