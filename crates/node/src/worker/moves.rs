@@ -55,11 +55,34 @@ impl Worker {
         if discard && self.sessions.get(key).is_some() {
             self.end_session(now, key);
         }
-        let snapshot = self.sessions.find(client_id).and_then(|key| {
-            let session = self.sessions.get_mut(key)?;
-            session.is_frozen = true;
-            Some(session.snapshot(now.instant).encode(now.instant))
-        });
+        match self.sessions.find(client_id) {
+            Some(key) => {
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.is_frozen = true;
+                    session.freeze_request = Some(request);
+                }
+                self.answer_freeze(now, key);
+            }
+            None => {
+                let snapshot = None;
+                self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+            }
+        }
+    }
+
+    /// Hands a session that freezes out, unless something that its client published at QoS 2 is still on its way: the other node
+    /// would say PUBREC for it, and what the client publishes there might overtake it.
+    pub(super) fn answer_freeze(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.orphaned.is_empty() {
+            return;
+        }
+        let Some(request) = session.freeze_request.take() else {
+            return;
+        };
+        let snapshot = Some(session.snapshot(now.instant).encode(now.instant));
         // What this session published before must be on its way before anybody hears that it has gone.
         self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
     }
@@ -93,6 +116,7 @@ impl Worker {
             return;
         };
         session.is_frozen = false;
+        session.freeze_request = None;
         session.awaits_queue = false;
         self.restart_timers(now, key);
         self.mail(

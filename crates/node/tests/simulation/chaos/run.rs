@@ -36,6 +36,8 @@ pub struct Run {
     downs: u64,
     /// Who hears all wills; does nothing else.
     watcher: usize,
+    /// What clients did and heard, if somebody wants to read it.
+    pub log: Option<Vec<String>>,
 }
 
 impl Run {
@@ -56,6 +58,7 @@ impl Run {
             random: random.clone(),
             downs: 0,
             watcher: 0,
+            log: None,
         };
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
@@ -185,6 +188,12 @@ impl Run {
     fn note(&mut self, client: usize) -> super::checks::Verdict {
         let now = self.world.net.now;
         for told in self.world.clients[client].take_told() {
+            if let Some(log) = &mut self.log {
+                let node = self.world.clients[client].node;
+                log.push(format!(
+                    "{now:>8} client-{client} at node {node} hears {told:?}"
+                ));
+            }
             self.note_told(client, now, told)?;
         }
         Ok(())
@@ -368,6 +377,16 @@ impl Run {
         record.connections += 1;
         record.uncertain += 1;
         self.world.connect_client(client, node, clean_start);
+        self.say(client, || {
+            format!("connects to node {node}, {clean_start:?}")
+        });
+    }
+
+    fn say(&mut self, client: usize, what: impl FnOnce() -> String) {
+        let now = self.world.net.now;
+        if let Some(log) = &mut self.log {
+            log.push(format!("{now:>8} client-{client} {}", what()));
+        }
     }
 
     fn publish(&mut self, client: usize) {
@@ -399,6 +418,7 @@ impl Run {
                 submitted_at: now,
                 acknowledged_at: None,
             };
+            self.say(client, || format!("publishes p{number} {publication:?}"));
             self.ledger.publications.push(publication);
         }
         self.world.clients[client].finish(&mut self.world.net);
@@ -422,6 +442,7 @@ impl Run {
         let Ok(packet_id) = machine.subscribe(now, &filters, None) else {
             return;
         };
+        self.say(client, || format!("subscribes to {filter} with {qos:?}"));
         let record = &mut self.ledger.records[client];
         let held = Held {
             filter: SubscriptionFilter::parse(filter).expect("one of ours"),
@@ -441,6 +462,7 @@ impl Run {
         if self.is_member(client) || !self.ledger.records[client].holds(filter) {
             return;
         }
+        self.say(client, || format!("unsubscribes from {filter}"));
         for held in &mut self.ledger.records[client].life().held {
             if held.filter.to_string() == filter {
                 held.until.get_or_insert(now);
@@ -452,6 +474,7 @@ impl Run {
     }
 
     fn disconnect(&mut self, client: usize) {
+        self.say(client, || "disconnects".into());
         let machine = &mut self.world.clients[client].machine;
         if machine.disconnect(&Disconnect::default()).is_ok() {
             self.ledger.records[client].dropped -= 1;
@@ -463,12 +486,14 @@ impl Run {
     }
 
     fn hang_up(&mut self, client: usize) {
+        self.say(client, || "hangs up".into());
         self.world.clients[client].drop_connection(&mut self.world.net);
         let _ = self.note(client);
     }
 
     /// The client goes away and the node does not notice.
     fn abandon(&mut self, client: usize) {
+        self.say(client, || "abandons its connection".into());
         if let Some(end) = self.world.clients[client].end {
             self.world.net.give(end, Place::Nobody);
             self.world.clients[client].forget_connection();
