@@ -139,6 +139,15 @@ fn messages_come_in_order(ledger: &Ledger) -> Verdict {
                 continue;
             }
             let publication = &ledger.publications[arrival.publication];
+            // What was under way when the client subscribed may come only when its publisher sends it again.
+            let was_held = life.held.iter().any(|held| {
+                held.since
+                    .is_some_and(|since| since < publication.submitted_at)
+                    && matches(held, &publication.topic)
+            });
+            if !was_held {
+                continue;
+            }
             let key = (sequence_of(publication, arrival), arrival.qos);
             let before = last.insert(key, arrival.publication);
             if let Some(before) = before.filter(|before| *before > arrival.publication) {
@@ -167,6 +176,8 @@ fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
     }
     for (group, members) in groups {
         let since = members.iter().filter_map(|(_, held)| held.since).min();
+        // What a session held that was given up after a parting is gone with it.
+        let since = since.max(members.iter().map(|(life, _)| life.began_at).max());
         let mut got = vec![false; ledger.publications.len()];
         for arrival in members.iter().flat_map(|(life, _)| &life.arrivals) {
             got[arrival.publication] = true;

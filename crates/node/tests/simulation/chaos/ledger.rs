@@ -44,6 +44,7 @@ pub struct Arrival {
 /// A session from its beginning to its end.
 #[derive(Debug, Clone, Default)]
 pub struct Life {
+    pub began_at: u64,
     pub held: Vec<Held>,
     pub arrivals: Vec<Arrival>,
     pub ended_at: Option<u64>,

@@ -125,12 +125,6 @@ impl Run {
         }
         self.pass(2_000)?;
         self.subscribe_to(self.watcher, "will/#", Qos::ExactlyOnce);
-        for client in 0..self.plan.clients {
-            if self.is_member(client) {
-                let group = GROUPS[client % GROUPS.len()];
-                self.subscribe_to(client, group, self.granted(client));
-            }
-        }
         self.pass(2_000)?;
         self.world.net.weather = self.plan.weather;
         for _ in 0..self.plan.actions {
@@ -194,7 +188,14 @@ impl Run {
                     "{now:>8} client-{client} at node {node} hears {told:?}"
                 ));
             }
+            let is_new = told
+                == Told::Connected {
+                    session_present: false,
+                };
             self.note_told(client, now, told)?;
+            if is_new && self.is_member(client) {
+                self.join_group(client);
+            }
         }
         Ok(())
     }
@@ -222,7 +223,10 @@ impl Run {
                 }
                 if !record.is_established {
                     record.end_life(now);
-                    record.lives.push(Life::default());
+                    record.lives.push(Life {
+                        began_at: now,
+                        ..Life::default()
+                    });
                 }
                 record.is_established = record.is_persistent;
                 record.uncertain -= 1;
@@ -429,6 +433,11 @@ impl Run {
         if !self.is_member(client) && !self.ledger.records[client].holds(filter) {
             self.subscribe_to(client, filter, self.granted(client));
         }
+    }
+
+    fn join_group(&mut self, client: usize) {
+        let group = GROUPS[client % GROUPS.len()];
+        self.subscribe_to(client, group, self.granted(client));
     }
 
     fn subscribe_to(&mut self, client: usize, filter: &str, qos: Qos) {
