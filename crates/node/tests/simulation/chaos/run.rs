@@ -23,6 +23,8 @@ use crate::world::{
 
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
+/// A session that two nodes had is one again in this time after they see each other.
+const FORK_MILLIS: u64 = 3_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -205,6 +207,9 @@ impl Run {
         match told {
             Told::Connected { session_present } => {
                 let since = std::mem::replace(&mut record.connected_at, now);
+                let is_forked = self.ledger.disturbed.iter().any(|(_, end)| {
+                    end.is_none_or(|end| end + FORK_MILLIS >= record.connecting_at)
+                });
                 let is_lost = record.is_established && !session_present;
                 if is_lost
                     && self
@@ -229,6 +234,10 @@ impl Run {
                     });
                 }
                 record.is_established = record.is_persistent;
+                if is_forked {
+                    record.life().forks += 1;
+                    record.life().forked_at = now;
+                }
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
@@ -251,7 +260,9 @@ impl Run {
                         "topics arrive as published: p{publication} on {topic}"
                     ));
                 }
+                let forks = record.life().forks;
                 let arrival = super::ledger::Arrival {
+                    forks,
                     publication,
                     qos,
                     is_replay: retain,
@@ -379,6 +390,7 @@ impl Run {
             record.end_life(now);
         }
         record.connections += 1;
+        record.connecting_at = now;
         record.uncertain += 1;
         self.world.connect_client(client, node, clean_start);
         self.say(client, || {
