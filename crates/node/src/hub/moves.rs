@@ -87,7 +87,7 @@ impl Hub {
             Message::Drained { request, part } => self.handle_drained_part(now, request, part),
             Message::Thaw { request } => self.handle_thaw(node, request),
             Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
-            Message::Retained { messages } => self.handle_retained(now, node, &messages),
+            Message::Retained { messages } => self.handle_retained(now, &messages),
         }
     }
 
