@@ -350,7 +350,10 @@ impl Hub {
                 continue;
             };
             if self.retained.observe(now, *origin, &record) == Observed::Newer {
-                self.deliver(*origin, &record, bytes);
+                for worker in self.wanted.route(record.topic).plain.clone() {
+                    let (origin, bytes) = (*origin, bytes.to_vec());
+                    self.mail_after_records(worker, Content::Copies { origin, bytes });
+                }
             }
         }
     }
