@@ -63,8 +63,8 @@ pub struct Record {
     pub is_persistent: bool,
     pub lives: Vec<Life>,
     pub connections: usize,
-    /// When the last CONNECT went out.
-    pub connecting_at: u64,
+    /// When the first CONNECT after that went out.
+    pub connecting_at: Option<u64>,
     /// When the last CONNACK came.
     pub connected_at: u64,
     /// The server must have the session.

@@ -208,9 +208,12 @@ impl Run {
         match told {
             Told::Connected { session_present } => {
                 let since = std::mem::replace(&mut record.connected_at, now);
-                let is_forked = self.ledger.disturbed.iter().any(|(_, end)| {
-                    end.is_none_or(|end| end + FORK_MILLIS >= record.connecting_at)
-                });
+                let connecting_at = record.connecting_at.take().unwrap_or(now);
+                let is_forked = self
+                    .ledger
+                    .disturbed
+                    .iter()
+                    .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
                 let is_lost = record.is_established && !session_present;
                 if is_lost
                     && self
@@ -395,7 +398,7 @@ impl Run {
             record.end_life(now);
         }
         record.connections += 1;
-        record.connecting_at = now;
+        record.connecting_at.get_or_insert(now);
         record.uncertain += 1;
         self.world.connect_client(client, node, clean_start);
         self.say(client, || {
