@@ -32,12 +32,15 @@ struct Group {
     places: BTreeMap<WorkerId, Interest>,
 }
 
+/// A shared subscription with the workers that have members of it.
+type GroupWorkers = (Arc<str>, Vec<(WorkerId, Interest)>);
+
 /// Which workers want messages of one topic.
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
     /// `$share/name/filter` with the workers that have members.
-    pub groups: Vec<(Arc<str>, Vec<(WorkerId, Interest)>)>,
+    pub groups: Vec<GroupWorkers>,
 }
 
 /// Changes of a worker on their way to everybody.

@@ -76,11 +76,7 @@ impl Hub {
             claims: Claims::default(),
             moves: Moves::default(),
             barriers: Barriers::default(),
-            retained: RetainedMessages::new(
-                config.overlay.node,
-                config.retained_messages,
-                config.retained_bytes,
-            ),
+            retained: RetainedMessages::new(config.retained_messages, config.retained_bytes),
             up: BTreeMap::new(),
             outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,

@@ -61,20 +61,18 @@ pub(super) struct RetainedMessages {
     cursors: BTreeMap<(WorkerId, u64), RetainedCursor>,
     /// Exclusive or over the fingerprints of all writes kept.
     digest: u64,
-    own: NodeId,
     maximum_messages: u64,
     maximum_bytes: u64,
 }
 
 impl RetainedMessages {
-    pub fn new(own: NodeId, maximum_messages: u64, maximum_bytes: u64) -> Self {
+    pub fn new(maximum_messages: u64, maximum_bytes: u64) -> Self {
         Self {
             tree: RetainedTree::new(),
             removed: BTreeMap::new(),
             clock: HybridTime::default(),
             cursors: BTreeMap::new(),
             digest: 0,
-            own,
             maximum_messages,
             maximum_bytes,
         }

@@ -204,7 +204,7 @@ impl Worker {
             .and_then(|key| key.strip_prefix("$share/"))
             .and_then(|key| key.split_once('/'))
         {
-            Some(choice) => SharedChoices::build([choice].into_iter(), &mut choices),
+            Some(choice) => SharedChoices::build([choice], &mut choices),
             None => SharedChoices::default(),
         };
         let record = Record {

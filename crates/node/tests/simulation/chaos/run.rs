@@ -85,7 +85,7 @@ impl Run {
         }
         config.topic_alias_maximum = random.below(3) as u16;
         config.outbound_topic_aliases = random.below(3) as u16;
-        if index % 2 == 0 {
+        if index.is_multiple_of(2) {
             config.will = Some(WillConfig {
                 topic: format!("will/{index}"),
                 payload: b"gone".to_vec(),

@@ -135,11 +135,6 @@ impl Net {
         self.agenda.pop_first().map(|(_, _, wake)| wake)
     }
 
-    /// When somebody looks up next.
-    pub fn next_at(&self) -> Option<u64> {
-        self.agenda.first().map(|(at, _, _)| *at)
-    }
-
     fn wake_place(&mut self, at: u64, place: Place) {
         match place {
             Place::Nobody => {}
