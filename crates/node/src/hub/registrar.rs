@@ -163,10 +163,13 @@ impl Hub {
             return;
         };
         if known.claimed_by == Some(from) {
-            // The former owner has handed the session over.
-            known.owner = Some((epoch, from));
+            let former = known.owner.replace((epoch, from));
             known.epoch = known.epoch.max(epoch);
             known.claimed_by = None;
+            // The former owner has handed the session over, unless it was out of the claimant's reach.
+            if let Some((_, former)) = former.filter(|(_, former)| *former != from) {
+                self.evict(now, former, client_id, epoch);
+            }
             self.grant_next(now, client_id);
         } else {
             // Granted under another view: like any session that turns up.

@@ -17,7 +17,7 @@ const V311: ProtocolVersion = ProtocolVersion::V311;
 const V5: ProtocolVersion = ProtocolVersion::V5;
 
 /// Seeds of each plan, unless `THICKET_SEEDS` says otherwise.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 250;
 
 fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -87,7 +87,7 @@ fn nodes_whose_links_break_keep_every_promise() {
     play(
         "nodes_whose_links_break_keep_every_promise",
         Plan::CUT,
-        &[0, 7, 13, 25, 47, 73, 97, 157],
+        &[0, 7, 13, 25, 47, 73, 97, 157, 1050],
     );
 }
 
