@@ -38,6 +38,9 @@ pub(super) enum LinkError {
     Relayed { origin: NodeId },
 }
 
+/// Longest packet before the other end is known.
+const MAXIMUM_HANDSHAKE_BYTES: u32 = 64 * 1024;
+
 type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
 
 impl Overlay {

@@ -388,6 +388,6 @@ impl Overlay {
 }
 
 fn slot_of_index(index: usize) -> NodeSlot {
-    // `limits.nodes` and the guard in `selection` keep the table below 65,536.
+    // The guard in `selection` keeps the table below 65,535.
     NodeSlot(u16::try_from(index + 1).unwrap_or(u16::MAX))
 }

@@ -67,7 +67,9 @@ impl Overlay {
         if let Some(slot) = self.slots.get(&hello.node) {
             return Some(*slot);
         }
-        if self.peers.len() + 1 >= self.config.limits.nodes.min(usize::from(u16::MAX)) {
+        // Slots are never used again, so that an old number never means another node; nodes that are there are what is bounded.
+        let present = self.peers.iter().filter(|peer| !peer.is_out()).count() + 1;
+        if present >= self.config.limits.nodes || self.peers.len() + 1 >= usize::from(u16::MAX) {
             return None;
         }
         let slot = slot_of_index(self.peers.len());

@@ -78,20 +78,24 @@ impl Cluster {
             "node-0:1883"
         };
         overlay.handle_input(now, Input::Discovered { address });
-        overlay.end_round(now);
-        node.lives.push(Life::new(overlay));
+        node.lives.push(Life::new(overlay, incarnation));
         node.is_alive = true;
+        self.end_round(index);
     }
 
     /// The process ends. With `quietly` nobody is told: the machine lost its power.
     pub fn kill(&mut self, index: usize, quietly: bool) {
         self.nodes[index].is_alive = false;
-        let links: Vec<_> = self.nodes[index].life().links.values().copied().collect();
-        for (wire, end) in links {
-            if quietly {
-                self.network.wires[wire].ends[end].is_open = false;
-            } else {
-                self.network.close(self.now, wire, end);
+        for wire in 0..self.network.wires.len() {
+            for end in [0, 1] {
+                if self.network.wires[wire].ends[end].node != index {
+                    continue;
+                }
+                if quietly {
+                    self.network.wires[wire].ends[end].is_open = false;
+                } else {
+                    self.network.close(self.now, wire, end);
+                }
             }
         }
         self.nodes[index].life().links.clear();
@@ -235,6 +239,8 @@ impl Cluster {
                     // Answers of several rounds may overtake each other; the highest counts.
                     let applied = life.applied.entry(other).or_insert((other_life, version));
                     *applied = (other_life, version).max(*applied);
+                    let ever = life.ever_applied.entry((other, other_life)).or_default();
+                    *ever = version.max(*ever);
                     life.overlay.interests_applied(slot, version);
                 }
             }
@@ -302,13 +308,18 @@ impl Cluster {
                 let (wire, end) = closed.expect("closes what is open");
                 self.network.close(now, wire, end);
             }
-            Output::NodeUp { slot, node, .. } => {
+            Output::NodeUp {
+                slot,
+                node,
+                incarnation,
+                ..
+            } => {
                 let other = self
                     .nodes
                     .iter()
                     .position(|known| known.id == node)
                     .expect("one of ours");
-                let other_life = self.life_linked(index, other);
+                let other_life = self.life_of(other, incarnation);
                 let life = self.nodes[index].life();
                 assert_eq!(
                     life.up.insert(slot, other_life),
@@ -316,7 +327,7 @@ impl Cluster {
                     "node {index}: up twice"
                 );
                 life.tables.insert(slot, Default::default());
-                life.control_sent.insert(slot, 0);
+                life.control_sent.entry(slot).or_default();
                 life.control_received.insert(slot, Vec::new());
             }
             Output::NodeDown { slot } => {
@@ -429,17 +440,16 @@ impl Cluster {
         self.nodes.iter().position(|node| node.id == id)
     }
 
-    /// The life of `other` that holds the other end of a wire of `index`.
-    fn life_linked(&self, index: usize, other: usize) -> usize {
-        let lives = self.network.wires.iter().filter_map(|wire| {
-            let here = wire
-                .ends
-                .iter()
-                .position(|end| end.node == index && end.is_open)?;
-            let there = &wire.ends[1 - here];
-            (there.node == other).then_some(there.life)
-        });
-        lives.max().expect("a node that is up has a wire")
+    /// The life of a node that has or had an incarnation.
+    fn life_of(&self, node: usize, incarnation: Incarnation) -> usize {
+        let had = |life: &Life| {
+            (life.first_incarnation..=life.overlay.incarnation().0).contains(&incarnation.0)
+        };
+        self.nodes[node]
+            .lives
+            .iter()
+            .rposition(had)
+            .expect("an incarnation of that node")
     }
 
     /// Rule 4: every node that is up has applied the version, as far as its process is the one that said so.
@@ -455,21 +465,13 @@ impl Cluster {
             .collect();
         for (slot, other_life) in up {
             let other = self.node_of(index, slot).expect("up");
-            let applied = self.nodes[other].lives[other_life].applied.get(&index);
-            let is_current =
-                self.nodes[other].lives.len() - 1 == other_life && self.nodes[other].is_alive;
-            // A node that gave us up in between has forgotten; that it had applied is enough.
-            let knows_us = self.nodes[other].lives[other_life]
-                .up
-                .values()
-                .any(|_| applied.is_some());
-            if is_current && knows_us {
-                let (of_life, applied) = *applied.expect("checked");
-                assert!(
-                    of_life != own_life || applied >= version,
-                    "node {index} settled {version}, node {other} has {applied}"
-                );
-            }
+            let there = &self.nodes[other].lives[other_life];
+            // What a node forgot when it gave us up in between, it had applied: that is enough.
+            let applied = there.ever_applied.get(&(index, own_life)).copied();
+            assert!(
+                applied >= Some(version),
+                "node {index} settled {version}, node {other} has {applied:?}"
+            );
         }
     }
 

@@ -68,6 +68,7 @@ fn settle_and_check(cluster: &mut Cluster) {
     cluster.run_until(cluster.now + 30_000);
     let count = cluster.nodes.len();
     let ids: Vec<_> = cluster.nodes.iter().map(|node| node.id).collect();
+    let context = history(cluster);
     let owners: Vec<_> = (0..count)
         .map(|index| cluster.nodes[index].life().own.clone())
         .collect();
@@ -80,9 +81,12 @@ fn settle_and_check(cluster: &mut Cluster) {
             );
         }
         let life = cluster.nodes[index].life();
-        let context = format!("node {index}: {:#?}", life.events);
-        assert_eq!(life.up.len(), count - 1, "all are up; {context}");
-        assert!(life.overlay.is_ready(), "ready; {context}");
+        assert_eq!(
+            life.up.len(),
+            count - 1,
+            "all are up at node {index}; {context}"
+        );
+        assert!(life.overlay.is_ready(), "node {index} is ready; {context}");
         for (slot, table) in &life.tables {
             let node = life.overlay.node_of(*slot).expect("up");
             let other = ids.iter().position(|id| *id == node).expect("one of ours");
@@ -110,6 +114,22 @@ fn settle_and_check(cluster: &mut Cluster) {
     }
     check_delivered(cluster);
     check_control(cluster);
+}
+
+/// What every node would have logged.
+fn history(cluster: &Cluster) -> String {
+    let mut lines = Vec::new();
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        lines.push(format!("node {index} ({})", node.id));
+        for (number, life) in node.lives.iter().enumerate() {
+            lines.extend(
+                life.events
+                    .iter()
+                    .map(|event| format!("  life {number}: {event}")),
+            );
+        }
+    }
+    lines.join("\n")
 }
 
 /// What was acknowledged without excuse is there; deliveries were checked to come once when they came.
@@ -176,5 +196,159 @@ fn on_clean_links_nothing_is_lost_or_doubled_and_the_order_is_kept() {
             assert_eq!(node.life().out_of_order, 0, "streams stay in order");
             assert_eq!(node.life().jumps, 0, "nobody is taken for somebody else");
         }
+    });
+}
+
+/// A link breaks: what was on its way is lost.
+fn cut_a_link(cluster: &mut Cluster) {
+    let open = |wire: &network::Wire| {
+        wire.ends
+            .iter()
+            .all(|end| end.is_open && end.link.is_some())
+    };
+    let wires: Vec<_> = (0..cluster.network.wires.len())
+        .filter(|at| open(&cluster.network.wires[*at]))
+        .collect();
+    let chosen = cluster.dice.below(wires.len() as u64) as usize;
+    if let Some(wire) = wires.get(chosen) {
+        cluster.network.cut(cluster.now, *wire);
+    }
+}
+
+#[test]
+fn over_links_that_break_nothing_is_lost_or_doubled() {
+    for_each_seed("breaking links", |seed| {
+        let mut cluster = Cluster::new(
+            seed,
+            Settings {
+                nodes: 2 + seed as usize % 3,
+                delay: 8,
+                configure: plain,
+            },
+        );
+        work(&mut cluster, 4000, |cluster| {
+            if cluster.dice.one_in(60) {
+                cut_a_link(cluster);
+            }
+        });
+        settle_and_check(&mut cluster);
+        for node in &mut cluster.nodes {
+            let events = node.life().events.join("\n");
+            assert!(
+                node.life().went_out.is_empty(),
+                "a broken link is no reason to give a node up:\n{events}"
+            );
+        }
+    });
+}
+
+#[test]
+fn partitions_heal_without_help() {
+    for_each_seed("partitions", |seed| {
+        let nodes = 3 + seed as usize % 3;
+        let mut cluster = Cluster::new(
+            seed,
+            Settings {
+                nodes,
+                delay: 8,
+                configure: plain,
+            },
+        );
+        work(&mut cluster, 6000, |cluster| {
+            if cluster.dice.one_in(150) {
+                cluster.network.blocked.clear();
+                let sides = cluster.dice.next();
+                let is_partial = cluster.dice.one_in(3);
+                for a in 0..nodes {
+                    for b in 0..a {
+                        let is_apart = sides >> a & 1 != sides >> b & 1;
+                        if is_apart && !(is_partial && cluster.dice.one_in(2)) {
+                            cluster.network.block(a, b);
+                        }
+                    }
+                }
+            }
+        });
+        settle_and_check(&mut cluster);
+    });
+}
+
+#[test]
+fn nodes_that_die_and_return_are_taken_for_what_they_are() {
+    for_each_seed("restarts", |seed| {
+        let mut cluster = Cluster::new(
+            seed,
+            Settings {
+                nodes: 3 + seed as usize % 2,
+                delay: 8,
+                configure: plain,
+            },
+        );
+        work(&mut cluster, 8000, |cluster| {
+            if cluster.dice.one_in(200) {
+                let index = cluster.dice.below(cluster.nodes.len() as u64) as usize;
+                let node = &cluster.nodes[index];
+                if node.is_alive {
+                    let quietly = cluster.dice.one_in(3);
+                    cluster.kill(index, quietly);
+                } else {
+                    // Sometimes a clock went back, or a disk was restored: the incarnation is used already.
+                    let stale = cluster.dice.below(4);
+                    let incarnation = node.incarnation;
+                    cluster.start(
+                        index,
+                        if stale == 0 {
+                            incarnation
+                        } else {
+                            incarnation.saturating_sub(1) + stale
+                        },
+                    );
+                }
+            }
+        });
+        settle_and_check(&mut cluster);
+    });
+}
+
+#[test]
+fn everything_at_once() {
+    for_each_seed("everything", |seed| {
+        let settings = Settings {
+            nodes: 4,
+            delay: 20,
+            configure: |config| {
+                config.secret = Some(b"low tide".to_vec());
+                config.limits.credit_bytes = 100_000;
+                config.limits.out_buffer_bytes = 30_000;
+                config.limits.batch_bytes = 8_000;
+                config.limits.interest_changes = 4;
+            },
+        };
+        let mut cluster = Cluster::new(seed, settings);
+        work(&mut cluster, 8000, |cluster| {
+            match cluster.dice.below(500) {
+                0 => cut_a_link(cluster),
+                1 => {
+                    let (a, b) = (
+                        cluster.dice.below(4) as usize,
+                        cluster.dice.below(4) as usize,
+                    );
+                    cluster.network.block(a, b);
+                }
+                2 | 3 => cluster.network.blocked.clear(),
+                4 => {
+                    let index = cluster.dice.below(4) as usize;
+                    let incarnation = cluster.nodes[index].incarnation + 1;
+                    if cluster.nodes[index].is_alive {
+                        let quietly = cluster.dice.one_in(2);
+                        cluster.kill(index, quietly);
+                    } else {
+                        cluster.start(index, incarnation);
+                    }
+                }
+                _ => {}
+            }
+        });
+        settle_and_check(&mut cluster);
     });
 }

@@ -112,6 +112,14 @@ impl Network {
         }
     }
 
+    /// Both ends learn that the wire broke; what was on its way is lost.
+    pub fn cut(&mut self, now: u64, wire: usize) {
+        for end in &mut self.wires[wire].ends {
+            end.arriving.clear();
+            end.arriving.push_back((now, Chunk::Fin));
+        }
+    }
+
     /// When the next chunk could arrive at an open end, blocked ones left out.
     pub fn next_arrival(&self) -> Option<u64> {
         let open = |wire: &Wire| !self.is_blocked(wire.ends[0].node, wire.ends[1].node);

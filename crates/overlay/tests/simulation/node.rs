@@ -29,6 +29,7 @@ pub struct Sent {
 /// One start of a node.
 pub struct Life {
     pub overlay: Overlay,
+    pub first_incarnation: u64,
     pub links: BTreeMap<LinkId, (usize, usize)>,
     pub later: Vec<(u64, Later)>,
     pub up: BTreeMap<NodeSlot, usize>,
@@ -36,6 +37,8 @@ pub struct Life {
     pub tables: BTreeMap<NodeSlot, BTreeMap<InterestKey, InterestValue>>,
     /// For each other node the life and version its workers know of it.
     pub applied: BTreeMap<usize, (usize, u64)>,
+    /// The same, of other nodes' lives for ever.
+    pub ever_applied: BTreeMap<(usize, usize), u64>,
     pub settled: u64,
     pub numbers: BTreeMap<StreamId, u64>,
     pub sent: BTreeMap<(u16, u64), Sent>,
@@ -59,15 +62,17 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn new(overlay: Overlay) -> Self {
+    pub fn new(overlay: Overlay, first_incarnation: u64) -> Self {
         Self {
             overlay,
+            first_incarnation,
             links: BTreeMap::new(),
             later: Vec::new(),
             up: BTreeMap::new(),
             own: BTreeMap::new(),
             tables: BTreeMap::new(),
             applied: BTreeMap::new(),
+            ever_applied: BTreeMap::new(),
             settled: 0,
             numbers: BTreeMap::new(),
             sent: BTreeMap::new(),
