@@ -391,3 +391,6 @@ fn slot_of_index(index: usize) -> NodeSlot {
     // The guard in `selection` keeps the table below 65,535.
     NodeSlot(u16::try_from(index + 1).unwrap_or(u16::MAX))
 }
+
+#[cfg(test)]
+mod tests;

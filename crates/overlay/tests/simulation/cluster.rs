@@ -19,6 +19,8 @@ use crate::node::{Later, Life, MessageName, Node, Sent};
 pub struct Settings {
     pub nodes: usize,
     pub delay: u64,
+    /// No faults: what the nodes think of each other is true.
+    pub is_calm: bool,
     pub configure: fn(&mut OverlayConfig),
 }
 
@@ -458,6 +460,10 @@ impl Cluster {
         let life = self.nodes[index].life();
         assert!(version > life.settled, "settled goes up");
         life.settled = version;
+        if self.settings.is_calm {
+            self.check_settled_in_calm(index, version);
+        }
+        let life = self.nodes[index].life();
         let up: Vec<_> = life
             .up
             .iter()
@@ -472,6 +478,28 @@ impl Cluster {
                 applied >= Some(version),
                 "node {index} settled {version}, node {other} has {applied:?}"
             );
+        }
+    }
+
+    /// Without faults even a node for which we are up, and that is not up for us yet, is waited for.
+    fn check_settled_in_calm(&self, index: usize, version: u64) {
+        let own_life = self.nodes[index].lives.len() - 1;
+        for (other, node) in self.nodes.iter().enumerate() {
+            let Some(there) = node
+                .lives
+                .last()
+                .filter(|_| node.is_alive && other != index)
+            else {
+                continue;
+            };
+            let slot = there.overlay.slot_of(self.nodes[index].id);
+            if slot.is_some_and(|slot| there.up.get(&slot) == Some(&own_life)) {
+                let applied = there.ever_applied.get(&(index, own_life)).copied();
+                assert!(
+                    applied >= Some(version),
+                    "node {index} settled {version}, node {other} has {applied:?}"
+                );
+            }
         }
     }
 
