@@ -298,6 +298,7 @@ impl Overlay {
             rtt_us: None,
             clients: self.clients,
             subscriptions: self.subscriptions,
+            unacknowledged_bytes: 0,
             counters: LinkCounters::default(),
         };
         let others = self.peers.iter().enumerate().map(|(index, peer)| {
@@ -314,6 +315,7 @@ impl Overlay {
                 rtt_us: peer.rtt_us.filter(|_| peer.state == PeerState::Up),
                 clients: record.map_or(0, |record| record.clients),
                 subscriptions: record.map_or(0, |record| record.subscriptions),
+                unacknowledged_bytes: peer.outbound.bytes(),
                 counters: peer.counters,
             }
         });

@@ -367,11 +367,12 @@ impl Overlay {
             return;
         }
         let reachable = self.peers.iter().filter(|peer| !peer.is_out());
-        let settled = reachable
-            .map(|peer| peer.interests_acknowledged)
-            .fold(Some(self.own_interests.version()), |lowest, version| {
-                lowest.min(version)
-            });
+        // A node that has applied nothing yet is below every version.
+        let versions = reachable.map(|peer| peer.interests_acknowledged);
+        let settled = versions
+            .chain([Some(self.own_interests.version())])
+            .min()
+            .flatten();
         if let Some(version) = settled.filter(|version| *version > self.settled) {
             self.settled = version;
             self.outputs.push_back(Output::InterestSettled { version });

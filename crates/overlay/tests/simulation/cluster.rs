@@ -262,15 +262,9 @@ impl Cluster {
                         .handle_input(instant, input);
                 };
                 let delay = self.dice.below(self.settings.delay + 1);
-                let lives = (
-                    self.nodes[index].lives.len() - 1,
-                    self.nodes[target].lives.len() - 1,
-                );
                 let life = self.nodes[index].life();
                 let link = life.free_link();
-                let wire = self
-                    .network
-                    .connect((index, lives.0, link), (target, lives.1), delay);
+                let wire = self.network.connect(index, link, target, delay);
                 life.links.insert(link, (wire, 0));
                 life.overlay.handle_input(
                     instant,
@@ -339,9 +333,9 @@ impl Cluster {
                 life.tables.remove(&slot);
                 life.went_out.insert(slot);
                 other.map(|other| life.applied.remove(&other));
-                life.sent
-                    .values_mut()
-                    .for_each(|sent| drop(sent.destinations.remove(&slot)));
+                for sent in life.sent.values_mut() {
+                    sent.destinations.remove(&slot);
+                }
             }
             Output::InterestChanged {
                 slot,
@@ -378,7 +372,7 @@ impl Cluster {
                 received.push(number);
             }
             Output::ControlLost { slot } => {
-                drop(self.nodes[index].life().control_lost.insert(slot))
+                self.nodes[index].life().control_lost.insert(slot);
             }
             Output::Acknowledged { stream, ranges } => {
                 for number in ranges.into_iter().flatten() {
