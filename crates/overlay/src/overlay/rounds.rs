@@ -3,7 +3,7 @@
 use thicket_session::time::Instant;
 
 use super::{Overlay, slot_of_index};
-use crate::doors::Output;
+use crate::doors::{EventLevel, Output};
 use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::{Link, LinkState, SentHello};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
@@ -28,6 +28,7 @@ impl Overlay {
         self.end_late_peers(now);
         self.update_own_record(now);
         self.update_linkless(now);
+        self.warn_of_linkless(now);
         let linked: Vec<_> = self.linked_peers().collect();
         for &(slot, id) in &linked {
             self.send_hello(now, slot, id);
@@ -234,6 +235,25 @@ impl Overlay {
         self.linkless = linkless
             .map(|node| (node, self.linkless.get(&node).copied().unwrap_or(until)))
             .collect();
+    }
+
+    /// Says which nodes are no longer waited for although others reach them: what is published here does not get there.
+    fn warn_of_linkless(&mut self, now: Instant) {
+        let passed = |until: &Instant| *until > self.last_round && *until <= now;
+        let given_up: Vec<_> = self
+            .linkless
+            .iter()
+            .filter(|(_, until)| passed(until))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in given_up {
+            let fields = vec![("node", node.to_string())];
+            self.event(
+                EventLevel::Warn,
+                "others reach a node that this one has no link with",
+                fields,
+            );
+        }
     }
 
     /// Whether a node is known to be reachable, or about to be, that cannot be asked yet.

@@ -7,7 +7,7 @@ mod cluster;
 mod network;
 mod node;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{catch_unwind, resume_unwind};
 
 use thicket_mqtt::Qos;
 
@@ -16,7 +16,33 @@ use cluster::{Cluster, Settings};
 /// Seeds that failed once, by scenario.
 const KEPT: &[(&str, u64)] = &[];
 
-fn for_each_seed(scenario: &str, run: fn(u64)) {
+/// What happened in the last life of every node: shows that a scenario is about what it says.
+#[derive(Default)]
+struct Tally {
+    messages: usize,
+    resends: u64,
+    duplicates: u64,
+    jumps: usize,
+    gone: usize,
+}
+
+impl Tally {
+    fn add(&mut self, cluster: &mut Cluster) {
+        for node in &mut cluster.nodes {
+            let life = node.life();
+            self.messages += life.delivered.len();
+            self.jumps += life.jumps;
+            self.gone += life.went_out.len();
+            for status in life.overlay.nodes() {
+                self.resends += status.counters.resends;
+                self.duplicates += status.counters.duplicates;
+            }
+        }
+    }
+}
+
+/// Runs a scenario for every seed; answers what happened in all of them.
+fn for_each_seed(scenario: &str, run: fn(u64) -> Cluster) -> Tally {
     let count = std::env::var("THICKET_SIMULATION_SEEDS")
         .ok()
         .and_then(|text| text.parse().ok())
@@ -25,12 +51,17 @@ fn for_each_seed(scenario: &str, run: fn(u64)) {
         .iter()
         .filter(|(name, _)| *name == scenario)
         .map(|(_, seed)| *seed);
+    let mut tally = Tally::default();
     for seed in kept.chain(0..count) {
-        if let Err(cause) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
-            eprintln!("scenario {scenario:?} failed with seed {seed}");
-            resume_unwind(cause);
+        match catch_unwind(|| run(seed)) {
+            Ok(mut cluster) => tally.add(&mut cluster),
+            Err(cause) => {
+                eprintln!("scenario {scenario:?} failed with seed {seed}");
+                resume_unwind(cause);
+            }
         }
     }
+    tally
 }
 
 /// Everything at once for a while: interests, messages, control.
@@ -190,7 +221,7 @@ fn plain(_: &mut thicket_overlay::OverlayConfig) {}
 
 #[test]
 fn on_clean_links_nothing_is_lost_or_doubled_and_the_order_is_kept() {
-    for_each_seed("clean", |seed| {
+    let tally = for_each_seed("clean", |seed| {
         let mut cluster = Cluster::new(seed, calm(3 + seed as usize % 3));
         // One comes when the others are at work already.
         cluster.kill(1, false);
@@ -202,7 +233,9 @@ fn on_clean_links_nothing_is_lost_or_doubled_and_the_order_is_kept() {
             assert_eq!(node.life().out_of_order, 0, "streams stay in order");
             assert_eq!(node.life().jumps, 0, "nobody is taken for somebody else");
         }
+        cluster
     });
+    assert!(tally.messages > 0 && tally.resends == 0 && tally.gone == 0);
 }
 
 /// A link breaks: what was on its way is lost.
@@ -223,7 +256,7 @@ fn cut_a_link(cluster: &mut Cluster) {
 
 #[test]
 fn over_links_that_break_nothing_is_lost_or_doubled() {
-    for_each_seed("breaking links", |seed| {
+    let tally = for_each_seed("breaking links", |seed| {
         let mut cluster = Cluster::new(
             seed,
             Settings {
@@ -246,12 +279,17 @@ fn over_links_that_break_nothing_is_lost_or_doubled() {
                 "a broken link is no reason to give a node up:\n{events}"
             );
         }
+        cluster
     });
+    assert!(
+        tally.resends > 0 && tally.duplicates > 0,
+        "links broke while messages were on their way"
+    );
 }
 
 #[test]
 fn partitions_heal_without_help() {
-    for_each_seed("partitions", |seed| {
+    let tally = for_each_seed("partitions", |seed| {
         let nodes = 3 + seed as usize % 3;
         let mut cluster = Cluster::new(
             seed,
@@ -278,12 +316,14 @@ fn partitions_heal_without_help() {
             }
         });
         settle_and_check(&mut cluster);
+        cluster
     });
+    assert!(tally.gone > 0, "partitions lasted");
 }
 
 #[test]
 fn nodes_that_die_and_return_are_taken_for_what_they_are() {
-    for_each_seed("restarts", |seed| {
+    let tally = for_each_seed("restarts", |seed| {
         let mut cluster = Cluster::new(
             seed,
             Settings {
@@ -316,12 +356,17 @@ fn nodes_that_die_and_return_are_taken_for_what_they_are() {
             }
         });
         settle_and_check(&mut cluster);
+        cluster
     });
+    assert!(
+        tally.jumps > 0 && tally.gone > 0,
+        "incarnations were used again"
+    );
 }
 
 #[test]
 fn everything_at_once() {
-    for_each_seed("everything", |seed| {
+    let tally = for_each_seed("everything", |seed| {
         let settings = Settings {
             nodes: 4,
             delay: 20,
@@ -360,5 +405,7 @@ fn everything_at_once() {
             }
         });
         settle_and_check(&mut cluster);
+        cluster
     });
+    assert!(tally.resends > 0 && tally.gone > 0);
 }
