@@ -169,10 +169,11 @@ impl Overlay {
         self.settled
     }
 
-    /// Every worker of this node knows the interests of `slot` up to `version` (of `InterestChanged`).
+    /// Every worker of this node knows the interests of `slot` up to the `version` that `InterestChanged` gave. What was given
+    /// before the node went out confirms nothing.
     pub fn interests_applied(&mut self, slot: NodeSlot, version: u64) {
         if let Some(peer) = self.peer_mut(slot)
-            && peer.interests.set_applied(version)
+            && peer.interests.confirm(version)
         {
             peer.owes_applied = true;
         }

@@ -231,20 +231,15 @@ impl Cluster {
                     .overlay
                     .released(slot, incarnation, bytes)
             }
-            Later::Applied(slot, version, other_life) => {
+            Later::Applied(slot, version, mark, other_life) => {
                 let Some(other) = self.node_of(index, slot) else {
                     return;
                 };
                 let life = self.nodes[index].life();
-                // The hub passes over what is void: the node went out or started again in between.
-                if life.up.get(&slot) == Some(&other_life) {
-                    // Answers of several rounds may overtake each other; the highest counts.
-                    let applied = life.applied.entry(other).or_insert((other_life, version));
-                    *applied = (other_life, version).max(*applied);
-                    let ever = life.ever_applied.entry((other, other_life)).or_default();
-                    *ever = version.max(*ever);
-                    life.overlay.interests_applied(slot, version);
-                }
+                // The workers answer whatever became of the node since; that it is void the overlay must see.
+                life.overlay.interests_applied(slot, version);
+                let ever = life.ever_applied.entry((other, other_life)).or_default();
+                *ever = mark.max(*ever);
             }
             Later::Dial(address) => {
                 let target = self.nodes.iter().position(|node| node.address == address);
@@ -332,7 +327,6 @@ impl Cluster {
                 assert!(life.up.remove(&slot).is_some(), "node {index}: down twice");
                 life.tables.remove(&slot);
                 life.went_out.insert(slot);
-                other.map(|other| life.applied.remove(&other));
                 for sent in life.sent.values_mut() {
                     sent.destinations.remove(&slot);
                 }
@@ -354,8 +348,9 @@ impl Cluster {
                     }
                 }
                 let other_life = life.up[&slot];
+                let mark = table.get(&marker()).map_or(0, |value| value.weight);
                 life.later
-                    .push((at, Later::Applied(slot, version, other_life)));
+                    .push((at, Later::Applied(slot, version, mark, other_life)));
             }
             Output::InterestSettled { version } => self.check_settled(index, version),
             Output::Control { from, payload, .. } => {
@@ -454,8 +449,13 @@ impl Cluster {
         let life = self.nodes[index].life();
         assert!(version > life.settled, "settled goes up");
         life.settled = version;
+        let mark = life
+            .marks
+            .range(..=version)
+            .next_back()
+            .map(|(_, mark)| *mark);
         if self.settings.is_calm {
-            self.check_settled_in_calm(index, version);
+            self.check_settled_in_calm(index, version, mark);
         }
         let life = self.nodes[index].life();
         let up: Vec<_> = life
@@ -469,14 +469,14 @@ impl Cluster {
             // What a node forgot when it gave us up in between, it had applied: that is enough.
             let applied = there.ever_applied.get(&(index, own_life)).copied();
             assert!(
-                applied >= Some(version),
+                applied >= mark,
                 "node {index} settled {version}, node {other} has {applied:?}"
             );
         }
     }
 
     /// Without faults even a node for which we are up, and that is not up for us yet, is waited for.
-    fn check_settled_in_calm(&self, index: usize, version: u64) {
+    fn check_settled_in_calm(&self, index: usize, version: u64, mark: Option<u32>) {
         let own_life = self.nodes[index].lives.len() - 1;
         for (other, node) in self.nodes.iter().enumerate() {
             let Some(there) = node
@@ -490,7 +490,7 @@ impl Cluster {
             if slot.is_some_and(|slot| there.up.get(&slot) == Some(&own_life)) {
                 let applied = there.ever_applied.get(&(index, own_life)).copied();
                 assert!(
-                    applied >= Some(version),
+                    applied >= mark,
                     "node {index} settled {version}, node {other} has {applied:?}"
                 );
             }
@@ -650,6 +650,16 @@ impl Cluster {
             life.own.insert(key.clone(), value);
             life.overlay.set_interest(key, value);
         }
+        // Counts the changes, for all to see: who has this weight has everything before it.
+        let mark = life.marks.len() as u32 + 1;
+        let value = InterestValue {
+            qos: Qos::AtMostOnce,
+            persistent: false,
+            weight: mark,
+        };
+        life.own.insert(marker(), value);
+        let version = life.overlay.set_interest(marker(), value);
+        life.marks.insert(version, mark);
     }
 
     pub fn send_control(&mut self, index: usize) {
@@ -664,6 +674,14 @@ impl Cluster {
         life.overlay
             .send_control(*slot, 7, &count.to_le_bytes())
             .expect("up, and small");
+    }
+}
+
+/// The interest whose weight counts the changes of a node.
+fn marker() -> InterestKey {
+    InterestKey {
+        filter: TopicFilter::new("mark").expect("a filter"),
+        sharing: Sharing::Plain,
     }
 }
 
