@@ -1,1 +1,3 @@
-//! (crate docs)
+//! relay
+pub mod relay;
+pub mod wire;
