@@ -48,6 +48,82 @@ pub enum PacketKind {
     Auth = 15,
 }
 
+impl Packet<'_> {
+    /// The packet's type.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self {
+            Self::Connect(_) => PacketKind::Connect,
+            Self::Connack(_) => PacketKind::Connack,
+            Self::Publish(_) => PacketKind::Publish,
+            Self::Puback(_) => PacketKind::Puback,
+            Self::Pubrec(_) => PacketKind::Pubrec,
+            Self::Pubrel(_) => PacketKind::Pubrel,
+            Self::Pubcomp(_) => PacketKind::Pubcomp,
+            Self::Subscribe(_) => PacketKind::Subscribe,
+            Self::Suback(_) => PacketKind::Suback,
+            Self::Unsubscribe(_) => PacketKind::Unsubscribe,
+            Self::Unsuback(_) => PacketKind::Unsuback,
+            Self::Pingreq => PacketKind::Pingreq,
+            Self::Pingresp => PacketKind::Pingresp,
+            Self::Disconnect(_) => PacketKind::Disconnect,
+            Self::Auth(_) => PacketKind::Auth,
+        }
+    }
+}
+
+impl PacketKind {
+    /// The type in the high four bits of a packet's first byte, `None` for the reserved 0.
+    #[must_use]
+    pub const fn from_first_byte(byte: u8) -> Option<Self> {
+        Some(match byte >> 4 {
+            1 => Self::Connect,
+            2 => Self::Connack,
+            3 => Self::Publish,
+            4 => Self::Puback,
+            5 => Self::Pubrec,
+            6 => Self::Pubrel,
+            7 => Self::Pubcomp,
+            8 => Self::Subscribe,
+            9 => Self::Suback,
+            10 => Self::Unsubscribe,
+            11 => Self::Unsuback,
+            12 => Self::Pingreq,
+            13 => Self::Pingresp,
+            14 => Self::Disconnect,
+            15 => Self::Auth,
+            _ => return None,
+        })
+    }
+
+    /// The flags that the low four bits must hold [MQTT-2.1.3-1]; those of a PUBLISH say more and are not these.
+    #[must_use]
+    pub const fn flags(self) -> u8 {
+        match self {
+            Self::Pubrel | Self::Subscribe | Self::Unsubscribe => 0b0010,
+            _ => 0,
+        }
+    }
+
+    /// Whether a server may send it to a client.
+    #[must_use]
+    pub const fn is_sent_by_server(self) -> bool {
+        !matches!(
+            self,
+            Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::Pingreq
+        )
+    }
+
+    /// Whether a client may send it to a server.
+    #[must_use]
+    pub const fn is_sent_by_client(self) -> bool {
+        !matches!(
+            self,
+            Self::Connack | Self::Suback | Self::Unsuback | Self::Pingresp
+        )
+    }
+}
+
 /// A client asks for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect<'a> {
@@ -85,6 +161,34 @@ pub struct Connect<'a> {
     pub user_properties: UserProperties<'a>,
 }
 
+impl<'a> Connect<'a> {
+    /// A CONNECT with clean start, a keep alive of 60 seconds, and everything else absent.
+    #[must_use]
+    pub const fn new(version: ProtocolVersion, client_id: &'a str) -> Self {
+        Self {
+            version,
+            bridge: false,
+            clean_start: true,
+            keep_alive: 60,
+            client_id,
+            will: None,
+            login: Login {
+                user_name: None,
+                password: None,
+            },
+            session_expiry_interval: None,
+            receive_maximum: None,
+            maximum_packet_size: None,
+            topic_alias_maximum: 0,
+            request_response_information: false,
+            request_problem_information: true,
+            authentication_method: None,
+            authentication_data: None,
+            user_properties: Vec::new(),
+        }
+    }
+}
+
 /// User name and password of a CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Login<'a> {
@@ -95,7 +199,7 @@ pub struct Login<'a> {
 }
 
 /// The will of a CONNECT.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Will<'a> {
     /// Will topic: a checked topic name.
     pub topic: &'a str,
@@ -113,9 +217,24 @@ pub struct Will<'a> {
     pub properties: crate::ApplicationProperties<'a>,
 }
 
+impl<'a> Will<'a> {
+    /// A will of QoS 0 without flags and properties.
+    #[must_use]
+    pub fn new(topic: &'a str, payload: &'a [u8]) -> Self {
+        Self {
+            topic,
+            payload,
+            ..Self::default()
+        }
+    }
+}
+
 /// Answer to a CONNECT. The default is a plain acceptance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are the specification's; `None` is absent; intervals are in seconds")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(
+    missing_docs,
+    reason = "the names are the specification's; `None` is absent; intervals are in seconds"
+)]
 pub struct Connack<'a> {
     pub session_present: bool,
     pub reason_code: ReasonCode,
@@ -138,6 +257,17 @@ pub struct Connack<'a> {
     pub authentication_data: Option<&'a [u8]>,
 }
 
+impl Connack<'_> {
+    /// A CONNACK with nothing but a code: an acceptance of a new session, or a refusal.
+    #[must_use]
+    pub fn new(reason_code: ReasonCode) -> Self {
+        Self {
+            reason_code,
+            ..Self::default()
+        }
+    }
+}
+
 /// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledgement<'a> {
@@ -155,7 +285,12 @@ impl Acknowledgement<'_> {
     /// An acknowledgement with nothing but a code.
     #[must_use]
     pub const fn new(packet_id: PacketId, reason_code: ReasonCode) -> Self {
-        Self { packet_id, reason_code, reason_string: None, user_properties: Vec::new() }
+        Self {
+            packet_id,
+            reason_code,
+            reason_string: None,
+            user_properties: Vec::new(),
+        }
     }
 }
 
@@ -194,6 +329,23 @@ pub struct Subscribe<'a> {
     pub filters: Vec<SubscribeFilter<'a>>,
 }
 
+impl<'a> Subscribe<'a> {
+    /// A SUBSCRIBE to one filter, with default options but for the QoS; more can be pushed to `filters`.
+    #[must_use]
+    pub fn new(packet_id: PacketId, filter: &'a str, qos: Qos) -> Self {
+        let options = SubscriptionOptions {
+            qos,
+            ..SubscriptionOptions::default()
+        };
+        Self {
+            packet_id,
+            subscription_identifier: None,
+            user_properties: Vec::new(),
+            filters: vec![SubscribeFilter { filter, options }],
+        }
+    }
+}
+
 /// Answer to a SUBSCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suback<'a> {
@@ -207,6 +359,19 @@ pub struct Suback<'a> {
     pub user_properties: UserProperties<'a>,
 }
 
+impl Suback<'_> {
+    /// A SUBACK with nothing but codes.
+    #[must_use]
+    pub const fn new(packet_id: PacketId, reason_codes: Vec<ReasonCode>) -> Self {
+        Self {
+            packet_id,
+            reason_codes,
+            reason_string: None,
+            user_properties: Vec::new(),
+        }
+    }
+}
+
 /// Ends subscriptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsubscribe<'a> {
@@ -216,6 +381,18 @@ pub struct Unsubscribe<'a> {
     pub user_properties: UserProperties<'a>,
     /// At least one filter.
     pub filters: Vec<&'a str>,
+}
+
+impl<'a> Unsubscribe<'a> {
+    /// An UNSUBSCRIBE from `filters`.
+    #[must_use]
+    pub const fn new(packet_id: PacketId, filters: Vec<&'a str>) -> Self {
+        Self {
+            packet_id,
+            user_properties: Vec::new(),
+            filters,
+        }
+    }
 }
 
 /// Answer to an UNSUBSCRIBE.
@@ -231,8 +408,21 @@ pub struct Unsuback<'a> {
     pub user_properties: UserProperties<'a>,
 }
 
+impl Unsuback<'_> {
+    /// An UNSUBACK with nothing but codes.
+    #[must_use]
+    pub const fn new(packet_id: PacketId, reason_codes: Vec<ReasonCode>) -> Self {
+        Self {
+            packet_id,
+            reason_codes,
+            reason_string: None,
+            user_properties: Vec::new(),
+        }
+    }
+}
+
 /// The last packet of a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Disconnect<'a> {
     /// Reason code; `Success` before 5.0.
     pub reason_code: ReasonCode,
@@ -246,12 +436,23 @@ pub struct Disconnect<'a> {
     pub user_properties: UserProperties<'a>,
 }
 
+impl Disconnect<'_> {
+    /// A DISCONNECT with nothing but a code.
+    #[must_use]
+    pub fn new(reason_code: ReasonCode) -> Self {
+        Self {
+            reason_code,
+            ..Self::default()
+        }
+    }
+}
+
 /// A step of enhanced authentication (5.0).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Auth<'a> {
     /// `Success`, `ContinueAuthentication` or `ReAuthenticate`.
     pub reason_code: ReasonCode,
-    /// Authentication Method.
+    /// Authentication Method; may be absent only where nothing but `Success` is said.
     pub authentication_method: Option<&'a str>,
     /// Authentication Data.
     pub authentication_data: Option<&'a [u8]>,

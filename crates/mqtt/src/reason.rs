@@ -1,11 +1,14 @@
 //! Reason codes (5.0, 2.4) and the return codes they become for older clients.
 
+use crate::PacketKind;
+
 /// Why a packet says what it says. 0x80 and above are errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are the specification's")]
 pub enum ReasonCode {
     /// Also Normal disconnection, Granted QoS 0.
+    #[default]
     Success = 0x00,
     GrantedQos1 = 0x01,
     GrantedQos2 = 0x02,
@@ -56,5 +59,210 @@ impl ReasonCode {
     #[must_use]
     pub const fn is_error(self) -> bool {
         self as u8 >= 0x80
+    }
+
+    /// The return code of a 3.1 or 3.1.1 CONNACK with the nearest meaning, 0 to 5.
+    ///
+    /// Every error that those versions have no word for becomes 3, Server unavailable; they allow to close without a
+    /// CONNACK instead [MQTT-3.2.2-6 v3.1.1].
+    #[must_use]
+    pub const fn connect_return_code(self) -> u8 {
+        match self {
+            _ if !self.is_error() => 0,
+            Self::UnsupportedProtocolVersion => 1,
+            Self::ClientIdentifierNotValid => 2,
+            Self::BadUserNameOrPassword => 4,
+            Self::NotAuthorized | Self::Banned | Self::BadAuthenticationMethod => 5,
+            _ => 3,
+        }
+    }
+
+    /// The reason code of a 3.1 or 3.1.1 CONNACK's return code, `None` above 5.
+    #[must_use]
+    pub const fn from_connect_return_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Success,
+            1 => Self::UnsupportedProtocolVersion,
+            2 => Self::ClientIdentifierNotValid,
+            3 => Self::ServerUnavailable,
+            4 => Self::BadUserNameOrPassword,
+            5 => Self::NotAuthorized,
+            _ => return None,
+        })
+    }
+
+    /// Whether a 5.0 packet of this kind may carry the code (5.0, tables 3-1 to 3-10 and section 2.4); false for kinds
+    /// without codes.
+    #[must_use]
+    pub fn is_allowed_in(self, kind: PacketKind) -> bool {
+        allowed(kind).contains(&self)
+    }
+}
+
+impl TryFrom<u8> for ReasonCode {
+    type Error = UnknownReasonCode;
+
+    fn try_from(code: u8) -> Result<Self, UnknownReasonCode> {
+        ALL.iter()
+            .copied()
+            .find(|&known| known as u8 == code)
+            .ok_or(UnknownReasonCode(code))
+    }
+}
+
+/// Misuse: a number that is no reason code of any packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0:#04x} is no reason code")]
+pub struct UnknownReasonCode(pub u8);
+
+const ALL: &[ReasonCode] = &[
+    ReasonCode::Success,
+    ReasonCode::GrantedQos1,
+    ReasonCode::GrantedQos2,
+    ReasonCode::DisconnectWithWillMessage,
+    ReasonCode::NoMatchingSubscribers,
+    ReasonCode::NoSubscriptionExisted,
+    ReasonCode::ContinueAuthentication,
+    ReasonCode::ReAuthenticate,
+    ReasonCode::UnspecifiedError,
+    ReasonCode::MalformedPacket,
+    ReasonCode::ProtocolError,
+    ReasonCode::ImplementationSpecificError,
+    ReasonCode::UnsupportedProtocolVersion,
+    ReasonCode::ClientIdentifierNotValid,
+    ReasonCode::BadUserNameOrPassword,
+    ReasonCode::NotAuthorized,
+    ReasonCode::ServerUnavailable,
+    ReasonCode::ServerBusy,
+    ReasonCode::Banned,
+    ReasonCode::ServerShuttingDown,
+    ReasonCode::BadAuthenticationMethod,
+    ReasonCode::KeepAliveTimeout,
+    ReasonCode::SessionTakenOver,
+    ReasonCode::TopicFilterInvalid,
+    ReasonCode::TopicNameInvalid,
+    ReasonCode::PacketIdentifierInUse,
+    ReasonCode::PacketIdentifierNotFound,
+    ReasonCode::ReceiveMaximumExceeded,
+    ReasonCode::TopicAliasInvalid,
+    ReasonCode::PacketTooLarge,
+    ReasonCode::MessageRateTooHigh,
+    ReasonCode::QuotaExceeded,
+    ReasonCode::AdministrativeAction,
+    ReasonCode::PayloadFormatInvalid,
+    ReasonCode::RetainNotSupported,
+    ReasonCode::QosNotSupported,
+    ReasonCode::UseAnotherServer,
+    ReasonCode::ServerMoved,
+    ReasonCode::SharedSubscriptionsNotSupported,
+    ReasonCode::ConnectionRateExceeded,
+    ReasonCode::MaximumConnectTime,
+    ReasonCode::SubscriptionIdentifiersNotSupported,
+    ReasonCode::WildcardSubscriptionsNotSupported,
+];
+
+/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where table 3-10 does not;
+/// it is accepted.
+const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
+    use ReasonCode::*;
+    match kind {
+        PacketKind::Connack => &[
+            Success,
+            UnspecifiedError,
+            MalformedPacket,
+            ProtocolError,
+            ImplementationSpecificError,
+            UnsupportedProtocolVersion,
+            ClientIdentifierNotValid,
+            BadUserNameOrPassword,
+            NotAuthorized,
+            ServerUnavailable,
+            ServerBusy,
+            Banned,
+            BadAuthenticationMethod,
+            TopicNameInvalid,
+            PacketTooLarge,
+            QuotaExceeded,
+            PayloadFormatInvalid,
+            RetainNotSupported,
+            QosNotSupported,
+            UseAnotherServer,
+            ServerMoved,
+            ConnectionRateExceeded,
+        ],
+        PacketKind::Puback | PacketKind::Pubrec => &[
+            Success,
+            NoMatchingSubscribers,
+            UnspecifiedError,
+            ImplementationSpecificError,
+            NotAuthorized,
+            TopicNameInvalid,
+            PacketIdentifierInUse,
+            QuotaExceeded,
+            PayloadFormatInvalid,
+        ],
+        PacketKind::Pubrel | PacketKind::Pubcomp => &[Success, PacketIdentifierNotFound],
+        PacketKind::Suback => &[
+            Success,
+            GrantedQos1,
+            GrantedQos2,
+            UnspecifiedError,
+            ImplementationSpecificError,
+            NotAuthorized,
+            TopicFilterInvalid,
+            PacketIdentifierInUse,
+            QuotaExceeded,
+            SharedSubscriptionsNotSupported,
+            SubscriptionIdentifiersNotSupported,
+            WildcardSubscriptionsNotSupported,
+        ],
+        PacketKind::Unsuback => &[
+            Success,
+            NoSubscriptionExisted,
+            UnspecifiedError,
+            ImplementationSpecificError,
+            NotAuthorized,
+            TopicFilterInvalid,
+            PacketIdentifierInUse,
+        ],
+        PacketKind::Disconnect => &[
+            Success,
+            DisconnectWithWillMessage,
+            UnspecifiedError,
+            MalformedPacket,
+            ProtocolError,
+            ImplementationSpecificError,
+            NotAuthorized,
+            ServerBusy,
+            ServerShuttingDown,
+            BadAuthenticationMethod,
+            KeepAliveTimeout,
+            SessionTakenOver,
+            TopicFilterInvalid,
+            TopicNameInvalid,
+            ReceiveMaximumExceeded,
+            TopicAliasInvalid,
+            PacketTooLarge,
+            MessageRateTooHigh,
+            QuotaExceeded,
+            AdministrativeAction,
+            PayloadFormatInvalid,
+            RetainNotSupported,
+            QosNotSupported,
+            UseAnotherServer,
+            ServerMoved,
+            SharedSubscriptionsNotSupported,
+            ConnectionRateExceeded,
+            MaximumConnectTime,
+            SubscriptionIdentifiersNotSupported,
+            WildcardSubscriptionsNotSupported,
+        ],
+        PacketKind::Auth => &[Success, ContinueAuthentication, ReAuthenticate],
+        PacketKind::Connect
+        | PacketKind::Publish
+        | PacketKind::Subscribe
+        | PacketKind::Unsubscribe
+        | PacketKind::Pingreq
+        | PacketKind::Pingresp => &[],
     }
 }

@@ -1,0 +1,163 @@
+//! Bytes to packets: fixed header, dispatch, and what the first bytes alone can refuse.
+
+mod acknowledge;
+mod connect;
+mod publish;
+mod subscribe;
+
+use crate::reader::{Reader, variable_byte_integer};
+use crate::{DecodeError, Packet, PacketKind, ProtocolVersion};
+
+pub use connect::connect_version;
+pub(crate) use connect::{BRIDGE_BIT, flag};
+
+/// What the first bytes of a packet say about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// The packet's first byte.
+    pub first_byte: u8,
+    /// Bytes of the whole packet, fixed header included.
+    pub packet_len: usize,
+}
+
+/// Reads the fixed header at the start of `bytes`, `None` if it is not whole yet.
+///
+/// # Errors
+/// The remaining length is no variable byte integer in its shortest form [MQTT-1.5.5-1]; the same is asked of 3.x.
+#[inline]
+pub fn frame_header(bytes: &[u8]) -> Result<Option<FrameHeader>, DecodeError> {
+    let Some((&first_byte, after)) = bytes.split_first() else {
+        return Ok(None);
+    };
+    Ok(
+        variable_byte_integer(after)?.map(|(remaining, len)| FrameHeader {
+            first_byte,
+            packet_len: 1 + len + remaining as usize,
+        }),
+    )
+}
+
+/// Decodes the packet at the start of `bytes`: the packet and its length, or `None` until it is whole.
+///
+/// `version` is the connection's; a CONNECT brings its own and ignores it. `maximum_packet_size` bounds the whole packet
+/// in bytes. Never looks past the packet. What the fixed header shows to be wrong is refused before the rest is there.
+/// Packets of both directions are decoded; which of them the peer may send is for the session to say.
+///
+/// # Errors
+/// Every breach of the format, see [`DecodeError`]; nothing is consumed then.
+#[inline]
+pub fn decode(
+    bytes: &[u8],
+    version: ProtocolVersion,
+    maximum_packet_size: u32,
+) -> Result<Option<(Packet<'_>, usize)>, DecodeError> {
+    let Some((&first_byte, after)) = bytes.split_first() else {
+        return Ok(None);
+    };
+    let kind = check_first_byte(first_byte, version)?;
+    let Some((remaining, len)) = variable_byte_integer(after)? else {
+        return Ok(None);
+    };
+    let packet_len = 1 + len as u32 + remaining;
+    if packet_len > maximum_packet_size {
+        return Err(DecodeError::PacketTooLarge {
+            packet_len,
+            maximum: maximum_packet_size,
+        });
+    }
+    let Some(body) = bytes.get(1 + len..packet_len as usize) else {
+        check_remaining_length(kind, version, remaining)?;
+        return Ok(None);
+    };
+    let packet = if kind == PacketKind::Publish {
+        Packet::Publish(publish::decode(first_byte, body, version)?)
+    } else {
+        check_remaining_length(kind, version, remaining)?;
+        decode_other(kind, body, version)?
+    };
+    Ok(Some((packet, packet_len as usize)))
+}
+
+/// Everything but PUBLISH: kept apart so that the hot path stays small.
+#[inline(never)]
+fn decode_other(
+    kind: PacketKind,
+    body: &[u8],
+    version: ProtocolVersion,
+) -> Result<Packet<'_>, DecodeError> {
+    let reader = Reader::new(body);
+    Ok(match kind {
+        PacketKind::Connect => Packet::Connect(Box::new(connect::connect(reader)?)),
+        PacketKind::Connack => Packet::Connack(Box::new(connect::connack(reader, version)?)),
+        PacketKind::Publish => unreachable!("decoded by its caller"),
+        PacketKind::Puback => Packet::Puback(acknowledge::decode(kind, reader, version)?),
+        PacketKind::Pubrec => Packet::Pubrec(acknowledge::decode(kind, reader, version)?),
+        PacketKind::Pubrel => Packet::Pubrel(acknowledge::decode(kind, reader, version)?),
+        PacketKind::Pubcomp => Packet::Pubcomp(acknowledge::decode(kind, reader, version)?),
+        PacketKind::Subscribe => Packet::Subscribe(subscribe::subscribe(reader, version)?),
+        PacketKind::Suback => Packet::Suback(subscribe::suback(reader, version)?),
+        PacketKind::Unsubscribe => Packet::Unsubscribe(subscribe::unsubscribe(reader, version)?),
+        PacketKind::Unsuback => Packet::Unsuback(subscribe::unsuback(reader, version)?),
+        PacketKind::Pingreq => Packet::Pingreq,
+        PacketKind::Pingresp => Packet::Pingresp,
+        PacketKind::Disconnect => Packet::Disconnect(acknowledge::disconnect(reader, version)?),
+        PacketKind::Auth => Packet::Auth(acknowledge::auth(reader)?),
+    })
+}
+
+#[inline]
+fn check_first_byte(first_byte: u8, version: ProtocolVersion) -> Result<PacketKind, DecodeError> {
+    let flags = first_byte & 0x0F;
+    match PacketKind::from_first_byte(first_byte) {
+        Some(PacketKind::Publish) => {
+            publish::check_flags(flags)?;
+            Ok(PacketKind::Publish)
+        }
+        Some(PacketKind::Auth) if !version.has_properties() => {
+            Err(DecodeError::PacketTypeReserved {
+                packet_type: PacketKind::Auth as u8,
+            })
+        }
+        Some(kind) => {
+            // 3.1 sets DUP in a repeated PUBREL, SUBSCRIBE or UNSUBSCRIBE.
+            let repeated = version == ProtocolVersion::V31 && kind.flags() != 0;
+            if flags != kind.flags() && !(repeated && flags == kind.flags() | 0b1000) {
+                return Err(DecodeError::HeaderFlagsInvalid { kind, flags });
+            }
+            Ok(kind)
+        }
+        None => Err(DecodeError::PacketTypeReserved { packet_type: 0 }),
+    }
+}
+
+/// Refuses what no packet of this kind can have; the rest is found while reading.
+fn check_remaining_length(
+    kind: PacketKind,
+    version: ProtocolVersion,
+    remaining: u32,
+) -> Result<(), DecodeError> {
+    let before_5 = !version.has_properties();
+    let possible = match kind {
+        PacketKind::Pingreq | PacketKind::Pingresp => remaining == 0,
+        PacketKind::Puback
+        | PacketKind::Pubrec
+        | PacketKind::Pubrel
+        | PacketKind::Pubcomp
+        | PacketKind::Unsuback
+            if before_5 =>
+        {
+            remaining == 2
+        }
+        PacketKind::Connack if before_5 => remaining == 2,
+        PacketKind::Disconnect if before_5 => remaining == 0,
+        PacketKind::Puback | PacketKind::Pubrec | PacketKind::Pubrel | PacketKind::Pubcomp => {
+            remaining >= 2
+        }
+        _ => true,
+    };
+    if possible {
+        Ok(())
+    } else {
+        Err(DecodeError::RemainingLengthInvalid { kind, remaining })
+    }
+}

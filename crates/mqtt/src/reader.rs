@@ -1,0 +1,172 @@
+//! A cursor over the bytes of one packet, and the variable byte integer.
+
+use crate::{DecodeError, PacketId, PacketKind};
+
+/// The largest variable byte integer (5.0, 1.5.5): also the largest remaining length.
+pub(crate) const VARIABLE_BYTE_INTEGER_MAX: u32 = 268_435_455;
+
+/// Reads a variable byte integer: its value and its length in bytes; `None` if `bytes` ends too early.
+#[inline]
+pub(crate) fn variable_byte_integer(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(4).enumerate() {
+        value |= u32::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            if byte == 0 && index > 0 {
+                return Err(DecodeError::VariableByteIntegerNotMinimal { value });
+            }
+            return Ok(Some((value, index + 1)));
+        }
+    }
+    if bytes.len() >= 4 {
+        return Err(DecodeError::VariableByteIntegerTooLong);
+    }
+    Ok(None)
+}
+
+/// What is left of a packet or of its properties.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Refuses what is left over after the last field.
+    pub(crate) fn finish(self, kind: PacketKind) -> Result<(), DecodeError> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        Err(DecodeError::TrailingBytes {
+            kind,
+            count: self.rest.len() as u32,
+        })
+    }
+
+    #[cold]
+    fn past_end(&self, needed: usize) -> DecodeError {
+        DecodeError::FieldPastEnd {
+            needed: needed as u32,
+            left: self.rest.len() as u32,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        match self.rest.split_at_checked(len) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                Ok(taken)
+            }
+            None => Err(self.past_end(len)),
+        }
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        match self.rest.split_first_chunk() {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                Ok(*taken)
+            }
+            None => Err(self.past_end(N)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.array().map(|[byte]: [u8; 1]| byte)
+    }
+
+    #[inline]
+    pub(crate) fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn variable_byte_integer(&mut self) -> Result<u32, DecodeError> {
+        match variable_byte_integer(self.rest)? {
+            Some((value, len)) => {
+                self.rest = &self.rest[len..];
+                Ok(value)
+            }
+            None => Err(self.past_end(self.rest.len() + 1)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn packet_id(&mut self, kind: PacketKind) -> Result<PacketId, DecodeError> {
+        PacketId::new(self.u16()?).ok_or(DecodeError::PacketIdZero { kind })
+    }
+
+    /// Binary data (5.0, 1.5.6).
+    #[inline]
+    pub(crate) fn binary(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.u16()?;
+        self.bytes(usize::from(len))
+    }
+
+    /// A UTF-8 encoded string (5.0, 1.5.4).
+    #[inline]
+    pub(crate) fn string(&mut self) -> Result<&'a str, DecodeError> {
+        let text = utf8(self.binary()?)?;
+        // Without early exit, so that it is done many bytes at a time.
+        if text.bytes().fold(false, |found, byte| found | (byte == 0)) {
+            return Err(DecodeError::StringContainsNull);
+        }
+        Ok(text)
+    }
+
+    /// A string without wildcards; may be empty.
+    #[inline]
+    pub(crate) fn topic_name(&mut self) -> Result<&'a str, DecodeError> {
+        let text = utf8(self.binary()?)?;
+        let mut suspect = false;
+        for byte in text.bytes() {
+            suspect |= (byte == 0) | (byte == b'+') | (byte == b'#');
+        }
+        if suspect {
+            return Err(topic_name_error(text));
+        }
+        Ok(text)
+    }
+
+    /// The properties that begin here, their length read and taken off.
+    #[inline]
+    pub(crate) fn property_section(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.variable_byte_integer()?;
+        self.bytes(len as usize)
+    }
+}
+
+#[inline]
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|error| DecodeError::StringNotUtf8 {
+        valid_up_to: error.valid_up_to() as u32,
+    })
+}
+
+#[cold]
+fn topic_name_error(text: &str) -> DecodeError {
+    if text.contains('\0') {
+        DecodeError::StringContainsNull
+    } else {
+        DecodeError::TopicNameInvalid
+    }
+}
