@@ -12,8 +12,6 @@ pub const PUBREC: u8 = 0x50;
 pub const PUBREL: u8 = 0x62;
 /// First byte of a PUBCOMP.
 pub const PUBCOMP: u8 = 0x70;
-/// A whole PINGREQ.
-pub const PINGREQ: [u8; 2] = [0xC0, 0];
 /// A whole PINGRESP.
 pub const PINGRESP: [u8; 2] = [0xD0, 0];
 
@@ -140,7 +138,7 @@ mod tests {
             ("nothing", &[][..], 0, Ok(None)),
             ("only the first byte", &[0x30], 0, Ok(None)),
             ("a length without its body", &[0x30, 1], 0, Ok(None)),
-            ("a PINGREQ", &PINGREQ, 0, whole(0xC0, 2, 2)),
+            ("a PINGREQ", &[0xC0, 0], 0, whole(0xC0, 2, 2)),
             ("the second of two", &[0xC0, 0, 0xD0, 0], 2, whole(0xD0, 4, 4)),
             ("a length of two bytes", &long, 0, whole(0x30, 3, 131)),
             ("half a length", &[0x30, 0x80], 0, Ok(None)),

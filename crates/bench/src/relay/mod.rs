@@ -12,6 +12,9 @@
 mod connection;
 mod routes;
 
+#[cfg(test)]
+pub(crate) use routes::matches;
+
 use std::io;
 use std::net::SocketAddr;
 
@@ -19,7 +22,8 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::wire::{self, Malformed};
-use connection::{Connection, ReadOutcome};
+use crate::socket::ReadOutcome;
+use connection::Connection;
 use routes::{Route, Routes};
 
 /// Read buffer, shared by all connections.
@@ -101,7 +105,7 @@ impl Relay {
                 connection.readable = true;
                 self.readable.push(index);
             }
-            if event.is_writable() && connection.unsent() > 0 && !connection.dirty {
+            if event.is_writable() && connection.socket.unsent() > 0 && !connection.dirty {
                 connection.dirty = true;
                 self.dirty.push(index);
             }
@@ -137,7 +141,7 @@ impl Relay {
                 self.readable.push(index);
                 continue;
             }
-            let (len, outcome) = connection.read(buffer);
+            let (len, outcome) = connection.socket.read(buffer);
             let after = self.handle_bytes(index, &buffer[..len]).unwrap_or(After::Close);
             match (outcome, after) {
                 (ReadOutcome::Closed, _) | (_, After::Close) => self.close(index),
@@ -181,7 +185,7 @@ impl Relay {
         self.copy_run(run, &bytes[run_start.min(at)..at]);
         if let Some(connection) = &mut self.connections[index] {
             connection.publishes |= run.is_some();
-            connection.keep_rest(&bytes[at..]);
+            connection.socket.keep_rest(&bytes[at..]);
         }
         Ok(After::Keep)
     }
@@ -285,7 +289,7 @@ impl Relay {
         write: impl FnOnce(&mut Vec<u8>, &mut u16),
     ) {
         let Some(connection) = &mut connections[index] else { return };
-        write(&mut connection.output, &mut connection.last_packet_id);
+        write(connection.socket.output(), &mut connection.last_packet_id);
         if !connection.dirty {
             connection.dirty = true;
             dirty.push(index);
@@ -297,8 +301,8 @@ impl Relay {
         for index in dirty.drain(..) {
             let Some(connection) = &mut self.connections[index] else { continue };
             connection.dirty = false;
-            let written = connection.write();
-            let congested = connection.unsent() > CONGESTED_BYTES;
+            let written = connection.socket.write();
+            let congested = connection.socket.unsent() > CONGESTED_BYTES;
             match (connection.congested, congested) {
                 (false, true) => self.congested += 1,
                 (true, false) => self.congested -= 1,
@@ -315,7 +319,7 @@ impl Relay {
 
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections[index].take() else { return };
-        let _ = self.poll.registry().deregister(&mut connection.stream);
+        let _ = self.poll.registry().deregister(&mut connection.socket.stream);
         if connection.congested {
             self.congested -= 1;
         }
