@@ -5,6 +5,7 @@ pub mod outcome;
 pub mod process;
 pub mod random;
 pub mod relay;
+pub mod report;
 pub mod stamp;
 pub mod statistics;
 pub mod workload;

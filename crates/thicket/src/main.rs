@@ -1,5 +1,6 @@
 //! The command line of Thicket: parse, call, print.
 
+mod bench;
 mod plan;
 
 use clap::{Parser, Subcommand};
@@ -14,12 +15,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure any MQTT broker: load, latency, losses, CPU a message.
+    Bench(bench::Bench),
     /// Plan a cluster on paper: the traffic model, the strategies and the simulator.
     Plan(plan::Plan),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
+        Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),
     }
 }
