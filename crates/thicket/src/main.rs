@@ -15,7 +15,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure any MQTT broker: load, latency, losses, CPU a message.
+    /// Measure any MQTT broker: load, latency, losses, CPU a message
     Bench(bench::Bench),
     /// Plan a cluster on paper: the traffic model, the strategies and the simulator.
     Plan(plan::Plan),

@@ -70,10 +70,10 @@ pub enum Arrival {
 /// Who connects where and sends what.
 #[derive(Debug, Args)]
 pub struct ScenarioOptions {
-    /// Brokers of one cluster.
+    /// Brokers of one cluster
     #[arg(value_name = "HOST:PORT", value_delimiter = ',', default_value = "127.0.0.1:1883")]
     nodes: Vec<String>,
-    /// Traffic pattern.
+    /// Traffic pattern
     #[arg(long, value_enum, default_value_t = Pattern::Pair)]
     workload: Pattern,
     /// Publishers, with a topic each: pairs of `pair`. [default: 100; 1 in fan-out]
@@ -82,37 +82,37 @@ pub struct ScenarioOptions {
     /// Subscribers of fan-out, fan-in, social and iot. [default: 100; 1 in fan-in]
     #[arg(long, value_name = "N")]
     subscribers: Option<usize>,
-    /// Topics of `social`, with a publisher each.
+    /// Topics of `social`, with a publisher each
     #[arg(long, value_name = "N", default_value_t = 1000)]
     topics: usize,
-    /// Distinct topics of each subscriber in `social`.
+    /// Distinct topics of each subscriber in `social`
     #[arg(long, value_name = "N", default_value_t = 10)]
     topics_per_subscriber: usize,
     /// Zipf's alpha: popularity of topics in `social`, of levels in `iot`. [default: 1.13; 1.5 in iot]
     #[arg(long)]
     alpha: Option<f64>,
-    /// Levels of the tree of `iot`, the root `#` included.
+    /// Levels of the tree of `iot`, the root `#` included
     #[arg(long, default_value_t = 4)]
     depth: usize,
-    /// Children of a node in the tree of `iot`.
+    /// Children of a node in the tree of `iot`
     #[arg(long, default_value_t = 10)]
     fan_out: usize,
-    /// Probability of each level of `iot`, root first, instead of --alpha.
+    /// Probability of each level of `iot`, root first, instead of --alpha
     #[arg(long, value_name = "P,P,...", value_delimiter = ',')]
     levels: Vec<f64>,
-    /// Groups of `shared`.
+    /// Groups of `shared`
     #[arg(long, default_value_t = 1)]
     groups: usize,
-    /// Members of each group of `shared`.
+    /// Members of each group of `shared`
     #[arg(long, default_value_t = 10)]
     members: usize,
-    /// Which client connects to which node.
+    /// Which client connects to which node
     #[arg(long, value_enum, default_value_t = Spread::RoundRobin)]
     attach: Spread,
-    /// Payload in bytes. Below 16 there is no latency, below 4 messages are only counted.
+    /// Payload in bytes. Below 16 there is no latency, below 4 messages are only counted
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     size: usize,
-    /// Quality of service of publications and subscriptions.
+    /// Quality of service of publications and subscriptions
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     qos: u8,
     /// Protocol version. (Not there yet: TLS and WebSocket.)
@@ -121,13 +121,13 @@ pub struct ScenarioOptions {
     /// First level of all topics and beginning of all client identifiers. [default: b and the process's number]
     #[arg(long)]
     prefix: Option<String>,
-    /// Decides all draws: topics, nodes, spacing.
+    /// Decides all draws: topics, nodes, spacing
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Rest between subscribing and publishing, in seconds. [default: 0; 1 with several nodes]
     #[arg(long, value_name = "SECONDS")]
     settle: Option<f64>,
-    /// User name; the password is taken from THICKET_BENCH_PASSWORD.
+    /// User name; the password is taken from THICKET_BENCH_PASSWORD
     #[arg(long)]
     user: Option<String>,
 }
@@ -199,19 +199,19 @@ impl ScenarioOptions {
 /// How much is sent when.
 #[derive(Debug, Args)]
 pub struct LoadOptions {
-    /// Closed loop: messages on their way for each publisher. This is the default load, with 50.
+    /// Closed loop: messages on their way for each publisher. This is the default load, with 50
     #[arg(long, value_name = "MESSAGES", default_value_t = 50, conflicts_with = "rate")]
     window: u32,
-    /// Closed loop: send only when this many places of the window are free.
+    /// Closed loop: send only when this many places of the window are free
     #[arg(long, value_name = "MESSAGES", default_value_t = 1, conflicts_with = "rate")]
     refill: u32,
-    /// Open loop: messages published in a second by all publishers together.
+    /// Open loop: messages published in a second by all publishers together
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Open loop: spacing of the messages.
+    /// Open loop: spacing of the messages
     #[arg(long, value_enum, default_value_t = Arrival::Constant)]
     arrival: Arrival,
-    /// Coefficient of variation of `--arrival lognormal`.
+    /// Coefficient of variation of `--arrival lognormal`
     #[arg(long, value_name = "CV", default_value_t = 0.5)]
     cv: f64,
 }
@@ -238,19 +238,19 @@ pub fn arrivals(arrival: Arrival, cv: f64) -> Arrivals {
 /// How long to run and what to watch.
 #[derive(Debug, Args)]
 pub struct SpanOptions {
-    /// Length of the measured interval.
+    /// Length of the measured interval
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Publish this many messages instead, warm-up included.
+    /// Publish this many messages instead, warm-up included
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     messages: Option<u64>,
     /// Load before the measured interval, in seconds. [default: 1; 0 with --messages]
     #[arg(long, value_name = "SECONDS")]
     warm_up: Option<f64>,
-    /// Longest wait at the end while nothing arrives any more, in seconds.
+    /// Longest wait at the end while nothing arrives any more, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     drain: f64,
-    /// Processes of the broker: their CPU time and memory over the measured interval.
+    /// Processes of the broker: their CPU time and memory over the measured interval
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
 }

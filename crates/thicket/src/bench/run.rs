@@ -1,8 +1,10 @@
 //! `thicket bench run`.
 
 use thicket_bench::generator::Generator;
+use thicket_bench::report::outcome_report;
 
 use super::options::{LoadOptions, ScenarioOptions, SpanOptions};
+use super::output::OutputOptions;
 
 /// Arguments of `thicket bench run`.
 #[derive(Debug, clap::Args)]
@@ -13,12 +15,22 @@ pub struct Run {
     load: LoadOptions,
     #[command(flatten)]
     span: SpanOptions,
+    /// Run this many times, with new connections each time; means come with 95 % confidence intervals
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    #[command(flatten)]
+    output: OutputOptions,
 }
 
 /// Runs one load.
 pub fn run(arguments: &Run) -> anyhow::Result<()> {
-    let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
-    let outcome = generator.run(arguments.load.load(), arguments.span.span()?, &arguments.span.watch(), &mut |p| eprintln!("{p:?}"))?;
-    println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
+    let output = &arguments.output;
+    let mut outcomes = Vec::new();
+    for _ in 0..arguments.repeats {
+        let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
+        output.say(|| format!("{} clients connected in {:.2} s", generator.clients(), generator.connecting().as_secs_f64()));
+        let (load, span) = (arguments.load.load(), arguments.span.span()?);
+        outcomes.push(generator.run(load, span, &arguments.span.watch(), &mut |progress| output.say_second(progress))?);
+    }
+    output.finish(&outcomes, &outcome_report(&outcomes))
 }
