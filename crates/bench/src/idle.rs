@@ -29,17 +29,32 @@ pub struct IdleCost {
 }
 
 /// Opens `connections` clients that do nothing, lets them rest for `hold`, and measures. They are closed afterwards.
-pub fn measure(mut scenario: Scenario, connections: usize, hold: Duration, watch: &Watch) -> Result<IdleCost, BenchError> {
-    scenario.workload = Workload::Idle { clients: connections };
+pub fn measure(
+    mut scenario: Scenario,
+    connections: usize,
+    hold: Duration,
+    watch: &Watch,
+) -> Result<IdleCost, BenchError> {
+    scenario.workload = Workload::Idle {
+        clients: connections,
+    };
     let readings = || -> Result<Vec<_>, BenchError> {
-        watch.pids.iter().map(|&pid| process::cpu(pid).map_err(BenchError::system(format!("process {pid}")))).collect()
+        watch
+            .pids
+            .iter()
+            .map(|&pid| process::cpu(pid).map_err(BenchError::system(format!("process {pid}"))))
+            .collect()
     };
     let before = memory(watch)?;
     let cpu_before = readings()?;
     let own_before = process::own_cpu_s();
     let generator = Generator::connect(scenario)?;
     let own_s = process::own_cpu_s() - own_before;
-    let cpu_s: f64 = readings()?.iter().zip(&cpu_before).map(|(after, before)| after.since(before)).sum();
+    let cpu_s: f64 = readings()?
+        .iter()
+        .zip(&cpu_before)
+        .map(|(after, before)| after.since(before))
+        .sum();
     std::thread::sleep(hold);
     let after = memory(watch)?;
     let each = |whole: f64| whole / connections as f64;
@@ -59,7 +74,11 @@ pub fn measure(mut scenario: Scenario, connections: usize, hold: Duration, watch
 
 fn memory(watch: &Watch) -> Result<Memory, BenchError> {
     watch.pids.iter().try_fold(Memory::default(), |sum, &pid| {
-        let one = process::memory(pid).map_err(BenchError::system(format!("memory of process {pid}")))?;
-        Ok(Memory { rss_kib: sum.rss_kib + one.rss_kib, pss_kib: sum.pss_kib + one.pss_kib })
+        let one =
+            process::memory(pid).map_err(BenchError::system(format!("memory of process {pid}")))?;
+        Ok(Memory {
+            rss_kib: sum.rss_kib + one.rss_kib,
+            pss_kib: sum.pss_kib + one.pss_kib,
+        })
     })
 }

@@ -38,8 +38,9 @@ impl Baseline {
     /// Reads a baseline; a file that is not there is an empty one.
     pub fn load(path: &Path) -> Result<Self, BenchError> {
         match fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text)
-                .map_err(|error| BenchError::Setting(format!("{} is no baseline: {error}", path.display()))),
+            Ok(text) => serde_json::from_str(&text).map_err(|error| {
+                BenchError::Setting(format!("{} is no baseline: {error}", path.display()))
+            }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(BenchError::system(path.display().to_string())(error)),
         }
@@ -47,7 +48,8 @@ impl Baseline {
 
     /// Writes it.
     pub fn save(&self, path: &Path) -> Result<(), BenchError> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| BenchError::Setting(error.to_string()))?;
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| BenchError::Setting(error.to_string()))?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(BenchError::system(folder.display().to_string()))?;
         }
@@ -61,7 +63,11 @@ impl Baseline {
             None => Verdict::New,
             Some(&known) => {
                 let growth = instructions / known - 1.0;
-                if growth > bound { Verdict::Grown(growth) } else { Verdict::Within(growth) }
+                if growth > bound {
+                    Verdict::Grown(growth)
+                } else {
+                    Verdict::Within(growth)
+                }
             }
         }
     }
@@ -69,8 +75,8 @@ impl Baseline {
 
 /// Instructions of `target` for each delivered message of `case`.
 ///
-/// Two runs in two processes, one longer than the other, in lockstep (a window goes out whole when all of it is back), so
-/// that every read holds the same messages: what they differ by is the messages, start and end cancel out.
+/// Two runs in two processes, one longer than the other, in volleys, so that every read
+/// holds the same messages: what they differ by is the messages, start and end cancel out.
 pub fn measure(target: &Target, case: &Case) -> Result<f64, BenchError> {
     let (short, few) = run(target, case, SHORT_RUN)?;
     let (long, many) = run(target, case, LONG_RUN)?;
@@ -79,13 +85,29 @@ pub fn measure(target: &Target, case: &Case) -> Result<f64, BenchError> {
 
 /// Runs under Callgrind; answers instructions and deliveries.
 fn run(target: &Target, case: &Case, messages_per_stream: u64) -> Result<(u64, u64), BenchError> {
-    let out = std::env::temp_dir().join(format!("thicket-callgrind-{}-{messages_per_stream}", std::process::id()));
+    let out = std::env::temp_dir().join(format!(
+        "thicket-callgrind-{}-{messages_per_stream}",
+        std::process::id()
+    ));
     let mut target = target.clone();
-    target.wrapper =
-        ["valgrind", "--tool=callgrind", "--quiet"].map(str::to_owned).into_iter().chain([format!("--callgrind-out-file={}", out.display())]).collect();
+    target.wrapper = ["valgrind", "--tool=callgrind", "--quiet"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("--callgrind-out-file={}", out.display())])
+        .collect();
     let running = target.start()?;
-    let CaseKind::Load { workload, version, qos, payload_len, load: Load::Closed { window, .. } } = &case.kind else {
-        return Err(BenchError::Setting(format!("{} is no closed loop", case.name)));
+    let CaseKind::Load {
+        workload,
+        version,
+        qos,
+        payload_len,
+        load: Load::Closed { window },
+    } = &case.kind
+    else {
+        return Err(BenchError::Setting(format!(
+            "{} is no closed loop",
+            case.name
+        )));
     };
     let mut scenario = Scenario::new(vec![running.node()], workload.clone());
     (scenario.version, scenario.qos, scenario.payload_len) = (*version, *qos, *payload_len);
@@ -97,12 +119,15 @@ fn run(target: &Target, case: &Case, messages_per_stream: u64) -> Result<(u64, u
         until: Until::Published(streams * messages_per_stream),
         drain: Duration::from_secs(60),
     };
-    let load = Load::Closed { window: *window, refill: *window };
+    let load = Load::Volleys { window: *window };
     let outcome = generator.run(load, span, &Watch::default(), &mut |_| {})?;
     drop(generator);
     running.stop()?;
     if !outcome.counts.is_clean() {
-        return Err(BenchError::Setting(format!("{} did not deliver cleanly under Callgrind: {:?}", target.name, outcome.counts)));
+        return Err(BenchError::Setting(format!(
+            "{} did not deliver cleanly under Callgrind: {:?}",
+            target.name, outcome.counts
+        )));
     }
     let instructions = read_total(&out);
     let _ = fs::remove_file(&out);
@@ -111,13 +136,17 @@ fn run(target: &Target, case: &Case, messages_per_stream: u64) -> Result<(u64, u
 
 fn read_total(path: &PathBuf) -> Result<u64, BenchError> {
     let text = fs::read_to_string(path).map_err(BenchError::system(path.display().to_string()))?;
-    parse_total(&text).ok_or_else(|| BenchError::Setting(format!("{} holds no total", path.display())))
+    parse_total(&text)
+        .ok_or_else(|| BenchError::Setting(format!("{} holds no total", path.display())))
 }
 
 /// The total of a Callgrind file: its lines `summary:` or `totals:`, whichever counts more (a file may hold several parts).
 fn parse_total(text: &str) -> Option<u64> {
     let number = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-    text.lines().filter(|line| line.starts_with("summary:") || line.starts_with("totals:")).filter_map(number).max()
+    text.lines()
+        .filter(|line| line.starts_with("summary:") || line.starts_with("totals:"))
+        .filter_map(number)
+        .max()
 }
 
 #[cfg(test)]
@@ -140,22 +169,39 @@ mod tests {
     fn growth_above_the_bound_is_refused() {
         let mut baseline = Baseline::default();
         assert_eq!(baseline.judge("node W1", 100.0, 0.05), Verdict::New);
-        baseline.instructions_per_message.insert("node W1".to_owned(), 100.0);
-        assert!(matches!(baseline.judge("node W1", 104.9, 0.05), Verdict::Within(_)));
-        assert!(matches!(baseline.judge("node W1", 80.0, 0.05), Verdict::Within(growth) if growth < -0.19));
-        assert!(matches!(baseline.judge("node W1", 105.1, 0.05), Verdict::Grown(growth) if growth > 0.05));
+        baseline
+            .instructions_per_message
+            .insert("node W1".to_owned(), 100.0);
+        assert!(matches!(
+            baseline.judge("node W1", 104.9, 0.05),
+            Verdict::Within(_)
+        ));
+        assert!(
+            matches!(baseline.judge("node W1", 80.0, 0.05), Verdict::Within(growth) if growth < -0.19)
+        );
+        assert!(
+            matches!(baseline.judge("node W1", 105.1, 0.05), Verdict::Grown(growth) if growth > 0.05)
+        );
     }
 
     #[test]
     fn a_baseline_is_read_as_it_was_written() {
-        let path = std::env::temp_dir().join(format!("thicket-baseline-{}.json", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("thicket-baseline-{}.json", std::process::id()));
         let mut baseline = Baseline::default();
         assert_eq!(Baseline::load(&path).unwrap(), baseline);
-        baseline.instructions_per_message.insert("relay W1".to_owned(), 12.5);
+        baseline
+            .instructions_per_message
+            .insert("relay W1".to_owned(), 12.5);
         baseline.save(&path).unwrap();
         assert_eq!(Baseline::load(&path).unwrap(), baseline);
         fs::write(&path, "{").unwrap();
-        assert!(Baseline::load(&path).unwrap_err().to_string().contains("is no baseline"));
+        assert!(
+            Baseline::load(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("is no baseline")
+        );
         fs::remove_file(&path).unwrap();
     }
 }

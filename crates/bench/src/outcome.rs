@@ -92,8 +92,16 @@ impl CpuUse {
     /// `cpu_s` spent in `seconds` for `delivered` deliveries.
     #[must_use]
     pub fn new(cpu_s: f64, seconds: f64, delivered: u64) -> Self {
-        let us_per_delivered = if delivered == 0 { 0.0 } else { cpu_s * 1e6 / delivered as f64 };
-        Self { cpu_s, us_per_delivered, cores: if seconds > 0.0 { cpu_s / seconds } else { 0.0 } }
+        let us_per_delivered = if delivered == 0 {
+            0.0
+        } else {
+            cpu_s * 1e6 / delivered as f64
+        };
+        Self {
+            cpu_s,
+            us_per_delivered,
+            cores: if seconds > 0.0 { cpu_s / seconds } else { 0.0 },
+        }
     }
 }
 
@@ -134,7 +142,10 @@ mod tests {
             ("p99.9", latency.p999_us, 9990.0),
             ("max", latency.max_us, 10_000.0),
         ] {
-            assert!((seen - expected).abs() <= expected * 0.002, "{name}: {seen}");
+            assert!(
+                (seen - expected).abs() <= expected * 0.002,
+                "{name}: {seen}"
+            );
         }
     }
 

@@ -27,14 +27,27 @@ pub struct Memory {
 /// Reads the CPU time of `pid`.
 pub fn cpu(pid: u32) -> io::Result<CpuReading> {
     let stat = fs::read_to_string(path(pid, "stat"))?;
-    let whole_s = parse_stat(&stat).ok_or_else(|| io::Error::other(format!("unreadable /proc/{pid}/stat")))?;
+    let whole_s = parse_stat(&stat)
+        .ok_or_else(|| io::Error::other(format!("unreadable /proc/{pid}/stat")))?;
     let mut threads = Vec::new();
     for entry in fs::read_dir(path(pid, "task"))? {
         let entry = entry?;
-        let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(thread) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         // A thread may end between the listing and the reading.
-        let Ok(schedstat) = fs::read_to_string(entry.path().join("schedstat")) else { continue };
-        if let Some(nanoseconds) = schedstat.split_whitespace().next().and_then(|word| word.parse().ok()) {
+        let Ok(schedstat) = fs::read_to_string(entry.path().join("schedstat")) else {
+            continue;
+        };
+        if let Some(nanoseconds) = schedstat
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+        {
             threads.push((thread, nanoseconds));
         }
     }
@@ -54,7 +67,10 @@ impl CpuReading {
                 None => return self.whole_s - earlier.whole_s,
             }
         }
-        let born = self.threads.iter().filter(|(thread, _)| !earlier.threads.iter().any(|(other, _)| other == thread));
+        let born = self
+            .threads
+            .iter()
+            .filter(|(thread, _)| !earlier.threads.iter().any(|(other, _)| other == thread));
         seconds + born.map(|&(_, now)| now as f64 / 1e9).sum::<f64>()
     }
 }
@@ -82,10 +98,21 @@ fn parse_rollup(rollup: &str) -> Memory {
     let field = |name: &str| {
         rollup
             .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok())
+            .find_map(|line| {
+                line.strip_prefix(name)?
+                    .strip_prefix(':')?
+                    .trim()
+                    .strip_suffix("kB")?
+                    .trim()
+                    .parse()
+                    .ok()
+            })
             .unwrap_or(0)
     };
-    Memory { rss_kib: field("Rss"), pss_kib: field("Pss") }
+    Memory {
+        rss_kib: field("Rss"),
+        pss_kib: field("Pss"),
+    }
 }
 
 /// CPU time of this process so far, in seconds.
@@ -100,7 +127,13 @@ pub fn own_cpu_s() -> f64 {
 pub fn raise_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
@@ -110,23 +143,40 @@ mod tests {
 
     #[test]
     fn a_stat_line_is_read_whatever_the_program_is_called() {
-        let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 100 0 0 0 250 125 0 0 20 0 3 0 100 1000000 500";
+        let stat =
+            "42 (a ) b) S 1 42 42 0 -1 4194560 100 0 0 0 250 125 0 0 20 0 3 0 100 1000000 500";
         assert_eq!(parse_stat(stat), Some(3.75));
         assert_eq!(parse_stat("42 (cut"), None);
     }
 
     #[test]
     fn a_rollup_is_read_by_name() {
-        let rollup = "55d0-7ffc ---p 0 [rollup]\nRss:    2048 kB\nPss:    1024 kB\nPss_Dirty: 5 kB\n";
-        assert_eq!(parse_rollup(rollup), Memory { rss_kib: 2048, pss_kib: 1024 });
+        let rollup =
+            "55d0-7ffc ---p 0 [rollup]\nRss:    2048 kB\nPss:    1024 kB\nPss_Dirty: 5 kB\n";
+        assert_eq!(
+            parse_rollup(rollup),
+            Memory {
+                rss_kib: 2048,
+                pss_kib: 1024
+            }
+        );
     }
 
     #[test]
     fn an_ended_thread_makes_the_coarser_figure_count() {
-        let before = CpuReading { threads: vec![(1, 1_000_000_000), (2, 500_000_000)], whole_s: 1.5 };
-        let same = CpuReading { threads: vec![(1, 1_200_000_000), (2, 500_000_000), (3, 100_000_000)], whole_s: 1.8 };
+        let before = CpuReading {
+            threads: vec![(1, 1_000_000_000), (2, 500_000_000)],
+            whole_s: 1.5,
+        };
+        let same = CpuReading {
+            threads: vec![(1, 1_200_000_000), (2, 500_000_000), (3, 100_000_000)],
+            whole_s: 1.8,
+        };
         assert!((same.since(&before) - 0.3).abs() < 1e-9);
-        let ended = CpuReading { threads: vec![(1, 1_200_000_000)], whole_s: 1.9 };
+        let ended = CpuReading {
+            threads: vec![(1, 1_200_000_000)],
+            whole_s: 1.9,
+        };
         assert!((ended.since(&before) - 0.4).abs() < 1e-9);
     }
 

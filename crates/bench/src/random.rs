@@ -21,7 +21,9 @@ impl Random {
             word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
             word ^ (word >> 31)
         };
-        Self { state: [next(), next(), next(), next()] }
+        Self {
+            state: [next(), next(), next(), next()],
+        }
     }
 
     /// 64 random bits.
@@ -89,7 +91,9 @@ impl Zipf {
     /// A rank, counted from 0.
     pub fn sample(&self, random: &mut Random) -> usize {
         let point = random.unit();
-        self.cumulative.partition_point(|&up_to| up_to <= point).min(self.cumulative.len().saturating_sub(1))
+        self.cumulative
+            .partition_point(|&up_to| up_to <= point)
+            .min(self.cumulative.len().saturating_sub(1))
     }
 }
 
@@ -100,7 +104,11 @@ mod tests {
     fn mean_and_deviation(draws: usize, mut draw: impl FnMut() -> f64) -> (f64, f64) {
         let values: Vec<f64> = (0..draws).map(|_| draw()).collect();
         let mean = values.iter().sum::<f64>() / draws as f64;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / draws as f64;
+        let variance = values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / draws as f64;
         (mean, variance.sqrt())
     }
 
@@ -118,9 +126,15 @@ mod tests {
     fn distributions_have_the_mean_and_the_spread_they_are_named_by() {
         let mut random = Random::new(7);
         let (mean, deviation) = mean_and_deviation(200_000, || random.exponential(4.0));
-        assert!((mean - 4.0).abs() < 0.05 && (deviation - 4.0).abs() < 0.1, "{mean} {deviation}");
+        assert!(
+            (mean - 4.0).abs() < 0.05 && (deviation - 4.0).abs() < 0.1,
+            "{mean} {deviation}"
+        );
         let (mean, deviation) = mean_and_deviation(200_000, || random.log_normal(10.0, 0.5));
-        assert!((mean - 10.0).abs() < 0.1 && (deviation - 5.0).abs() < 0.1, "{mean} {deviation}");
+        assert!(
+            (mean - 10.0).abs() < 0.1 && (deviation - 5.0).abs() < 0.1,
+            "{mean} {deviation}"
+        );
         let (mean, _) = mean_and_deviation(200_000, || random.unit());
         assert!((mean - 0.5).abs() < 0.005, "{mean}");
     }
@@ -138,7 +152,10 @@ mod tests {
         for rank in [1, 2, 5, 20, 50] {
             let expected = (rank as f64).powf(-alpha) / normalisation * f64::from(draws);
             let seen: f64 = counts[rank - 1];
-            assert!((seen - expected).abs() < 5.0 * expected.sqrt(), "rank {rank}: {seen}, expected {expected}");
+            assert!(
+                (seen - expected).abs() < 5.0 * expected.sqrt(),
+                "rank {rank}: {seen}, expected {expected}"
+            );
         }
     }
 

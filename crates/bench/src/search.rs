@@ -33,14 +33,24 @@ impl Criterion {
     #[must_use]
     pub fn is_met(&self, rate_per_s: f64, outcome: &Outcome) -> bool {
         let c = &outcome.counts;
-        let due = rate_per_s * if c.published > 0 { c.expected as f64 / c.published as f64 } else { 1.0 };
-        let follows = |per_s: f64, share: f64| (due - outcome.delivered_per_s).abs() <= per_s.max(share * due);
+        let due = rate_per_s
+            * if c.published > 0 {
+                c.expected as f64 / c.published as f64
+            } else {
+                1.0
+            };
+        let follows = |per_s: f64, share: f64| {
+            (due - outcome.delivered_per_s).abs() <= per_s.max(share * due)
+        };
         c.lost == 0
             && match *self {
-                Self::Stable { tolerance_per_s, tolerance_share } => follows(tolerance_per_s, tolerance_share),
-                Self::MeanLatency { below_ms } => {
-                    outcome.latency.is_some_and(|latency| latency.mean_us < below_ms * 1000.0)
-                }
+                Self::Stable {
+                    tolerance_per_s,
+                    tolerance_share,
+                } => follows(tolerance_per_s, tolerance_share),
+                Self::MeanLatency { below_ms } => outcome
+                    .latency
+                    .is_some_and(|latency| latency.mean_us < below_ms * 1000.0),
             }
     }
 }
@@ -97,7 +107,11 @@ pub fn search(
     let mut steps = Vec::new();
     let mst_per_s = bisect(settings.from_per_s, settings.precision, |rate_per_s| {
         let outcome = run_at(generator, rate_per_s, settings, watch)?;
-        let step = Step { rate_per_s, sustainable: settings.criterion.is_met(rate_per_s, &outcome), outcome };
+        let step = Step {
+            rate_per_s,
+            sustainable: settings.criterion.is_met(rate_per_s, &outcome),
+            outcome,
+        };
         progress(&step);
         let sustainable = step.sustainable;
         steps.push(step);
@@ -113,8 +127,15 @@ pub fn run_at(
     settings: &SearchSettings,
     watch: &Watch,
 ) -> Result<Outcome, BenchError> {
-    let span = Span { warm_up: settings.warm_up, until: Until::Elapsed(settings.step), drain: Duration::from_secs(3) };
-    let load = Load::Open { rate_per_s, arrivals: settings.arrivals };
+    let span = Span {
+        warm_up: settings.warm_up,
+        until: Until::Elapsed(settings.step),
+        drain: Duration::from_secs(3),
+    };
+    let load = Load::Open {
+        rate_per_s,
+        arrivals: settings.arrivals,
+    };
     generator.run(load, span, watch, &mut |_: &Progress| {})
 }
 
@@ -122,7 +143,11 @@ pub fn run_at(
 ///
 /// Doubles from `from` while true, halves while false, then bisects until the bounds differ by less than `precision` of
 /// the lower one.
-fn bisect<E>(from: f64, precision: f64, mut holds: impl FnMut(f64) -> Result<bool, E>) -> Result<f64, E> {
+fn bisect<E>(
+    from: f64,
+    precision: f64,
+    mut holds: impl FnMut(f64) -> Result<bool, E>,
+) -> Result<f64, E> {
     let (mut low, mut high) = (0.0, f64::INFINITY);
     let mut next = from.max(LOWEST);
     for _ in 0..MAX_STEPS {
@@ -160,9 +185,17 @@ mod tests {
 
     #[test]
     fn the_limit_is_found_from_above_and_from_below() {
-        for (limit, from) in [(28_000.0, 1000.0), (28_000.0, 1_000_000.0), (5.0, 1000.0), (1000.0, 1000.0)] {
+        for (limit, from) in [
+            (28_000.0, 1000.0),
+            (28_000.0, 1_000_000.0),
+            (5.0, 1000.0),
+            (1000.0, 1000.0),
+        ] {
             let (rate, tried) = found(limit, from, 0.02);
-            assert!(rate <= limit && rate >= limit * 0.97, "{limit} from {from}: {rate}");
+            assert!(
+                rate <= limit && rate >= limit * 0.97,
+                "{limit} from {from}: {rate}"
+            );
             assert!(tried <= 20, "{limit} from {from}: {tried} rates");
         }
     }

@@ -55,7 +55,11 @@ impl Sequence {
             self.next = number.wrapping_add(1);
             return Arrival::Ahead { skipped };
         }
-        if self.gaps.as_mut().is_some_and(|gaps| gaps.fill(number)) { Arrival::Reordered } else { Arrival::Duplicate }
+        if self.gaps.as_mut().is_some_and(|gaps| gaps.fill(number)) {
+            Arrival::Reordered
+        } else {
+            Arrival::Duplicate
+        }
     }
 
     /// Numbers missing when the sender's next number is `sent_up_to`.
@@ -63,7 +67,12 @@ impl Sequence {
     pub fn missing(&self, sent_up_to: u32) -> u64 {
         let tail = sent_up_to.wrapping_sub(self.next);
         let gaps = self.gaps.as_ref().map_or(0, |gaps| {
-            gaps.lost_for_good + gaps.ranges.iter().map(|&(_, len)| u64::from(len)).sum::<u64>()
+            gaps.lost_for_good
+                + gaps
+                    .ranges
+                    .iter()
+                    .map(|&(_, len)| u64::from(len))
+                    .sum::<u64>()
         });
         gaps + u64::from(tail)
     }
@@ -87,7 +96,13 @@ impl Gaps {
     /// Takes `number` out of the gaps; false if it was not missing.
     fn fill(&mut self, number: u32) -> bool {
         // A number that comes late is most often of a late gap.
-        let Some(index) = self.ranges.iter().rposition(|&(first, len)| number.wrapping_sub(first) < len) else { return false };
+        let Some(index) = self
+            .ranges
+            .iter()
+            .rposition(|&(first, len)| number.wrapping_sub(first) < len)
+        else {
+            return false;
+        };
         let (first, len) = self.ranges[index];
         let before = number.wrapping_sub(first);
         let after = len - before - 1;
@@ -99,7 +114,8 @@ impl Gaps {
             (_, 0) => self.ranges[index].1 = before,
             (_, _) => {
                 self.ranges[index].1 = before;
-                self.ranges.insert(index + 1, (number.wrapping_add(1), after));
+                self.ranges
+                    .insert(index + 1, (number.wrapping_add(1), after));
             }
         }
         true
@@ -148,7 +164,12 @@ mod tests {
             ("the beginning is missing", &[3, 4], 5, (3, 0, 0)),
             ("one twice", &[0, 1, 1, 2], 3, (0, 1, 0)),
             ("two swapped", &[0, 2, 1, 3], 4, (0, 0, 1)),
-            ("late into the middle of a gap, then again", &[0, 6, 3, 3, 7], 8, (4, 1, 1)),
+            (
+                "late into the middle of a gap, then again",
+                &[0, 6, 3, 3, 7],
+                8,
+                (4, 1, 1),
+            ),
             ("late at both ends of a gap", &[0, 5, 1, 4], 6, (2, 0, 2)),
         ] {
             assert_eq!(counted(arrivals, sent), expected, "{name}");
@@ -169,7 +190,11 @@ mod tests {
                     arrivals.insert(to, number);
                 }
             }
-            assert_eq!(counted(&arrivals, sent), naive(&arrivals, sent), "case {case}: {arrivals:?} of {sent}");
+            assert_eq!(
+                counted(&arrivals, sent),
+                naive(&arrivals, sent),
+                "case {case}: {arrivals:?} of {sent}"
+            );
         }
     }
 
@@ -193,6 +218,9 @@ mod tests {
             sequence.observe(2 * number + 1);
         }
         assert_eq!(sequence.observe(0), Arrival::Duplicate);
-        assert_eq!(sequence.missing(2 * MAX_GAPS as u32 + 2), MAX_GAPS as u64 + 1);
+        assert_eq!(
+            sequence.missing(2 * MAX_GAPS as u32 + 2),
+            MAX_GAPS as u64 + 1
+        );
     }
 }

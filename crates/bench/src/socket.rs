@@ -27,7 +27,12 @@ pub(crate) enum ReadOutcome {
 
 impl Socket {
     pub fn new(stream: TcpStream) -> Self {
-        Self { stream, partial: Vec::new(), output: Vec::new(), written: 0 }
+        Self {
+            stream,
+            partial: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+        }
     }
 
     /// Reads once behind what was left over; answers how much of `buffer` is filled.
@@ -97,7 +102,14 @@ impl Socket {
 
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     match stream.write(bytes) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(0)
+        }
         other => other,
     }
 }

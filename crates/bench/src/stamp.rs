@@ -59,8 +59,13 @@ impl StampForm {
 #[must_use]
 pub fn read_full(payload: &[u8]) -> Option<Stamp> {
     let bytes: &[u8; FULL] = payload.first_chunk()?;
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Some(Stamp { stream: word(0), number: word(4), time_ns: u64::from(word(8)) | u64::from(word(12)) << 32 })
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    Some(Stamp {
+        stream: word(0),
+        number: word(4),
+        time_ns: u64::from(word(8)) | u64::from(word(12)) << 32,
+    })
 }
 
 /// A bare number at the beginning of `payload`, `None` if it is too short.
@@ -74,7 +79,11 @@ pub fn read_number(payload: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { stream: 70_000, number: 0xFFFF_FFFE, time_ns: 0x0123_4567_89AB_CDEF };
+    const STAMP: Stamp = Stamp {
+        stream: 70_000,
+        number: 0xFFFF_FFFE,
+        time_ns: 0x0123_4567_89AB_CDEF,
+    };
 
     #[test]
     fn a_full_stamp_is_read_as_it_was_written() {
@@ -82,7 +91,11 @@ mod tests {
             let mut payload = vec![0xEE; len];
             let form = StampForm::for_payload(len);
             form.write(STAMP, &mut payload);
-            assert_eq!((form, read_full(&payload)), (StampForm::Full, Some(STAMP)), "{len} bytes");
+            assert_eq!(
+                (form, read_full(&payload)),
+                (StampForm::Full, Some(STAMP)),
+                "{len} bytes"
+            );
         }
     }
 
@@ -97,7 +110,11 @@ mod tests {
             let mut payload = vec![0; len];
             assert_eq!(StampForm::for_payload(len), form, "{len} bytes");
             form.write(STAMP, &mut payload);
-            assert_eq!((read_number(&payload), read_full(&payload)), (number, None), "{len} bytes");
+            assert_eq!(
+                (read_number(&payload), read_full(&payload)),
+                (number, None),
+                "{len} bytes"
+            );
         }
     }
 }

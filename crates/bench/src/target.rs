@@ -65,25 +65,46 @@ impl Target {
     /// The relay of the program `thicket`.
     #[must_use]
     pub fn relay(thicket: PathBuf) -> Self {
-        Self::plain("relay", thicket, &["bench", "relay", "--listen", "127.0.0.1:{port}"])
+        Self::plain(
+            "relay",
+            thicket,
+            &["bench", "relay", "--listen", "127.0.0.1:{port}"],
+        )
     }
 
     /// A node of the program `thicket`, alone; `extra` arguments come last.
     #[must_use]
     pub fn node(name: &str, thicket: PathBuf, extra: &[&str]) -> Self {
-        let mut target =
-            Self::plain(name, thicket, &["broker", "--listen", "127.0.0.1:{port}", "--http", "127.0.0.1:{other-port}"]);
+        let mut target = Self::plain(
+            name,
+            thicket,
+            &[
+                "broker",
+                "--listen",
+                "127.0.0.1:{port}",
+                "--http",
+                "127.0.0.1:{other-port}",
+            ],
+        );
         // Alone: it must not find the nodes of somebody else on this machine.
-        target.arguments.extend(["--discover", "off"].map(str::to_owned));
-        target.arguments.extend(extra.iter().map(|&argument| argument.to_owned()));
+        target
+            .arguments
+            .extend(["--discover", "off"].map(str::to_owned));
+        target
+            .arguments
+            .extend(extra.iter().map(|&argument| argument.to_owned()));
         target
     }
 
     /// Mosquitto with the fewest settings that let it work: a listener and anonymous clients.
     #[must_use]
     pub fn mosquitto(program: PathBuf) -> Self {
-        let config = "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\n";
-        Self { config: Some(config.to_owned()), ..Self::plain("mosquitto", program, &["-c", CONFIG]) }
+        let config =
+            "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\n";
+        Self {
+            config: Some(config.to_owned()),
+            ..Self::plain("mosquitto", program, &["-c", CONFIG])
+        }
     }
 
     /// Any program that takes its port as an argument.
@@ -93,7 +114,10 @@ impl Target {
             name: name.to_owned(),
             wrapper: Vec::new(),
             program,
-            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            arguments: arguments
+                .iter()
+                .map(|&argument| argument.to_owned())
+                .collect(),
             config: None,
         }
     }
@@ -101,11 +125,24 @@ impl Target {
     /// Starts it on a free port of 127.0.0.1 and waits until a message came back.
     pub fn start(&self) -> Result<Running, BenchError> {
         let address = free_address().map_err(BenchError::system("a free port"))?;
-        let folder = std::env::temp_dir().join(format!("thicket-bench-{}-{}", std::process::id(), address.port()));
+        let folder = std::env::temp_dir().join(format!(
+            "thicket-bench-{}-{}",
+            std::process::id(),
+            address.port()
+        ));
         let started = Instant::now();
-        let child = self.spawn(address, &folder).map_err(BenchError::system(format!("cannot start {}", self.name)))?;
-        let mut running =
-            Running { child, address, readiness: Readiness { open_port_s: 0.0, round_trip_s: 0.0 }, folder };
+        let child = self
+            .spawn(address, &folder)
+            .map_err(BenchError::system(format!("cannot start {}", self.name)))?;
+        let mut running = Running {
+            child,
+            address,
+            readiness: Readiness {
+                open_port_s: 0.0,
+                round_trip_s: 0.0,
+            },
+            folder,
+        };
         running.wait_ready(&self.name, started)?;
         Ok(running)
     }
@@ -116,13 +153,19 @@ impl Target {
         let other_port = free_address()?.port().to_string();
         let config_path = folder.join("config");
         let fill = |word: &String| {
-            word.replace(PORT, &port).replace(OTHER_PORT, &other_port).replace(CONFIG, &config_path.display().to_string())
+            word.replace(PORT, &port)
+                .replace(OTHER_PORT, &other_port)
+                .replace(CONFIG, &config_path.display().to_string())
         };
         if let Some(config) = &self.config {
             fs::write(&config_path, config.replace(PORT, &port))?;
         }
         let log = File::create(folder.join("log"))?;
-        let mut words = self.wrapper.iter().cloned().chain([self.program.display().to_string()]);
+        let mut words = self
+            .wrapper
+            .iter()
+            .cloned()
+            .chain([self.program.display().to_string()]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command
             .args(words)
@@ -145,21 +188,30 @@ impl Running {
     /// Its address as a node to connect to.
     #[must_use]
     pub fn node(&self) -> Node {
-        Node { name: self.address.to_string(), address: self.address }
+        Node {
+            name: self.address.to_string(),
+            address: self.address,
+        }
     }
 
     /// Ends it in order and waits for that.
     pub fn stop(mut self) -> Result<(), BenchError> {
-        self.end().map_err(BenchError::system("cannot end the broker"))
+        self.end()
+            .map_err(BenchError::system("cannot end the broker"))
     }
 
     fn wait_ready(&mut self, name: &str, started: Instant) -> Result<(), BenchError> {
         let failed = |what: String, log: String| BenchError::Setting(format!("{name} {what}{log}"));
         while started.elapsed() < READY_WITHIN {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(failed(format!("ended at once ({status})"), self.last_words()));
+                return Err(failed(
+                    format!("ended at once ({status})"),
+                    self.last_words(),
+                ));
             }
-            if self.readiness.open_port_s == 0.0 && std::net::TcpStream::connect(self.address).is_ok() {
+            if self.readiness.open_port_s == 0.0
+                && std::net::TcpStream::connect(self.address).is_ok()
+            {
                 self.readiness.open_port_s = started.elapsed().as_secs_f64();
             }
             if self.readiness.open_port_s > 0.0 && round_trip(self.address, READY_WITHIN).is_ok() {
@@ -168,14 +220,24 @@ impl Running {
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        Err(failed(format!("was not ready within {} s", READY_WITHIN.as_secs()), self.last_words()))
+        Err(failed(
+            format!("was not ready within {} s", READY_WITHIN.as_secs()),
+            self.last_words(),
+        ))
     }
 
     /// The end of what it printed.
     fn last_words(&self) -> String {
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(5).collect();
-        if lines.is_empty() { String::new() } else { format!(": {}", lines.into_iter().rev().collect::<Vec<_>>().join(" / ")) }
+        if lines.is_empty() {
+            String::new()
+        } else {
+            format!(
+                ": {}",
+                lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+            )
+        }
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -213,8 +275,11 @@ fn free_address() -> io::Result<SocketAddr> {
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
+    let folders =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    folders
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
 }
 
 #[cfg(test)]
@@ -224,13 +289,22 @@ mod tests {
     #[test]
     fn a_program_that_ends_at_once_is_told_with_its_last_words() {
         let program = find_program("sh").unwrap();
-        let error = Target::plain("x", program, &["-c", "echo port {port} taken; exit 3"]).start().unwrap_err().to_string();
-        assert!(error.starts_with("x ended at once") && error.contains("taken"), "{error}");
+        let error = Target::plain("x", program, &["-c", "echo port {port} taken; exit 3"])
+            .start()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("x ended at once") && error.contains("taken"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_program_that_does_not_exist_is_told_by_name() {
-        let error = Target::plain("ghost", PathBuf::from("/nonexistent/ghost"), &[]).start().unwrap_err().to_string();
+        let error = Target::plain("ghost", PathBuf::from("/nonexistent/ghost"), &[])
+            .start()
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("cannot start ghost: "), "{error}");
         assert_eq!(find_program("surely-no-such-program"), None);
     }

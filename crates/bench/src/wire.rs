@@ -34,7 +34,9 @@ pub struct Frame {
 /// The packet that begins at `at`; `None` while it is not whole.
 #[inline]
 pub fn frame(bytes: &[u8], at: usize) -> Result<Option<Frame>, Malformed> {
-    let Some(&[first_byte, length]) = bytes.get(at..at + 2) else { return Ok(None) };
+    let Some(&[first_byte, length]) = bytes.get(at..at + 2) else {
+        return Ok(None);
+    };
     // Nearly every packet of a load test is shorter than 128 bytes.
     let (body, length) = if length < 0x80 {
         (at + 2, usize::from(length))
@@ -45,7 +47,11 @@ pub fn frame(bytes: &[u8], at: usize) -> Result<Option<Frame>, Malformed> {
         }
     };
     let end = body + length;
-    Ok((end <= bytes.len()).then_some(Frame { first_byte, body, end }))
+    Ok((end <= bytes.len()).then_some(Frame {
+        first_byte,
+        body,
+        end,
+    }))
 }
 
 /// A Variable Byte Integer and the bytes it takes [MQTT-1.5.5-1]; `None` while it is not whole.
@@ -58,7 +64,11 @@ pub fn variable_byte_integer(bytes: &[u8]) -> Result<Option<(usize, usize)>, Mal
             return Ok(Some((value, index + 1)));
         }
     }
-    if bytes.len() < 4 { Ok(None) } else { Err(Malformed) }
+    if bytes.len() < 4 {
+        Ok(None)
+    } else {
+        Err(Malformed)
+    }
 }
 
 /// Whether a PUBLISH on this connection carries properties.
@@ -87,23 +97,37 @@ pub struct PublishParts {
 #[inline]
 pub fn publish_parts(bytes: &[u8], frame: Frame) -> Result<PublishParts, Malformed> {
     let qos = (frame.first_byte >> 1) & 3;
-    let Some(&[high, low]) = bytes.get(frame.body..frame.body + 2) else { return Err(Malformed) };
+    let Some(&[high, low]) = bytes.get(frame.body..frame.body + 2) else {
+        return Err(Malformed);
+    };
     let topic = frame.body + 2;
     let topic_end = topic + usize::from(u16::from_be_bytes([high, low]));
     let after_id = topic_end + if qos == 0 { 0 } else { 2 };
     if after_id > frame.end || qos == 3 {
         return Err(Malformed);
     }
-    Ok(PublishParts { qos, topic, topic_end, after_id })
+    Ok(PublishParts {
+        qos,
+        topic,
+        topic_end,
+        after_id,
+    })
 }
 
 /// Where the payload of a PUBLISH begins.
 #[inline]
-pub fn payload_start(bytes: &[u8], frame: Frame, parts: PublishParts, properties: Properties) -> Result<usize, Malformed> {
+pub fn payload_start(
+    bytes: &[u8],
+    frame: Frame,
+    parts: PublishParts,
+    properties: Properties,
+) -> Result<usize, Malformed> {
     match properties {
         Properties::Absent => Ok(parts.after_id),
         Properties::Present => match variable_byte_integer(&bytes[parts.after_id..frame.end])? {
-            Some((length, width)) if parts.after_id + width + length <= frame.end => Ok(parts.after_id + width + length),
+            Some((length, width)) if parts.after_id + width + length <= frame.end => {
+                Ok(parts.after_id + width + length)
+            }
             _ => Err(Malformed),
         },
     }
@@ -131,7 +155,13 @@ mod tests {
 
     #[test]
     fn frames_are_found_where_they_lie() {
-        let whole = |first_byte, body, end| Ok(Some(Frame { first_byte, body, end }));
+        let whole = |first_byte, body, end| {
+            Ok(Some(Frame {
+                first_byte,
+                body,
+                end,
+            }))
+        };
         let mut long = vec![0x30, 0x80, 0x01];
         long.resize(3 + 128, 0);
         for (name, bytes, at, expected) in [
@@ -139,10 +169,20 @@ mod tests {
             ("only the first byte", &[0x30], 0, Ok(None)),
             ("a length without its body", &[0x30, 1], 0, Ok(None)),
             ("a PINGREQ", &[0xC0, 0], 0, whole(0xC0, 2, 2)),
-            ("the second of two", &[0xC0, 0, 0xD0, 0], 2, whole(0xD0, 4, 4)),
+            (
+                "the second of two",
+                &[0xC0, 0, 0xD0, 0],
+                2,
+                whole(0xD0, 4, 4),
+            ),
             ("a length of two bytes", &long, 0, whole(0x30, 3, 131)),
             ("half a length", &[0x30, 0x80], 0, Ok(None)),
-            ("a length of five bytes", &[0x30, 0x80, 0x80, 0x80, 0x80, 0x01], 0, Err(Malformed)),
+            (
+                "a length of five bytes",
+                &[0x30, 0x80, 0x80, 0x80, 0x80, 0x01],
+                0,
+                Err(Malformed),
+            ),
         ] {
             assert_eq!(frame(bytes, at), expected, "{name}");
         }
@@ -152,13 +192,32 @@ mod tests {
     fn parts_of_a_publish_are_found_in_both_versions() {
         let old = [0x32, 7, 0, 1, b't', 0, 9, b'p', b'q'];
         let parts = publish_parts(&old, frame(&old, 0).unwrap().unwrap()).unwrap();
-        assert_eq!(parts, PublishParts { qos: 1, topic: 4, topic_end: 5, after_id: 7 });
-        assert_eq!(payload_start(&old, frame(&old, 0).unwrap().unwrap(), parts, Properties::Absent), Ok(7));
+        assert_eq!(
+            parts,
+            PublishParts {
+                qos: 1,
+                topic: 4,
+                topic_end: 5,
+                after_id: 7
+            }
+        );
+        assert_eq!(
+            payload_start(
+                &old,
+                frame(&old, 0).unwrap().unwrap(),
+                parts,
+                Properties::Absent
+            ),
+            Ok(7)
+        );
 
         let new = [0x30, 7, 0, 1, b't', 2, 1, 0, b'p'];
         let whole = frame(&new, 0).unwrap().unwrap();
         let parts = publish_parts(&new, whole).unwrap();
-        assert_eq!(payload_start(&new, whole, parts, Properties::Present), Ok(8));
+        assert_eq!(
+            payload_start(&new, whole, parts, Properties::Present),
+            Ok(8)
+        );
     }
 
     #[test]
@@ -169,7 +228,11 @@ mod tests {
             ("quality of service 3", &[0x36, 5, 0, 1, b't', 0, 1]),
             ("no topic length", &[0x30, 1, 0]),
         ] {
-            assert_eq!(publish_parts(bytes, frame(bytes, 0).unwrap().unwrap()), Err(Malformed), "{name}");
+            assert_eq!(
+                publish_parts(bytes, frame(bytes, 0).unwrap().unwrap()),
+                Err(Malformed),
+                "{name}"
+            );
         }
     }
 }

@@ -69,7 +69,10 @@ impl Sample {
     #[must_use]
     pub fn figure(&self) -> Option<f64> {
         match &self.result {
-            SampleResult::Run(outcome) => outcome.broker.map(|broker| broker.cpu.us_per_delivered).filter(|&us| us > 0.0),
+            SampleResult::Run(outcome) => outcome
+                .broker
+                .map(|broker| broker.cpu.us_per_delivered)
+                .filter(|&us| us > 0.0),
             SampleResult::Idle(cost) => cost.bytes_each.map(|bytes| bytes / 1024.0),
             SampleResult::Failed(_) => None,
         }
@@ -86,7 +89,12 @@ pub fn compare(comparison: &Comparison, progress: &mut dyn FnMut(&Sample)) -> Ve
                     Ok(result) => result,
                     Err(error) => SampleResult::Failed(error.to_string()),
                 };
-                let sample = Sample { case: case.name.to_owned(), target: target.name.clone(), repeat, result };
+                let sample = Sample {
+                    case: case.name.to_owned(),
+                    target: target.name.clone(),
+                    repeat,
+                    result,
+                };
                 progress(&sample);
                 samples.push(sample);
             }
@@ -95,13 +103,29 @@ pub fn compare(comparison: &Comparison, progress: &mut dyn FnMut(&Sample)) -> Ve
     samples
 }
 
-fn measure(comparison: &Comparison, case: &Case, target: &Target) -> Result<SampleResult, BenchError> {
+fn measure(
+    comparison: &Comparison,
+    case: &Case,
+    target: &Target,
+) -> Result<SampleResult, BenchError> {
     let running = target.start()?;
-    let watch = Watch { pids: vec![running.pid()] };
+    let watch = Watch {
+        pids: vec![running.pid()],
+    };
     let result = match &case.kind {
         CaseKind::Idle { connections } => {
-            let scenario = Scenario::new(vec![running.node()], Workload::Idle { clients: *connections });
-            SampleResult::Idle(idle::measure(scenario, *connections, Duration::from_secs(1), &watch)?)
+            let scenario = Scenario::new(
+                vec![running.node()],
+                Workload::Idle {
+                    clients: *connections,
+                },
+            );
+            SampleResult::Idle(idle::measure(
+                scenario,
+                *connections,
+                Duration::from_secs(1),
+                &watch,
+            )?)
         }
         CaseKind::Load { load, .. } => {
             let span = Span {
@@ -119,7 +143,14 @@ fn measure(comparison: &Comparison, case: &Case, target: &Target) -> Result<Samp
 
 fn scenario(case: &Case, running: &Running) -> Scenario {
     let mut scenario = Scenario::new(vec![running.node()], Workload::Idle { clients: 1 });
-    if let CaseKind::Load { workload, version, qos, payload_len, .. } = &case.kind {
+    if let CaseKind::Load {
+        workload,
+        version,
+        qos,
+        payload_len,
+        ..
+    } = &case.kind
+    {
         scenario.workload = workload.clone();
         scenario.version = *version;
         scenario.qos = *qos;

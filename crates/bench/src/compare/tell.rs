@@ -7,29 +7,45 @@ use crate::statistics::{Spread, spread};
 /// Tables of the figures, of the ratios, of throughput and latency; what failed or was not clean as warnings.
 #[must_use]
 pub fn comparison_report(comparison: &Comparison, samples: &[Sample]) -> Report {
-    let mut report = Report::new(format!("Comparison of brokers, {} interleaved repeats", comparison.repeats));
+    let mut report = Report::new(format!(
+        "Comparison of brokers, {} interleaved repeats",
+        comparison.repeats
+    ));
     report.push(Part::Text(
         "CPU microseconds of the broker for each delivered message (W8: KiB for each idle connection): median (smallest - largest)"
             .to_owned(),
     ));
     report.push(Part::Table(figures(comparison, samples)));
     for base in bases(comparison) {
-        report.push(Part::Text(format!("Ratio to {base} within each repeat: median (smallest - largest)")));
+        report.push(Part::Text(format!(
+            "Ratio to {base} within each repeat: median (smallest - largest)"
+        )));
         report.push(Part::Table(ratios(comparison, samples, &base)));
     }
-    report.push(Part::Text("Delivered messages a second, and p99 latency in ms: medians".to_owned()));
+    report.push(Part::Text(
+        "Delivered messages a second, and p99 latency in ms: medians".to_owned(),
+    ));
     report.push(Part::Table(rates(comparison, samples)));
     for name in &comparison.missing {
-        report.push(Part::Warning(format!("{name} is not installed here and is missing from the tables")));
+        report.push(Part::Warning(format!(
+            "{name} is not installed here and is missing from the tables"
+        )));
     }
-    report.parts.extend(warnings(samples).into_iter().map(Part::Warning));
+    report
+        .parts
+        .extend(warnings(samples).into_iter().map(Part::Warning));
     report
 }
 
 /// The relay, if it takes part, and every broker but the first, which is ours.
 fn bases(comparison: &Comparison) -> Vec<String> {
     let ours = comparison.targets.first().map(|target| target.name.clone());
-    comparison.targets.iter().map(|target| target.name.clone()).filter(|name| Some(name) != ours.as_ref()).collect()
+    comparison
+        .targets
+        .iter()
+        .map(|target| target.name.clone())
+        .filter(|name| Some(name) != ours.as_ref())
+        .collect()
 }
 
 fn label(case: &Case) -> String {
@@ -39,27 +55,41 @@ fn label(case: &Case) -> String {
 fn header(comparison: &Comparison) -> Vec<String> {
     let targets = comparison.targets.iter().map(|target| target.name.clone());
     let missing = comparison.missing.iter().cloned();
-    std::iter::once("workload".to_owned()).chain(targets).chain(missing).collect()
+    std::iter::once("workload".to_owned())
+        .chain(targets)
+        .chain(missing)
+        .collect()
 }
 
 /// A row for each case, a cell for each target.
 fn by_case(comparison: &Comparison, cell: impl Fn(&Case, &str) -> String) -> Table {
     let mut table = Table::new(header(comparison));
     for case in &comparison.cases {
-        let cells = comparison.targets.iter().map(|target| cell(case, &target.name));
+        let cells = comparison
+            .targets
+            .iter()
+            .map(|target| cell(case, &target.name));
         let missing = comparison.missing.iter().map(|_| "missing".to_owned());
         table.row(std::iter::once(label(case)).chain(cells).chain(missing));
     }
     table
 }
 
-fn of<'a>(samples: &'a [Sample], case: &'a str, target: &'a str) -> impl Iterator<Item = &'a Sample> {
-    samples.iter().filter(move |sample| sample.case == case && sample.target == target)
+fn of<'a>(
+    samples: &'a [Sample],
+    case: &'a str,
+    target: &'a str,
+) -> impl Iterator<Item = &'a Sample> {
+    samples
+        .iter()
+        .filter(move |sample| sample.case == case && sample.target == target)
 }
 
 fn figures(comparison: &Comparison, samples: &[Sample]) -> Table {
     by_case(comparison, |case, target| {
-        let values: Vec<f64> = of(samples, case.name, target).filter_map(Sample::figure).collect();
+        let values: Vec<f64> = of(samples, case.name, target)
+            .filter_map(Sample::figure)
+            .collect();
         tell_spread(spread(&values))
     })
 }
@@ -69,7 +99,8 @@ fn ratios(comparison: &Comparison, samples: &[Sample], base: &str) -> Table {
     by_case(comparison, |case, target| {
         let values: Vec<f64> = of(samples, case.name, target)
             .filter_map(|sample| {
-                let other = of(samples, case.name, base).find(|other| other.repeat == sample.repeat)?;
+                let other =
+                    of(samples, case.name, base).find(|other| other.repeat == sample.repeat)?;
                 Some(sample.figure()? / other.figure().filter(|&figure| figure > 0.0)?)
             })
             .collect();
@@ -92,12 +123,24 @@ fn rates(comparison: &Comparison, samples: &[Sample]) -> Table {
                     SampleResult::Run(_) | SampleResult::Failed(_) => None,
                 })
                 .collect();
-            return spread(&connects).map_or("-".to_owned(), |s| format!("{} connects/s", amount(s.median)));
+            return spread(&connects).map_or("-".to_owned(), |s| {
+                format!("{} connects/s", amount(s.median))
+            });
         }
-        let rate = spread(&outcomes().map(|outcome| outcome.delivered_per_s).collect::<Vec<_>>());
-        let p99 = spread(&outcomes().filter_map(|outcome| outcome.latency.map(|l| l.p99_us)).collect::<Vec<_>>());
+        let rate = spread(
+            &outcomes()
+                .map(|outcome| outcome.delivered_per_s)
+                .collect::<Vec<_>>(),
+        );
+        let p99 = spread(
+            &outcomes()
+                .filter_map(|outcome| outcome.latency.map(|l| l.p99_us))
+                .collect::<Vec<_>>(),
+        );
         match (rate, p99) {
-            (Some(rate), Some(p99)) => format!("{}/s, {}", amount(rate.median), milliseconds(p99.median)),
+            (Some(rate), Some(p99)) => {
+                format!("{}/s, {}", amount(rate.median), milliseconds(p99.median))
+            }
             (Some(rate), None) => format!("{}/s", amount(rate.median)),
             (None, _) => "-".to_owned(),
         }
@@ -108,12 +151,18 @@ fn tell_spread(spread: Option<Spread>) -> String {
     match spread {
         None => "-".to_owned(),
         Some(Spread { median, min, max }) if min == max => figure(median),
-        Some(Spread { median, min, max }) => format!("{} ({} - {})", figure(median), figure(min), figure(max)),
+        Some(Spread { median, min, max }) => {
+            format!("{} ({} - {})", figure(median), figure(min), figure(max))
+        }
     }
 }
 
 fn figure(value: f64) -> String {
-    if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
+    if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
 }
 
 /// Failures, unclean counts and warnings, each once for a case and a broker, with how often it was seen.
@@ -131,18 +180,36 @@ fn warnings(samples: &[Sample]) -> Vec<String> {
                 let c = &outcome.counts;
                 if !c.is_clean() {
                     let (lost, twice, late) = (c.lost, c.duplicated, c.reordered);
-                    tell(format!("{at}: lost {lost}, duplicated {twice}, reordered {late}, refused {}, foreign {}", c.refused, c.foreign));
+                    tell(format!(
+                        "{at}: lost {lost}, duplicated {twice}, reordered {late}, refused {}, foreign {}",
+                        c.refused, c.foreign
+                    ));
                 }
                 // Figures in the words would make every repeat a warning of its own.
-                for warning in outcome.warnings.iter().filter(|warning| warning.contains("bottleneck") || warning.contains("Receive Maximum")) {
-                    let words: String = warning.split(':').next_back().unwrap_or(warning).trim().to_owned();
+                for warning in outcome.warnings.iter().filter(|warning| {
+                    warning.contains("bottleneck") || warning.contains("Receive Maximum")
+                }) {
+                    let words: String = warning
+                        .split(':')
+                        .next_back()
+                        .unwrap_or(warning)
+                        .trim()
+                        .to_owned();
                     tell(format!("{at}: {words}"));
                 }
             }
             SampleResult::Idle(_) => {}
         }
     }
-    told.into_iter().map(|(text, times)| if times == 1 { text } else { format!("{text} ({times} times)") }).collect()
+    told.into_iter()
+        .map(|(text, times)| {
+            if times == 1 {
+                text
+            } else {
+                format!("{text} ({times} times)")
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -164,7 +231,12 @@ mod tests {
             broker_us_each: None,
             own_us_each: 1.0,
         };
-        Sample { case: "W8".to_owned(), target: target.to_owned(), repeat, result: SampleResult::Idle(cost) }
+        Sample {
+            case: "W8".to_owned(),
+            target: target.to_owned(),
+            repeat,
+            result: SampleResult::Idle(cost),
+        }
     }
 
     #[test]

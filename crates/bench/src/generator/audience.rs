@@ -29,7 +29,11 @@ impl Counts {
     /// Whether every message came exactly once and in order.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
-        self.lost == 0 && self.duplicated == 0 && self.reordered == 0 && self.refused == 0 && self.foreign == 0
+        self.lost == 0
+            && self.duplicated == 0
+            && self.reordered == 0
+            && self.refused == 0
+            && self.foreign == 0
     }
 }
 
@@ -62,7 +66,10 @@ impl StreamSet {
     pub fn new(streams: &[u32]) -> Self {
         match (streams.first(), streams.last()) {
             (Some(&first), Some(&last)) if (last - first) as usize + 1 == streams.len() => {
-                Self::Range { first, len: streams.len() as u32 }
+                Self::Range {
+                    first,
+                    len: streams.len() as u32,
+                }
             }
             _ => Self::Sorted(streams.into()),
         }
@@ -108,7 +115,11 @@ impl Audience {
 
     /// Takes note of a message without a number; false if the stream is not one of the audience's.
     pub fn count(&mut self, stream: u32) -> bool {
-        match self.streams.place(stream).and_then(|place| self.arrivals.get_mut(place)) {
+        match self
+            .streams
+            .place(stream)
+            .and_then(|place| self.arrivals.get_mut(place))
+        {
             Some(arrivals) => {
                 *arrivals += 1;
                 true
@@ -153,12 +164,21 @@ pub struct MemberOrder {
 impl MemberOrder {
     /// The order of these streams, ascending and distinct.
     pub fn new(streams: &[u32]) -> Self {
-        Self { streams: StreamSet::new(streams), next: vec![0; streams.len()] }
+        Self {
+            streams: StreamSet::new(streams),
+            next: vec![0; streams.len()],
+        }
     }
 
     /// Takes note of a message; false if a later one of its stream came before it.
     pub fn observe(&mut self, stream: u32, number: u32) -> bool {
-        let Some(next) = self.streams.place(stream).and_then(|place| self.next.get_mut(place)) else { return true };
+        let Some(next) = self
+            .streams
+            .place(stream)
+            .and_then(|place| self.next.get_mut(place))
+        else {
+            return true;
+        };
         let in_order = number.wrapping_sub(*next) < u32::MAX / 2;
         if in_order {
             *next = number.wrapping_add(1);
@@ -173,12 +193,20 @@ mod tests {
 
     #[test]
     fn a_set_knows_its_streams_and_their_places() {
-        for (streams, kind) in [(&[4, 5, 6][..], "range"), (&[4, 6, 9], "sorted"), (&[], "empty")] {
+        for (streams, kind) in [
+            (&[4, 5, 6][..], "range"),
+            (&[4, 6, 9], "sorted"),
+            (&[], "empty"),
+        ] {
             let set = StreamSet::new(streams);
             assert_eq!(matches!(set, StreamSet::Range { .. }), kind == "range");
             assert_eq!(set.iter().collect::<Vec<_>>(), streams);
             for stream in 0..12 {
-                assert_eq!(set.place(stream), streams.iter().position(|&s| s == stream), "{kind}: {stream}");
+                assert_eq!(
+                    set.place(stream),
+                    streams.iter().position(|&s| s == stream),
+                    "{kind}: {stream}"
+                );
             }
         }
     }
@@ -190,14 +218,20 @@ mod tests {
         audience.observe(5, 1);
         assert_eq!(audience.observe(3, 0), None);
         let mut counts = Counts::default();
-        audience.settle(|stream| if stream == 2 { (1, 1) } else { (4, 4) }, &mut counts);
+        audience.settle(
+            |stream| if stream == 2 { (1, 1) } else { (4, 4) },
+            &mut counts,
+        );
         assert_eq!((counts.expected, counts.lost), (5, 3));
     }
 
     #[test]
     fn a_member_may_skip_numbers_but_not_go_back() {
         let mut order = MemberOrder::new(&[3]);
-        assert_eq!([0, 4, 2, 5].map(|number| order.observe(3, number)), [true, true, false, true]);
+        assert_eq!(
+            [0, 4, 2, 5].map(|number| order.observe(3, number)),
+            [true, true, false, true]
+        );
     }
 
     #[test]

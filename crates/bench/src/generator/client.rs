@@ -42,6 +42,13 @@ pub struct Client {
 
 impl Client {
     pub fn new(stream: TcpStream, role: Role, node: usize) -> Self {
-        Self { socket: Socket::new(stream), role, phase: Phase::Connecting, node, readable: false, dirty: false }
+        Self {
+            socket: Socket::new(stream),
+            role,
+            phase: Phase::Connecting,
+            node,
+            readable: false,
+            dirty: false,
+        }
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
-use thicket_mqtt::{Connect, Packet, PacketId, Subscribe, SubscribeFilter, SubscriptionOptions, decode};
+use thicket_mqtt::{
+    Connect, Packet, PacketId, Subscribe, SubscribeFilter, SubscriptionOptions, decode,
+};
 
 use super::client::{Client, Phase, Role};
 use super::receiving::Receiving;
@@ -31,13 +33,17 @@ const PER_SOURCE: usize = 20_000;
 
 pub(super) fn connect(scenario: Scenario) -> Result<Generator, BenchError> {
     if scenario.nodes.is_empty() {
-        return Err(BenchError::Setting("there is no broker to connect to".to_owned()));
+        return Err(BenchError::Setting(
+            "there is no broker to connect to".to_owned(),
+        ));
     }
     let plan = scenario.workload.plan(&scenario.prefix, scenario.seed)?;
     let clients = plan.topics.len() + plan.subscribers.len();
     let open_files = process::raise_open_files();
     if (clients as u64).saturating_add(64) > open_files {
-        return Err(BenchError::Setting(format!("{clients} clients need more open files than the limit of {open_files}")));
+        return Err(BenchError::Setting(format!(
+            "{clients} clients need more open files than the limit of {open_files}"
+        )));
     }
     let mut generator = Generator::new(scenario, &plan)?;
     let start = Instant::now();
@@ -56,7 +62,9 @@ impl Generator {
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)
             .map_err(|error| system("timer")(error.into()))?;
         let mut source = mio::unix::SourceFd(&std::os::fd::AsRawFd::as_raw_fd(&timer));
-        poll.registry().register(&mut source, TIMER, Interest::READABLE).map_err(system("timer"))?;
+        poll.registry()
+            .register(&mut source, TIMER, Interest::READABLE)
+            .map_err(system("timer"))?;
         let recipients = plan.recipients();
         let streams: Result<Vec<Stream>, _> = plan
             .topics
@@ -64,11 +72,24 @@ impl Generator {
             .zip(0u32..)
             .map(|(topic, index)| {
                 let recipients = recipients[index as usize];
-                Stream::new(index, topic, scenario.qos, scenario.version, scenario.payload_len, recipients)
+                Stream::new(
+                    index,
+                    topic,
+                    scenario.qos,
+                    scenario.version,
+                    scenario.payload_len,
+                    recipients,
+                )
             })
             .collect();
-        let streams = streams.map_err(|error| BenchError::Setting(format!("a message cannot be encoded: {error}")))?;
-        let properties = if scenario.version.has_properties() { Properties::Present } else { Properties::Absent };
+        let streams = streams.map_err(|error| {
+            BenchError::Setting(format!("a message cannot be encoded: {error}"))
+        })?;
+        let properties = if scenario.version.has_properties() {
+            Properties::Present
+        } else {
+            Properties::Absent
+        };
         let receiving = Receiving::new(plan, StampForm::for_payload(scenario.payload_len));
         Ok(Self {
             poll,
@@ -99,7 +120,10 @@ impl Generator {
             plan.subscribers.len(),
             self.scenario.seed,
         );
-        let roles = (0..).map(Role::Publisher).zip(publishers).chain((0..).map(Role::Subscriber).zip(subscribers));
+        let roles = (0..)
+            .map(Role::Publisher)
+            .zip(publishers)
+            .chain((0..).map(Role::Subscriber).zip(subscribers));
         let mut roles = roles.peekable();
         let mut last_step = Instant::now();
         let (mut pending, mut before) = (0, 0);
@@ -116,8 +140,15 @@ impl Generator {
             if ready > before {
                 (last_step, before) = (Instant::now(), ready);
             } else if last_step.elapsed() > PATIENCE {
-                let what = format!("connecting client {} of {}", ready + 1, plan.topics.len() + plan.subscribers.len());
-                return Err(BenchError::Timeout { what, seconds: PATIENCE.as_secs() });
+                let what = format!(
+                    "connecting client {} of {}",
+                    ready + 1,
+                    plan.topics.len() + plan.subscribers.len()
+                );
+                return Err(BenchError::Timeout {
+                    what,
+                    seconds: PATIENCE.as_secs(),
+                });
             }
         }
         Ok(())
@@ -126,11 +157,18 @@ impl Generator {
     fn open(&mut self, role: Role, node: usize) -> Result<(), BenchError> {
         let index = self.clients.len();
         let address = self.scenario.nodes[node].address;
-        let unreachable = |source| BenchError::Unreachable { node: self.scenario.nodes[node].name.clone(), source };
+        let unreachable = |source| BenchError::Unreachable {
+            node: self.scenario.nodes[node].name.clone(),
+            source,
+        };
         let mut stream = open_stream(address, index).map_err(unreachable)?;
         self.poll
             .registry()
-            .register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)
+            .register(
+                &mut stream,
+                Token(index),
+                Interest::READABLE | Interest::WRITABLE,
+            )
             .map_err(unreachable)?;
         self.clients.push(Client::new(stream, role, node));
         Ok(())
@@ -164,7 +202,12 @@ impl Generator {
         match failure {
             // Writable, but not yet connected: epoll will say so again.
             Some(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
-            Some(source) => return Err(BenchError::Unreachable { node: self.node_name(index), source }),
+            Some(source) => {
+                return Err(BenchError::Unreachable {
+                    node: self.node_name(index),
+                    source,
+                });
+            }
             None => {}
         }
         let client_id = self.client_id(index);
@@ -181,7 +224,13 @@ impl Generator {
             .map_err(|error| BenchError::Setting(format!("CONNECT cannot be encoded: {error}")))?;
         let _ = self.clients[index].socket.stream.set_nodelay(true);
         self.clients[index].phase = Phase::AwaitsConnack;
-        self.clients[index].socket.send(&bytes).map_err(|source| BenchError::Unreachable { node: self.node_name(index), source })
+        self.clients[index]
+            .socket
+            .send(&bytes)
+            .map_err(|source| BenchError::Unreachable {
+                node: self.node_name(index),
+                source,
+            })
     }
 
     /// Sends the subscriptions of a client that is accepted.
@@ -190,27 +239,44 @@ impl Generator {
             self.become_ready(index);
             return Ok(());
         };
-        let options = SubscriptionOptions { qos: self.scenario.qos, ..SubscriptionOptions::default() };
+        let options = SubscriptionOptions {
+            qos: self.scenario.qos,
+            ..SubscriptionOptions::default()
+        };
         let mut bytes = Vec::new();
         let mut requests = 0;
-        for (filters, id) in plan.subscribers[subscriber as usize].filters.chunks(FILTERS_PER_SUBSCRIBE).zip(1..) {
-            let Some(packet_id) = PacketId::new(id) else { break };
+        for (filters, id) in plan.subscribers[subscriber as usize]
+            .filters
+            .chunks(FILTERS_PER_SUBSCRIBE)
+            .zip(1..)
+        {
+            let Some(packet_id) = PacketId::new(id) else {
+                break;
+            };
             let packet = Packet::Subscribe(Subscribe {
                 packet_id,
                 subscription_identifier: None,
                 user_properties: Vec::new(),
-                filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
+                filters: filters
+                    .iter()
+                    .map(|filter| SubscribeFilter { filter, options })
+                    .collect(),
             });
             packet
                 .encode(self.scenario.version, &mut bytes)
-                .map_err(|error| BenchError::Setting(format!("SUBSCRIBE cannot be encoded: {error}")))?;
+                .map_err(|error| {
+                    BenchError::Setting(format!("SUBSCRIBE cannot be encoded: {error}"))
+                })?;
             requests += 1;
         }
         self.clients[index].phase = Phase::AwaitsSuback(requests);
         if requests == 0 {
             self.become_ready(index);
         }
-        self.clients[index].socket.send(&bytes).map_err(|source| self.broken(index, source))
+        self.clients[index]
+            .socket
+            .send(&bytes)
+            .map_err(|source| self.broken(index, source))
     }
 
     fn become_ready(&mut self, index: usize) {
@@ -223,7 +289,11 @@ impl Generator {
         let names = |generator: &Self| (generator.node_name(index), generator.client_id(index));
         let unexpected = |generator: &Self, what: String| {
             let (node, client_id) = names(generator);
-            BenchError::Protocol { node, client_id, what }
+            BenchError::Protocol {
+                node,
+                client_id,
+                what,
+            }
         };
         let packet = match decode(bytes, self.scenario.version, u32::MAX) {
             Ok(Some((packet, _))) => packet,
@@ -234,17 +304,28 @@ impl Generator {
             (Packet::Connack(connack), Phase::AwaitsConnack) => {
                 if connack.reason_code.is_error() {
                     let (node, client_id) = names(self);
-                    return Err(BenchError::Refused { node, client_id, reason_code: connack.reason_code });
+                    return Err(BenchError::Refused {
+                        node,
+                        client_id,
+                        reason_code: connack.reason_code,
+                    });
                 }
-                if let (Role::Publisher(stream), Some(maximum)) = (self.clients[index].role, connack.receive_maximum) {
+                if let (Role::Publisher(stream), Some(maximum)) =
+                    (self.clients[index].role, connack.receive_maximum)
+                {
                     self.streams[stream as usize].limit_in_flight(maximum);
                 }
                 Ok(true)
             }
             (Packet::Suback(suback), Phase::AwaitsSuback(requests)) => {
-                if let Some(&reason_code) = suback.reason_codes.iter().find(|code| code.is_error()) {
+                if let Some(&reason_code) = suback.reason_codes.iter().find(|code| code.is_error())
+                {
                     let (node, client_id) = names(self);
-                    return Err(BenchError::SubscriptionRefused { node, client_id, reason_code });
+                    return Err(BenchError::SubscriptionRefused {
+                        node,
+                        client_id,
+                        reason_code,
+                    });
                 }
                 self.clients[index].phase = Phase::AwaitsSuback(requests - 1);
                 if requests == 1 {
@@ -254,12 +335,22 @@ impl Generator {
             }
             (Packet::Disconnect(disconnect), _) => {
                 let (node, client_id) = names(self);
-                let text = disconnect.reason_string.map(|text| format!(", {text}")).unwrap_or_default();
+                let text = disconnect
+                    .reason_string
+                    .map(|text| format!(", {text}"))
+                    .unwrap_or_default();
                 let code = disconnect.reason_code;
                 let reason = Some(format!("{code:?} (0x{:02X}){text}", code as u8));
-                Err(BenchError::Closed { node, client_id, reason })
+                Err(BenchError::Closed {
+                    node,
+                    client_id,
+                    reason,
+                })
             }
-            (packet, phase) => Err(unexpected(self, format!("{:?} while {phase:?}", packet.kind()))),
+            (packet, phase) => Err(unexpected(
+                self,
+                format!("{:?} while {phase:?}", packet.kind()),
+            )),
         }
     }
 
@@ -268,9 +359,11 @@ impl Generator {
         let node = self.node_name(index);
         match self.clients[index].phase {
             Phase::Connecting | Phase::AwaitsConnack => BenchError::Unreachable { node, source },
-            Phase::AwaitsSuback(_) | Phase::Ready => {
-                BenchError::Closed { node, client_id: self.client_id(index), reason: Some(source.to_string()) }
-            }
+            Phase::AwaitsSuback(_) | Phase::Ready => BenchError::Closed {
+                node,
+                client_id: self.client_id(index),
+                reason: Some(source.to_string()),
+            },
         }
     }
 }
@@ -285,7 +378,11 @@ fn open_stream(address: SocketAddr, index: usize) -> io::Result<TcpStream> {
     socket.set_nonblocking(true)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + source), 0)).into())?;
     match socket.connect(&address.into()) {
-        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Err(error),
+        Err(error)
+            if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+        {
+            Err(error)
+        }
         _ => Ok(TcpStream::from_std(socket.into())),
     }
 }

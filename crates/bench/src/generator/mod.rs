@@ -93,7 +93,10 @@ impl Generator {
     /// Streams nobody subscribed to.
     #[must_use]
     pub fn streams_without_recipients(&self) -> usize {
-        self.streams.iter().filter(|stream| stream.recipients == 0).count()
+        self.streams
+            .iter()
+            .filter(|stream| stream.recipients == 0)
+            .count()
     }
 
     fn now_ns(&self) -> u64 {
@@ -108,6 +111,8 @@ impl Generator {
     }
 
     fn node_name(&self, index: usize) -> String {
-        self.clients.get(index).map_or_else(String::new, |client| self.scenario.nodes[client.node].name.clone())
+        self.clients.get(index).map_or_else(String::new, |client| {
+            self.scenario.nodes[client.node].name.clone()
+        })
     }
 }

@@ -39,17 +39,37 @@ impl Receiving {
         }
         let subscriber = |audience: u32| {
             let shares = members[audience as usize] > 1;
-            (audience, shares.then(|| MemberOrder::new(&plan.audiences[audience as usize])))
+            (
+                audience,
+                shares.then(|| MemberOrder::new(&plan.audiences[audience as usize])),
+            )
         };
-        let topics = plan.topics.iter().zip(0..).map(|(topic, stream)| (topic.as_bytes().into(), stream));
+        let topics = plan
+            .topics
+            .iter()
+            .zip(0..)
+            .map(|(topic, stream)| (topic.as_bytes().into(), stream));
         Self {
-            audiences: plan.audiences.iter().map(|streams| Audience::new(streams, counted)).collect(),
-            subscribers: plan.subscribers.iter().map(|subscriber_plan| subscriber(subscriber_plan.audience)).collect(),
+            audiences: plan
+                .audiences
+                .iter()
+                .map(|streams| Audience::new(streams, counted))
+                .collect(),
+            subscribers: plan
+                .subscribers
+                .iter()
+                .map(|subscriber_plan| subscriber(subscriber_plan.audience))
+                .collect(),
             form,
-            by_topic: if form == StampForm::Full { HashMap::new() } else { topics.collect() },
+            by_topic: if form == StampForm::Full {
+                HashMap::new()
+            } else {
+                topics.collect()
+            },
             counts: Counts::default(),
             // The bounds are fixed and valid: 1 < 2 * lowest <= highest, three digits.
-            latency: Histogram::new_with_bounds(100, LONGEST_LATENCY_NS, 3).expect("bounds of the histogram are valid"),
+            latency: Histogram::new_with_bounds(100, LONGEST_LATENCY_NS, 3)
+                .expect("bounds of the histogram are valid"),
             measuring: false,
             batch: (0, 0),
         }
@@ -57,7 +77,13 @@ impl Receiving {
 
     /// Takes in a message; answers its stream and how far that one has come on, `None` if nobody asked for it.
     #[inline]
-    pub fn on_message(&mut self, subscriber: u32, topic: &[u8], payload: &[u8], now_ns: u64) -> Option<(u32, u64)> {
+    pub fn on_message(
+        &mut self,
+        subscriber: u32,
+        topic: &[u8],
+        payload: &[u8],
+        now_ns: u64,
+    ) -> Option<(u32, u64)> {
         let (audience_index, order) = &mut self.subscribers[subscriber as usize];
         let audience = &mut self.audiences[*audience_index as usize];
         let (stream, number) = match self.form {
@@ -65,7 +91,8 @@ impl Receiving {
                 let stamp = stamp::read_full(payload)?;
                 if self.measuring {
                     if stamp.time_ns != self.batch.0 {
-                        let (time_ns, count) = std::mem::replace(&mut self.batch, (stamp.time_ns, 0));
+                        let (time_ns, count) =
+                            std::mem::replace(&mut self.batch, (stamp.time_ns, 0));
                         record(&mut self.latency, now_ns.saturating_sub(time_ns), count);
                     }
                     self.batch.1 += 1;
@@ -150,11 +177,27 @@ mod tests {
     use thicket_mqtt::{ProtocolVersion, Qos};
 
     fn setting(payload_len: usize) -> (Receiving, Vec<Stream>) {
-        let plan = Workload::FanOut { publishers: 2, subscribers: 2 }.plan("t", 1).unwrap();
+        let plan = Workload::FanOut {
+            publishers: 2,
+            subscribers: 2,
+        }
+        .plan("t", 1)
+        .unwrap();
         let stream = |index| {
-            Stream::new(index, &plan.topics[index as usize], Qos::AtMostOnce, ProtocolVersion::V311, payload_len, 2).unwrap()
+            Stream::new(
+                index,
+                &plan.topics[index as usize],
+                Qos::AtMostOnce,
+                ProtocolVersion::V311,
+                payload_len,
+                2,
+            )
+            .unwrap()
         };
-        (Receiving::new(&plan, StampForm::for_payload(payload_len)), vec![stream(0), stream(1)])
+        (
+            Receiving::new(&plan, StampForm::for_payload(payload_len)),
+            vec![stream(0), stream(1)],
+        )
     }
 
     fn payload(streams: &mut [Stream], stream: usize, len: usize, time_ns: u64) -> Vec<u8> {
@@ -165,7 +208,9 @@ mod tests {
 
     #[test]
     fn counts_are_exact_for_every_size_of_payload() {
-        for (len, lost, reordered, duplicated) in [(64, 1, 1, 1), (16, 1, 1, 1), (4, 1, 1, 1), (0, 0, 0, 0)] {
+        for (len, lost, reordered, duplicated) in
+            [(64, 1, 1, 1), (16, 1, 1, 1), (4, 1, 1, 1), (0, 0, 0, 0)]
+        {
             let (mut receiving, mut streams) = setting(len);
             let messages: Vec<Vec<u8>> = (0..4).map(|_| payload(&mut streams, 1, len, 5)).collect();
             // Number 3 never comes, number 1 comes late and twice; the other subscriber gets all.
@@ -178,7 +223,11 @@ mod tests {
             let counts = receiving.settle(&streams);
             let seen = (counts.lost, counts.reordered, counts.duplicated);
             assert_eq!(seen, (lost, reordered, duplicated), "{len} bytes");
-            assert_eq!((counts.published, counts.expected, counts.delivered), (4, 8, 8), "{len} bytes");
+            assert_eq!(
+                (counts.published, counts.expected, counts.delivered),
+                (4, 8, 8),
+                "{len} bytes"
+            );
         }
     }
 
@@ -192,8 +241,16 @@ mod tests {
         }
         receiving.end_batch(11_000);
         assert_eq!(receiving.latency.len(), 3);
-        assert!((receiving.latency.max() as i64 - 10_000).abs() < 100, "{}", receiving.latency.max());
-        assert!((receiving.latency.min() as i64 - 6_000).abs() < 100, "{}", receiving.latency.min());
+        assert!(
+            (receiving.latency.max() as i64 - 10_000).abs() < 100,
+            "{}",
+            receiving.latency.max()
+        );
+        assert!(
+            (receiving.latency.min() as i64 - 6_000).abs() < 100,
+            "{}",
+            receiving.latency.min()
+        );
     }
 
     #[test]

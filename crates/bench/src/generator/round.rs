@@ -12,9 +12,15 @@ use crate::wire::{self, Frame, Malformed};
 impl Generator {
     /// Waits for events, not at all while some socket may still have something to read.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), BenchError> {
-        let timeout = if self.readable.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let timeout = if self.readable.is_empty() {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
         match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(BenchError::system("epoll")(error)),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                Err(BenchError::system("epoll")(error))
+            }
             _ => Ok(()),
         }
     }
@@ -73,13 +79,16 @@ impl Generator {
         let role = self.clients[index].role;
         let mut accepted = false;
         let mut at = 0;
-        while let Some(frame) = wire::frame(bytes, at).map_err(|error| self.malformed(index, error))? {
+        while let Some(frame) =
+            wire::frame(bytes, at).map_err(|error| self.malformed(index, error))?
+        {
             match (frame.first_byte >> 4, role) {
                 (3, Role::Subscriber(subscriber)) => self
                     .on_publish(subscriber, bytes, frame, now_ns)
                     .map_err(|error| self.malformed(index, error))?,
                 (4..=7, _) => {
-                    self.on_acknowledgement(index, role, bytes, frame).map_err(|error| self.malformed(index, error))?;
+                    self.on_acknowledgement(index, role, bytes, frame)
+                        .map_err(|error| self.malformed(index, error))?;
                 }
                 (13, _) => {}
                 _ => accepted |= self.on_control(index, &bytes[at..frame.end])?,
@@ -90,18 +99,29 @@ impl Generator {
         let socket = &mut self.clients[index].socket;
         socket.keep_rest(&bytes[at..]);
         if !self.answers.is_empty() {
-            socket.send(&self.answers).map_err(|source| self.broken(index, source))?;
+            socket
+                .send(&self.answers)
+                .map_err(|source| self.broken(index, source))?;
             self.answers.clear();
         }
         Ok(accepted)
     }
 
     #[inline]
-    fn on_publish(&mut self, subscriber: u32, bytes: &[u8], frame: Frame, now_ns: u64) -> Result<(), Malformed> {
+    fn on_publish(
+        &mut self,
+        subscriber: u32,
+        bytes: &[u8],
+        frame: Frame,
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
         let parts = wire::publish_parts(bytes, frame)?;
         let payload = wire::payload_start(bytes, frame, parts, self.properties)?;
         let topic = &bytes[parts.topic..parts.topic_end];
-        match self.receiving.on_message(subscriber, topic, &bytes[payload..frame.end], now_ns) {
+        match self
+            .receiving
+            .on_message(subscriber, topic, &bytes[payload..frame.end], now_ns)
+        {
             Some((index, came_on)) => {
                 let stream = &mut self.streams[index as usize];
                 stream.accounted += came_on;
@@ -113,23 +133,41 @@ impl Generator {
             None => self.receiving.counts.foreign += 1,
         }
         if parts.qos > 0 {
-            let answer = if parts.qos == 1 { wire::PUBACK } else { wire::PUBREC };
-            wire::push_acknowledgement(&mut self.answers, answer, wire::number_u16(bytes, parts.topic_end)?);
+            let answer = if parts.qos == 1 {
+                wire::PUBACK
+            } else {
+                wire::PUBREC
+            };
+            wire::push_acknowledgement(
+                &mut self.answers,
+                answer,
+                wire::number_u16(bytes, parts.topic_end)?,
+            );
         }
         Ok(())
     }
 
     /// One step of QoS 1 or 2, on either side.
-    fn on_acknowledgement(&mut self, index: usize, role: Role, bytes: &[u8], frame: Frame) -> Result<(), Malformed> {
+    fn on_acknowledgement(
+        &mut self,
+        index: usize,
+        role: Role,
+        bytes: &[u8],
+        frame: Frame,
+    ) -> Result<(), Malformed> {
         let packet_id = wire::number_u16(bytes, frame.body)?;
         if frame.first_byte == wire::PUBREL {
             wire::push_acknowledgement(&mut self.answers, wire::PUBCOMP, packet_id);
             return Ok(());
         }
         // A reason code follows only in 5.0, and only where it is not plain success [MQTT-3.4.2-1].
-        let refused = bytes[frame.body + 2..frame.end].first().is_some_and(|&code| code >= 0x80);
+        let refused = bytes[frame.body + 2..frame.end]
+            .first()
+            .is_some_and(|&code| code >= 0x80);
         self.receiving.counts.refused += u64::from(refused);
-        let Role::Publisher(stream_index) = role else { return Ok(()) };
+        let Role::Publisher(stream_index) = role else {
+            return Ok(());
+        };
         let stream = &mut self.streams[stream_index as usize];
         if frame.first_byte == wire::PUBREC && !refused {
             // Goes out with the next messages of the stream.
@@ -155,13 +193,20 @@ impl Generator {
         for index in dirty.drain(..) {
             let client = &mut self.clients[index as usize];
             client.dirty = false;
-            client.socket.write().map_err(|source| self.broken(index as usize, source))?;
+            client
+                .socket
+                .write()
+                .map_err(|source| self.broken(index as usize, source))?;
         }
         self.dirty = dirty;
         Ok(())
     }
 
     fn malformed(&self, index: usize, error: Malformed) -> BenchError {
-        BenchError::Protocol { node: self.node_name(index), client_id: self.client_id(index), what: error.to_string() }
+        BenchError::Protocol {
+            node: self.node_name(index),
+            client_id: self.client_id(index),
+            what: error.to_string(),
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::process::{self, CpuReading, Memory};
 
 /// Longest sleep: progress and the ends of phases are looked at this often.
 const TICK: Duration = Duration::from_millis(50);
-/// A closed loop without any arrival for this long has lost its window: it is opened again.
+/// A stream of a closed loop to which nothing came back for this long has lost its window: it is opened again.
 const STALL_NS: u64 = 2_000_000_000;
 /// Unsent bytes of all clients at which an open loop waits before it makes more; what is due stays due.
 const MAX_UNSENT: usize = 64 * 1024 * 1024;
@@ -56,6 +56,7 @@ struct Run {
     series: Vec<Second>,
     last_arrival: Mark,
     stalls: u32,
+    stalls_looked_at_ns: u64,
 }
 
 /// A moment with the counts of it.
@@ -96,7 +97,13 @@ impl Generator {
             Until::Published(_) => {
                 self.step_until(&mut run, progress, |run, _| run.budget == 0)?;
                 self.drain(&mut run, span.drain, progress)?;
-                (Mark { at_ns: run.last_arrival.at_ns, ..self.mark(&run) }, Usage::read(watch)?)
+                (
+                    Mark {
+                        at_ns: run.last_arrival.at_ns,
+                        ..self.mark(&run)
+                    },
+                    Usage::read(watch)?,
+                )
             }
         };
         self.receiving.measuring = false;
@@ -114,21 +121,34 @@ impl Generator {
         self.receiving.restart(&self.streams);
         let start_ns = self.now_ns();
         let schedule = match load {
-            Load::Closed { window, refill } => {
-                if window == 0 || refill == 0 || refill > window {
-                    return Err(BenchError::Setting(format!("a window of {window} cannot be refilled by {refill}")));
+            Load::Closed { window } | Load::Volleys { window } => {
+                if window == 0 {
+                    return Err(BenchError::Setting(
+                        "a window of 0 lets nothing out".to_owned(),
+                    ));
                 }
                 self.queue_all();
                 None
             }
-            Load::Open { rate_per_s, arrivals } => {
+            Load::Open {
+                rate_per_s,
+                arrivals,
+            } => {
                 if !(rate_per_s > 0.0 && rate_per_s.is_finite()) {
-                    return Err(BenchError::Setting(format!("a rate of {rate_per_s} messages a second cannot be kept")));
+                    return Err(BenchError::Setting(format!(
+                        "a rate of {rate_per_s} messages a second cannot be kept"
+                    )));
                 }
                 if self.streams.is_empty() {
                     None
                 } else {
-                    Some(Schedule::new(arrivals, rate_per_s, self.streams.len() as u32, start_ns, self.scenario.seed))
+                    Some(Schedule::new(
+                        arrivals,
+                        rate_per_s,
+                        self.streams.len() as u32,
+                        start_ns,
+                        self.scenario.seed,
+                    ))
                 }
             }
         };
@@ -136,7 +156,11 @@ impl Generator {
             Until::Elapsed(_) => u64::MAX,
             Until::Published(count) => count,
         };
-        let start = Mark { at_ns: start_ns, published: 0, delivered: 0 };
+        let start = Mark {
+            at_ns: start_ns,
+            published: 0,
+            delivered: 0,
+        };
         Ok(Run {
             load,
             schedule,
@@ -150,6 +174,7 @@ impl Generator {
             series: Vec::new(),
             last_arrival: start,
             stalls: 0,
+            stalls_looked_at_ns: start_ns,
         })
     }
 
@@ -164,7 +189,11 @@ impl Generator {
     }
 
     fn mark(&self, run: &Run) -> Mark {
-        Mark { at_ns: self.now_ns(), published: run.published, delivered: self.receiving.counts.delivered }
+        Mark {
+            at_ns: self.now_ns(),
+            published: run.published,
+            delivered: self.receiving.counts.delivered,
+        }
     }
 
     /// Goes round until `done` says so.
@@ -185,9 +214,17 @@ impl Generator {
     }
 
     /// Stops sending and waits for what is on its way, as long as something still arrives.
-    fn drain(&mut self, run: &mut Run, patience: Duration, progress: &mut dyn FnMut(&Progress)) -> Result<(), BenchError> {
+    fn drain(
+        &mut self,
+        run: &mut Run,
+        patience: Duration,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<(), BenchError> {
         run.sending = false;
-        run.last_arrival.at_ns = run.last_arrival.at_ns.max(self.now_ns().saturating_sub(TICK.as_nanos() as u64));
+        run.last_arrival.at_ns = run
+            .last_arrival
+            .at_ns
+            .max(self.now_ns().saturating_sub(TICK.as_nanos() as u64));
         let patience = patience.as_nanos() as u64;
         while self.on_their_way() > 0 {
             let now = self.mark(run);
@@ -201,7 +238,10 @@ impl Generator {
     }
 
     fn on_their_way(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.on_their_way() + stream.held_back.len() as u64).sum()
+        self.streams
+            .iter()
+            .map(|stream| stream.on_their_way() + stream.held_back.len() as u64)
+            .sum()
     }
 
     fn round(&mut self, run: &mut Run) -> Result<(), BenchError> {
@@ -214,7 +254,13 @@ impl Generator {
         self.note_events();
         self.read_all()?;
         match run.load {
-            Load::Closed { window, refill } => self.refill(run, window, refill)?,
+            Load::Closed { window } => self.refill(run, window)?,
+            Load::Volleys { window } => {
+                if self.on_their_way() == 0 {
+                    self.queue_all();
+                    self.refill(run, window)?;
+                }
+            }
             Load::Open { .. } => self.send_due(run),
         }
         self.write_dirty()
@@ -223,16 +269,27 @@ impl Generator {
     /// Arms the timer for a moment of the run's clock; one that has passed fires at once.
     fn set_timer(&self, due_ns: u64) -> Result<(), BenchError> {
         // A relative time of zero would switch the timer off.
-        let wait = due_ns.saturating_sub(self.now_ns()).clamp(1, TICK.as_nanos() as u64);
-        let value = Timespec { tv_sec: (wait / 1_000_000_000) as _, tv_nsec: (wait % 1_000_000_000) as _ };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        let wait = due_ns
+            .saturating_sub(self.now_ns())
+            .clamp(1, TICK.as_nanos() as u64);
+        let value = Timespec {
+            tv_sec: (wait / 1_000_000_000) as _,
+            tv_nsec: (wait % 1_000_000_000) as _,
+        };
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
             .map(drop)
             .map_err(|error| BenchError::system("timer")(error.into()))
     }
 
     /// Closed loop: fills the windows of the streams that something came back for.
-    fn refill(&mut self, run: &mut Run, window: u32, refill: u32) -> Result<(), BenchError> {
+    fn refill(&mut self, run: &mut Run, window: u32) -> Result<(), BenchError> {
         let mut queued = std::mem::take(&mut self.queued);
         let now_ns = self.now_ns();
         for index in queued.drain(..) {
@@ -241,9 +298,8 @@ impl Generator {
             let free = u64::from(window).saturating_sub(stream.on_their_way());
             // The broker may allow fewer unacknowledged messages than the window has places.
             let allowed = u64::from(stream.limit().saturating_sub(stream.unacknowledged()));
-            let enough = u64::from(refill.min(stream.limit()));
             let count = free.min(allowed).min(run.budget);
-            if !run.sending || free < enough || count == 0 {
+            if !run.sending || count == 0 {
                 continue;
             }
             run.budget -= count;
@@ -253,7 +309,9 @@ impl Generator {
                 stream.write_next(now_ns, &mut self.outgoing);
             }
             let socket = &mut self.clients[index as usize].socket;
-            socket.send(&self.outgoing).map_err(|source| self.broken(index as usize, source))?;
+            socket
+                .send(&self.outgoing)
+                .map_err(|source| self.broken(index as usize, source))?;
         }
         self.queued = queued;
         Ok(())
@@ -262,7 +320,9 @@ impl Generator {
     /// Open loop: sends what is due.
     fn send_due(&mut self, run: &mut Run) {
         self.release_held_back(run);
-        let Some(schedule) = &mut run.schedule else { return };
+        let Some(schedule) = &mut run.schedule else {
+            return;
+        };
         let now_ns = self.epoch.elapsed().as_nanos() as u64;
         let mut unsent = 0;
         while run.sending && run.budget > 0 && schedule.next_due_ns() <= now_ns {
@@ -323,26 +383,71 @@ impl Generator {
         let second = second_between(run.start_ns, run.second_start, now);
         run.series.push(second);
         run.second_start = now;
-        progress(&Progress { second, on_their_way: self.on_their_way() });
-        let closed = matches!(run.load, Load::Closed { .. });
-        if closed && run.sending && run.budget > 0 && now.at_ns - run.last_arrival.at_ns > STALL_NS {
-            run.stalls += 1;
-            self.streams.iter_mut().for_each(super::streams::Stream::give_up);
-            self.queue_all();
+        progress(&Progress {
+            second,
+            on_their_way: self.on_their_way(),
+        });
+        if now.at_ns - run.stalls_looked_at_ns > STALL_NS {
+            run.stalls_looked_at_ns = now.at_ns;
+            self.reopen_stuck(run);
         }
     }
 
-    fn outcome(&self, run: &Run, from: Mark, to: Mark, usage: (&Usage, &Usage), memory: Memory) -> Outcome {
+    /// Closed loop: opens the windows of streams whose messages were lost, else those would be silent for the rest.
+    fn reopen_stuck(&mut self, run: &mut Run) {
+        if !run.sending || run.budget == 0 || matches!(run.load, Load::Open { .. }) {
+            return;
+        }
+        for (stream, index) in self.streams.iter_mut().zip(0..) {
+            if stream.is_stuck() {
+                run.stalls += 1;
+                stream.give_up();
+                if !stream.queued {
+                    stream.queued = true;
+                    self.queued.push(index);
+                }
+            }
+        }
+    }
+
+    fn outcome(
+        &self,
+        run: &Run,
+        from: Mark,
+        to: Mark,
+        usage: (&Usage, &Usage),
+        memory: Memory,
+    ) -> Outcome {
         let seconds = (to.at_ns.saturating_sub(from.at_ns)) as f64 / 1e9;
         let (published, delivered) = (to.published - from.published, to.delivered - from.delivered);
-        let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let per_s = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
         let own = CpuUse::new(usage.1.own_s - usage.0.own_s, seconds, delivered);
         let broker = (!usage.1.brokers.is_empty()).then(|| {
-            let cpu_s = usage.1.brokers.iter().zip(&usage.0.brokers).map(|(after, before)| after.since(before)).sum();
-            BrokerUse { cpu: CpuUse::new(cpu_s, seconds, delivered), memory }
+            let cpu_s = usage
+                .1
+                .brokers
+                .iter()
+                .zip(&usage.0.brokers)
+                .map(|(after, before)| after.since(before))
+                .sum();
+            BrokerUse {
+                cpu: CpuUse::new(cpu_s, seconds, delivered),
+                memory,
+            }
         });
         let mut outcome = Outcome {
-            nodes: self.scenario.nodes.iter().map(|node| node.name.clone()).collect(),
+            nodes: self
+                .scenario
+                .nodes
+                .iter()
+                .map(|node| node.name.clone())
+                .collect(),
             workload: self.scenario.workload.describe(),
             load: run.load,
             qos: self.scenario.qos as u8,
@@ -367,10 +472,17 @@ impl Generator {
     fn warnings(&self, run: &Run, outcome: &Outcome) -> Vec<String> {
         let mut warnings = Vec::new();
         if outcome.own.cores > BUSY {
-            let busy = format!("the generator was busy for {:.0} % of the time", outcome.own.cores * 100.0);
+            let busy = format!(
+                "the generator was busy for {:.0} % of the time",
+                outcome.own.cores * 100.0
+            );
             match &outcome.broker {
-                None => warnings.push(format!("{busy}: it, and not the broker, may have been the limit (--pid tells)")),
-                Some(broker) if broker.cpu.cores < BUSY => warnings.push(format!("{busy}, the broker was not: the generator was the bottleneck")),
+                None => warnings.push(format!(
+                    "{busy}: it, and not the broker, may have been the limit (--pid tells)"
+                )),
+                Some(broker) if broker.cpu.cores < BUSY => warnings.push(format!(
+                    "{busy}, the broker was not: the generator was the bottleneck"
+                )),
                 Some(_) => {}
             }
         }
@@ -379,14 +491,23 @@ impl Generator {
             warnings.push(format!("the generator was up to {lag:.1} ms behind its schedule; latencies count from the schedule"));
         }
         if run.stalls > 0 {
-            warnings.push(format!("the closed loop stood still {} times: messages were lost and the window opened again", run.stalls));
+            warnings.push(format!("{} times a publisher's window stood still, its messages lost or very late, and was opened again", run.stalls));
         }
-        if let Load::Closed { window, .. } = run.load {
-            let silent = self.streams.iter().filter(|stream| !stream.closes()).count();
+        if let Load::Closed { window } | Load::Volleys { window } = run.load {
+            let silent = self
+                .streams
+                .iter()
+                .filter(|stream| !stream.closes())
+                .count();
             if silent > 0 {
                 warnings.push(format!("{silent} of {} topics have no subscriber: their publishers stay silent in a closed loop at QoS 0", self.streams.len()));
             }
-            let limit = self.streams.iter().map(super::streams::Stream::limit).min().unwrap_or(u32::MAX);
+            let limit = self
+                .streams
+                .iter()
+                .map(super::streams::Stream::limit)
+                .min()
+                .unwrap_or(u32::MAX);
             if limit < window {
                 warnings.push(format!("the broker takes {limit} unacknowledged messages (Receive Maximum): the window of {window} was not filled"));
             }
@@ -402,14 +523,23 @@ impl Usage {
             .iter()
             .map(|&pid| process::cpu(pid).map_err(BenchError::system(format!("process {pid}"))))
             .collect();
-        Ok(Self { brokers: brokers?, own_s: process::own_cpu_s() })
+        Ok(Self {
+            brokers: brokers?,
+            own_s: process::own_cpu_s(),
+        })
     }
 }
 
 /// Memory of all watched processes; one that cannot be read counts nothing.
 fn read_memory(watch: &Watch) -> Memory {
-    let readings = watch.pids.iter().filter_map(|&pid| process::memory(pid).ok());
-    readings.fold(Memory::default(), |sum, one| Memory { rss_kib: sum.rss_kib + one.rss_kib, pss_kib: sum.pss_kib + one.pss_kib })
+    let readings = watch
+        .pids
+        .iter()
+        .filter_map(|&pid| process::memory(pid).ok());
+    readings.fold(Memory::default(), |sum, one| Memory {
+        rss_kib: sum.rss_kib + one.rss_kib,
+        pss_kib: sum.pss_kib + one.pss_kib,
+    })
 }
 
 fn second_between(start_ns: u64, from: Mark, to: Mark) -> Second {

@@ -21,15 +21,28 @@ pub struct Node {
 impl Node {
     /// Resolves HOST:PORT; without a port, 1883.
     pub fn resolve(text: &str) -> Result<Self, BenchError> {
-        let with_port = if text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        let with_port = if text
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+        {
             text.to_owned()
         } else {
             format!("{text}:1883")
         };
-        let fail = |reason: String| BenchError::Address { node: text.to_owned(), reason };
-        let mut addresses = with_port.to_socket_addrs().map_err(|error| fail(error.to_string()))?;
-        let address = addresses.next().ok_or_else(|| fail("the name has no address".to_owned()))?;
-        Ok(Self { name: with_port, address })
+        let fail = |reason: String| BenchError::Address {
+            node: text.to_owned(),
+            reason,
+        };
+        let mut addresses = with_port
+            .to_socket_addrs()
+            .map_err(|error| fail(error.to_string()))?;
+        let address = addresses
+            .next()
+            .ok_or_else(|| fail("the name has no address".to_owned()))?;
+        Ok(Self {
+            name: with_port,
+            address,
+        })
     }
 }
 
@@ -88,8 +101,13 @@ pub enum Load {
     Closed {
         /// Messages on their way, for each stream.
         window: u32,
-        /// A stream sends only when at least this many places of its window are free, 1 to `window`.
-        refill: u32,
+    },
+    /// Closed loop in step: every stream sends a whole window when all messages of all streams are back.
+    ///
+    /// Slower than a plain closed loop, but every run gives the broker the same batches: for counting instructions.
+    Volleys {
+        /// Messages of a volley, for each stream.
+        window: u32,
     },
     /// Open loop: messages are due at times that do not depend on the broker.
     Open {
@@ -98,14 +116,6 @@ pub enum Load {
         /// Spacing of the messages.
         arrivals: Arrivals,
     },
-}
-
-impl Load {
-    /// A closed loop that refills its window at once.
-    #[must_use]
-    pub const fn window(window: u32) -> Self {
-        Self::Closed { window, refill: 1 }
-    }
 }
 
 /// Spacing of messages in an open loop.
@@ -157,7 +167,11 @@ impl Span {
     /// `count` messages, all of them measured.
     #[must_use]
     pub fn messages(count: u64) -> Self {
-        Self { warm_up: Duration::ZERO, until: Until::Published(count), drain: Duration::from_secs(2) }
+        Self {
+            warm_up: Duration::ZERO,
+            until: Until::Published(count),
+            drain: Duration::from_secs(2),
+        }
     }
 }
 
@@ -167,14 +181,25 @@ mod tests {
 
     #[test]
     fn nodes_are_resolved_with_or_without_a_port() {
-        for (text, expected) in [("127.0.0.1:1884", "127.0.0.1:1884"), ("127.0.0.1", "127.0.0.1:1883"), ("[::1]:9", "[::1]:9")] {
-            assert_eq!(Node::resolve(text).unwrap().address.to_string(), expected, "{text}");
+        for (text, expected) in [
+            ("127.0.0.1:1884", "127.0.0.1:1884"),
+            ("127.0.0.1", "127.0.0.1:1883"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(
+                Node::resolve(text).unwrap().address.to_string(),
+                expected,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn an_address_that_is_none_is_refused_with_its_text() {
         let error = Node::resolve("::::").unwrap_err().to_string();
-        assert!(error.starts_with(":::: is no address of a broker"), "{error}");
+        assert!(
+            error.starts_with(":::: is no address of a broker"),
+            "{error}"
+        );
     }
 }

@@ -37,6 +37,8 @@ pub struct Stream {
     pub held_back: VecDeque<u64>,
     /// Whether the stream waits in the list of those to serve.
     pub queued: bool,
+    /// What had come back when [`Stream::is_stuck`] was last asked.
+    came_back: u64,
 }
 
 impl Stream {
@@ -70,6 +72,7 @@ impl Stream {
             limit: MAX_IN_FLIGHT,
             held_back: VecDeque::new(),
             queued: false,
+            came_back: 0,
         })
     }
 
@@ -80,7 +83,11 @@ impl Stream {
 
     /// Most messages that may be unacknowledged; unbounded at QoS 0.
     pub fn limit(&self) -> u32 {
-        if self.id_at == 0 { u32::MAX } else { self.limit }
+        if self.id_at == 0 {
+            u32::MAX
+        } else {
+            self.limit
+        }
     }
 
     /// Number of the next message, over all runs.
@@ -98,7 +105,11 @@ impl Stream {
             self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
             message[self.id_at..self.id_at + 2].copy_from_slice(&self.last_packet_id.to_be_bytes());
         }
-        let stamp = Stamp { stream: self.index, number: self.number, time_ns };
+        let stamp = Stamp {
+            stream: self.index,
+            number: self.number,
+            time_ns,
+        };
         self.form.write(stamp, &mut message[self.payload_at..]);
         self.number = self.number.wrapping_add(1);
         self.sent += 1;
@@ -106,13 +117,25 @@ impl Stream {
 
     /// Messages published and not yet acknowledged; 0 at QoS 0.
     pub fn unacknowledged(&self) -> u32 {
-        if self.id_at == 0 { 0 } else { self.sent.saturating_sub(self.acknowledged) as u32 }
+        if self.id_at == 0 {
+            0
+        } else {
+            self.sent.saturating_sub(self.acknowledged) as u32
+        }
     }
 
     /// Messages on their way: not yet at all recipients, or not yet acknowledged.
     pub fn on_their_way(&self) -> u64 {
-        let back = if self.recipients == 0 { self.sent } else { self.accounted / u64::from(self.recipients) };
-        let done = if self.id_at == 0 { back } else { back.min(self.acknowledged) };
+        let back = if self.recipients == 0 {
+            self.sent
+        } else {
+            self.accounted / u64::from(self.recipients)
+        };
+        let done = if self.id_at == 0 {
+            back
+        } else {
+            back.min(self.acknowledged)
+        };
         self.sent.saturating_sub(done)
     }
 
@@ -126,12 +149,22 @@ impl Stream {
         self.sent = 0;
         self.acknowledged = 0;
         self.accounted = 0;
+        self.came_back = 0;
         self.held_back.clear();
+    }
+
+    /// Whether messages are on their way and nothing has come back since this was last asked.
+    pub fn is_stuck(&mut self) -> bool {
+        let came_back = self.accounted + self.acknowledged;
+        let stuck = self.on_their_way() > 0 && came_back == self.came_back;
+        self.came_back = came_back;
+        stuck
     }
 
     /// Gives up waiting for what is on its way.
     pub fn give_up(&mut self) {
         self.accounted = self.sent * u64::from(self.recipients);
+        self.acknowledged = self.sent;
     }
 }
 
@@ -155,14 +188,24 @@ mod tests {
                 stream.write_next(78, &mut out);
                 let mut at = 0;
                 for number in 0..2 {
-                    let Ok(Some((Packet::Publish(publish), len))) = decode(&out[at..], version, u32::MAX) else {
+                    let Ok(Some((Packet::Publish(publish), len))) =
+                        decode(&out[at..], version, u32::MAX)
+                    else {
                         panic!("{qos:?} {version:?}: message {number} is no PUBLISH")
                     };
                     at += len;
-                    assert_eq!((publish.topic, publish.qos, publish.payload.len()), ("b/pair/9", qos, 64));
-                    let stamp = Stamp { stream: 9, number, time_ns: 77 + u64::from(number) };
+                    assert_eq!(
+                        (publish.topic, publish.qos, publish.payload.len()),
+                        ("b/pair/9", qos, 64)
+                    );
+                    let stamp = Stamp {
+                        stream: 9,
+                        number,
+                        time_ns: 77 + u64::from(number),
+                    };
                     assert_eq!(read_full(publish.payload), Some(stamp));
-                    let id = (qos != Qos::AtMostOnce).then(|| PacketId::new(number as u16 + 1).unwrap());
+                    let id =
+                        (qos != Qos::AtMostOnce).then(|| PacketId::new(number as u16 + 1).unwrap());
                     assert_eq!(publish.packet_id, id);
                 }
                 assert_eq!(at, out.len());
@@ -175,7 +218,15 @@ mod tests {
         for (name, qos, recipients, sent, accounted, acknowledged, expected) in [
             ("nothing sent", Qos::AtMostOnce, 1, 0, 0, 0, 0),
             ("one of two back", Qos::AtMostOnce, 1, 2, 1, 0, 1),
-            ("three recipients, one of them behind", Qos::AtMostOnce, 3, 2, 5, 0, 1),
+            (
+                "three recipients, one of them behind",
+                Qos::AtMostOnce,
+                3,
+                2,
+                5,
+                0,
+                1,
+            ),
             ("back but not acknowledged", Qos::AtLeastOnce, 1, 2, 2, 0, 2),
             ("acknowledged but not back", Qos::AtLeastOnce, 1, 2, 0, 2, 2),
             ("nobody to receive", Qos::AtLeastOnce, 0, 5, 0, 3, 2),
@@ -188,6 +239,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_is_stuck_when_nothing_came_back_since_it_was_last_asked() {
+        let mut stream = stream(Qos::AtMostOnce, ProtocolVersion::V5, 1);
+        assert!(!stream.is_stuck(), "nothing is on its way");
+        stream.sent = 3;
+        stream.accounted = 1;
+        assert!(!stream.is_stuck(), "one came back");
+        assert!(stream.is_stuck());
+        stream.give_up();
+        assert_eq!((stream.on_their_way(), stream.is_stuck()), (0, false));
+    }
+
+    #[test]
     fn packet_identifiers_never_become_zero() {
         let mut stream = stream(Qos::AtLeastOnce, ProtocolVersion::V311, 1);
         let mut out = Vec::new();
@@ -195,7 +258,10 @@ mod tests {
             out.clear();
             stream.write_next(0, &mut out);
         }
-        let Ok(Some((Packet::Publish(publish), _))) = decode(&out, ProtocolVersion::V311, u32::MAX) else { panic!() };
+        let Ok(Some((Packet::Publish(publish), _))) = decode(&out, ProtocolVersion::V311, u32::MAX)
+        else {
+            panic!()
+        };
         assert_eq!(publish.packet_id, PacketId::new(1));
     }
 }

@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
-use crate::wire::{self, Malformed};
 use crate::socket::ReadOutcome;
+use crate::wire::{self, Malformed};
 use connection::Connection;
 use routes::{Route, Routes};
 
@@ -59,7 +59,8 @@ impl Relay {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut listener = TcpListener::bind(address)?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        poll.registry()
+            .register(&mut listener, LISTENER, Interest::READABLE)?;
         Ok(Self {
             poll,
             listener,
@@ -88,7 +89,8 @@ impl Relay {
 
     fn round(&mut self, events: &mut Events, buffer: &mut [u8]) -> io::Result<()> {
         // Held-back publishers wait for a subscriber to drain, which epoll reports.
-        let timeout = (!self.readable.is_empty() && self.congested == 0).then_some(std::time::Duration::ZERO);
+        let timeout =
+            (!self.readable.is_empty() && self.congested == 0).then_some(std::time::Duration::ZERO);
         if let Err(error) = self.poll.poll(events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -100,7 +102,9 @@ impl Relay {
                 continue;
             }
             let index = event.token().0;
-            let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+            let Some(Some(connection)) = self.connections.get_mut(index) else {
+                continue;
+            };
             if event.is_readable() && !connection.readable {
                 connection.readable = true;
                 self.readable.push(index);
@@ -125,7 +129,11 @@ impl Relay {
             };
             let index = self.free.pop().unwrap_or(self.connections.len());
             let _ = stream.set_nodelay(true);
-            self.poll.registry().register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+            self.poll.registry().register(
+                &mut stream,
+                Token(index),
+                Interest::READABLE | Interest::WRITABLE,
+            )?;
             if index == self.connections.len() {
                 self.connections.push(None);
             }
@@ -136,13 +144,17 @@ impl Relay {
     fn read_all(&mut self, buffer: &mut [u8]) {
         let ready = std::mem::take(&mut self.readable);
         for index in ready {
-            let Some(connection) = &mut self.connections[index] else { continue };
+            let Some(connection) = &mut self.connections[index] else {
+                continue;
+            };
             if connection.publishes && self.congested > 0 {
                 self.readable.push(index);
                 continue;
             }
             let (len, outcome) = connection.socket.read(buffer);
-            let after = self.handle_bytes(index, &buffer[..len]).unwrap_or(After::Close);
+            let after = self
+                .handle_bytes(index, &buffer[..len])
+                .unwrap_or(After::Close);
             match (outcome, after) {
                 (ReadOutcome::Closed, _) | (_, After::Close) => self.close(index),
                 (ReadOutcome::More, After::Keep) => self.readable.push(index),
@@ -171,12 +183,20 @@ impl Relay {
                     run_start = at;
                 }
                 if parts.qos > 0 {
-                    self.copy_acknowledged(index, run, &bytes[at..frame.end], parts.topic_end - at, parts.qos);
+                    self.copy_acknowledged(
+                        index,
+                        run,
+                        &bytes[at..frame.end],
+                        parts.topic_end - at,
+                        parts.qos,
+                    );
                     run_start = frame.end;
                 }
             } else {
                 self.copy_run(run.take(), &bytes[run_start..at]);
-                if let After::Close = self.answer(index, frame.first_byte, &bytes[frame.body..frame.end])? {
+                if let After::Close =
+                    self.answer(index, frame.first_byte, &bytes[frame.body..frame.end])?
+                {
                     return Ok(After::Close);
                 }
             }
@@ -197,20 +217,37 @@ impl Relay {
             return;
         }
         for &subscriber in self.routes.subscribers(route) {
-            Self::append(&mut self.connections, &mut self.dirty, subscriber as usize, |out, _| out.extend_from_slice(messages));
+            Self::append(
+                &mut self.connections,
+                &mut self.dirty,
+                subscriber as usize,
+                |out, _| out.extend_from_slice(messages),
+            );
         }
     }
 
     /// Appends one message above QoS 0 to its subscribers, each with an identifier of its own, and acknowledges it.
-    fn copy_acknowledged(&mut self, publisher: usize, route: Option<Route>, message: &[u8], id_at: usize, qos: u8) {
+    fn copy_acknowledged(
+        &mut self,
+        publisher: usize,
+        route: Option<Route>,
+        message: &[u8],
+        id_at: usize,
+        qos: u8,
+    ) {
         let Some(route) = route else { return };
         for &subscriber in self.routes.subscribers(route) {
-            Self::append(&mut self.connections, &mut self.dirty, subscriber as usize, |out, packet_id| {
-                let start = out.len();
-                out.extend_from_slice(message);
-                *packet_id = packet_id.checked_add(1).unwrap_or(1);
-                out[start + id_at..start + id_at + 2].copy_from_slice(&packet_id.to_be_bytes());
-            });
+            Self::append(
+                &mut self.connections,
+                &mut self.dirty,
+                subscriber as usize,
+                |out, packet_id| {
+                    let start = out.len();
+                    out.extend_from_slice(message);
+                    *packet_id = packet_id.checked_add(1).unwrap_or(1);
+                    out[start + id_at..start + id_at + 2].copy_from_slice(&packet_id.to_be_bytes());
+                },
+            );
         }
         let id = u16::from_be_bytes([message[id_at], message[id_at + 1]]);
         let answer = if qos == 1 { wire::PUBACK } else { wire::PUBREC };
@@ -225,16 +262,24 @@ impl Relay {
                 if let Some(connection) = &mut self.connections[index] {
                     connection.v5 = v5;
                 }
-                let connack: &[u8] = if v5 { &[0x20, 3, 0, 0, 0] } else { &[0x20, 2, 0, 0] };
+                let connack: &[u8] = if v5 {
+                    &[0x20, 3, 0, 0, 0]
+                } else {
+                    &[0x20, 2, 0, 0]
+                };
                 self.send(index, |out| out.extend_from_slice(connack));
             }
             0x50 => {
                 let id = wire::number_u16(body, 0)?;
-                self.send(index, |out| wire::push_acknowledgement(out, wire::PUBREL, id));
+                self.send(index, |out| {
+                    wire::push_acknowledgement(out, wire::PUBREL, id)
+                });
             }
             0x60 => {
                 let id = wire::number_u16(body, 0)?;
-                self.send(index, |out| wire::push_acknowledgement(out, wire::PUBCOMP, id));
+                self.send(index, |out| {
+                    wire::push_acknowledgement(out, wire::PUBCOMP, id)
+                });
             }
             0x80 => self.subscribe(index, body)?,
             0xC0 => self.send(index, |out| out.extend_from_slice(&wire::PINGRESP)),
@@ -246,7 +291,9 @@ impl Relay {
     }
 
     fn subscribe(&mut self, index: usize, body: &[u8]) -> Result<(), Malformed> {
-        let Some(connection) = &self.connections[index] else { return Ok(()) };
+        let Some(connection) = &self.connections[index] else {
+            return Ok(());
+        };
         let v5 = connection.v5;
         let id = wire::number_u16(body, 0)?;
         let mut at = 2;
@@ -279,7 +326,9 @@ impl Relay {
     }
 
     fn send(&mut self, index: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        Self::append(&mut self.connections, &mut self.dirty, index, |out, _| write(out));
+        Self::append(&mut self.connections, &mut self.dirty, index, |out, _| {
+            write(out)
+        });
     }
 
     fn append(
@@ -288,7 +337,9 @@ impl Relay {
         index: usize,
         write: impl FnOnce(&mut Vec<u8>, &mut u16),
     ) {
-        let Some(connection) = &mut connections[index] else { return };
+        let Some(connection) = &mut connections[index] else {
+            return;
+        };
         write(connection.socket.output(), &mut connection.last_packet_id);
         if !connection.dirty {
             connection.dirty = true;
@@ -299,7 +350,9 @@ impl Relay {
     fn write_all(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
-            let Some(connection) = &mut self.connections[index] else { continue };
+            let Some(connection) = &mut self.connections[index] else {
+                continue;
+            };
             connection.dirty = false;
             let written = connection.socket.write();
             let congested = connection.socket.unsent() > CONGESTED_BYTES;
@@ -318,8 +371,13 @@ impl Relay {
     }
 
     fn close(&mut self, index: usize) {
-        let Some(mut connection) = self.connections[index].take() else { return };
-        let _ = self.poll.registry().deregister(&mut connection.socket.stream);
+        let Some(mut connection) = self.connections[index].take() else {
+            return;
+        };
+        let _ = self
+            .poll
+            .registry()
+            .deregister(&mut connection.socket.stream);
         if connection.congested {
             self.congested -= 1;
         }

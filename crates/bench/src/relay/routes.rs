@@ -23,7 +23,11 @@ struct Known {
 impl Routes {
     /// Adds a subscription; a second one to the same filter changes nothing.
     pub fn subscribe(&mut self, filter: &[u8], subscriber: u32) {
-        if !self.filters.iter().any(|(known, by)| *by == subscriber && **known == *filter) {
+        if !self
+            .filters
+            .iter()
+            .any(|(known, by)| *by == subscriber && **known == *filter)
+        {
             self.filters.push((filter.into(), subscriber));
         }
         self.forget_answers();
@@ -48,24 +52,35 @@ impl Routes {
         if let Some(&index) = self.by_topic.get(topic) {
             return Route(index);
         }
-        let mut subscribers: Vec<u32> =
-            self.filters.iter().filter(|(filter, _)| matches(filter, topic)).map(|&(_, by)| by).collect();
+        let mut subscribers: Vec<u32> = self
+            .filters
+            .iter()
+            .filter(|(filter, _)| matches(filter, topic))
+            .map(|&(_, by)| by)
+            .collect();
         // Overlapping filters of one client bring it one copy [MQTT-3.3.4-2].
         subscribers.sort_unstable();
         subscribers.dedup();
         self.by_topic.insert(topic.into(), self.known.len());
-        self.known.push(Known { topic: topic.into(), subscribers });
+        self.known.push(Known {
+            topic: topic.into(),
+            subscribers,
+        });
         Route(self.known.len() - 1)
     }
 
     /// Whether `route` is that of `topic`.
     pub fn is(&self, route: Route, topic: &[u8]) -> bool {
-        self.known.get(route.0).is_some_and(|known| *known.topic == *topic)
+        self.known
+            .get(route.0)
+            .is_some_and(|known| *known.topic == *topic)
     }
 
     /// Connections that want the topic: sorted, each once.
     pub fn subscribers(&self, route: Route) -> &[u32] {
-        self.known.get(route.0).map_or(&[], |known| &known.subscribers)
+        self.known
+            .get(route.0)
+            .map_or(&[], |known| &known.subscribers)
     }
 }
 
@@ -107,7 +122,11 @@ mod tests {
             ("#", "$SYS/x", false),
             ("+/b", "/b", true),
         ] {
-            assert_eq!(matches(filter.as_bytes(), topic.as_bytes()), expected, "{filter} on {topic}");
+            assert_eq!(
+                matches(filter.as_bytes(), topic.as_bytes()),
+                expected,
+                "{filter} on {topic}"
+            );
         }
     }
 

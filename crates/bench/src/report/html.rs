@@ -44,10 +44,17 @@ mod tests {
             x_label: "x".to_owned(),
             y_label: "y".to_owned(),
             scale: Scale::Linear,
-            series: vec![Series { name: "s".to_owned(), points: vec![(0.0, 1.0), (1.0, 2.0)] }],
+            series: vec![Series {
+                name: "s".to_owned(),
+                points: vec![(0.0, 1.0), (1.0, 2.0)],
+            }],
         }));
         let html = to_html(&report);
-        assert!(html.contains("<h1>pair &amp; more</h1>") && html.contains("&lt;careful&gt;") && html.contains("<polyline"));
+        assert!(
+            html.contains("<h1>pair &amp; more</h1>")
+                && html.contains("&lt;careful&gt;")
+                && html.contains("<polyline")
+        );
         for outside in ["http", "src=", "href=", "@import", "<script"] {
             assert!(!html.contains(outside), "{outside}");
         }

@@ -8,7 +8,7 @@ mod tell;
 pub use html::to_html;
 pub use plot::{Plot, Scale, Series};
 pub use table::Table;
-pub use tell::{amount, latency_cells, outcome_report, milliseconds, repeats_table};
+pub use tell::{amount, latency_cells, milliseconds, outcome_report, repeats_table};
 
 /// A report: parts in the order they are read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,7 +36,10 @@ impl Report {
     /// An empty report.
     #[must_use]
     pub fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), parts: Vec::new() }
+        Self {
+            title: title.into(),
+            parts: Vec::new(),
+        }
     }
 
     /// Adds a part.
@@ -72,6 +75,9 @@ mod tests {
         let mut table = Table::new(["name", "value"]);
         table.row(["x", "1"]);
         report.push(Part::Table(table));
-        assert_eq!(report.to_text(), "title\na sentence\nwarning: beware\n\nname  value\nx         1\n\n");
+        assert_eq!(
+            report.to_text(),
+            "title\na sentence\nwarning: beware\n\nname  value\nx         1\n\n"
+        );
     }
 }

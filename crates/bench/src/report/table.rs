@@ -10,7 +10,10 @@ pub struct Table {
 impl Table {
     /// A table with these columns.
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Self {
+            header: header.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row; cells that are missing stay empty.
@@ -25,12 +28,25 @@ impl Table {
     pub fn to_text(&self) -> String {
         let all = || std::iter::once(&self.header).chain(&self.rows);
         let widths: Vec<usize> = (0..self.header.len())
-            .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .map(|column| {
+                all()
+                    .map(|row| row[column].chars().count())
+                    .max()
+                    .unwrap_or(0)
+            })
             .collect();
         let line = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-                if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-            });
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, &width))| {
+                    if column == 0 {
+                        format!("{cell:<width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                });
             format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
         };
         all().map(line).collect()
@@ -40,17 +56,26 @@ impl Table {
     #[must_use]
     pub fn to_html(&self) -> String {
         let row = |tag: &str, cells: &Vec<String>| {
-            let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+            let cells: String = cells
+                .iter()
+                .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)))
+                .collect();
             format!("<tr>{cells}</tr>\n")
         };
         let body: String = self.rows.iter().map(|cells| row("td", cells)).collect();
-        format!("<table>\n<thead>{}</thead>\n<tbody>\n{body}</tbody>\n</table>\n", row("th", &self.header))
+        format!(
+            "<table>\n<thead>{}</thead>\n<tbody>\n{body}</tbody>\n</table>\n",
+            row("th", &self.header)
+        )
     }
 }
 
 /// Text as it may stand in HTML and SVG.
 pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -26,17 +26,27 @@ pub enum Attachment {
 ///
 /// With a single node every client is there.
 #[must_use]
-pub fn attach(how: Attachment, nodes: usize, publishers: usize, subscribers: usize, seed: u64) -> (Vec<usize>, Vec<usize>) {
+pub fn attach(
+    how: Attachment,
+    nodes: usize,
+    publishers: usize,
+    subscribers: usize,
+    seed: u64,
+) -> (Vec<usize>, Vec<usize>) {
     // Apart from the stream that drew the plan, so that another spread leaves the topics as they are.
     let mut random = Random::new(seed ^ 0x61_74_74_61_63_68);
     let nodes = nodes.max(1);
     let mut anywhere = |count: usize| (0..count).map(|_| random.below(nodes)).collect();
     match how {
         Attachment::RoundRobin => {
-            let turn = |from: usize, count: usize| (from..from + count).map(|client| client % nodes).collect();
+            let turn = |from: usize, count: usize| {
+                (from..from + count).map(|client| client % nodes).collect()
+            };
             (turn(0, publishers), turn(publishers, subscribers))
         }
-        Attachment::Random | Attachment::Locality50Overlays => (anywhere(publishers), anywhere(subscribers)),
+        Attachment::Random | Attachment::Locality50Overlays => {
+            (anywhere(publishers), anywhere(subscribers))
+        }
         Attachment::Locality100 => (vec![0; publishers], vec![0; subscribers]),
         Attachment::Locality50Border => (vec![0; publishers], anywhere(subscribers)),
         Attachment::Locality0 => (vec![0; publishers], vec![1 % nodes; subscribers]),
@@ -50,11 +60,23 @@ mod tests {
     #[test]
     fn clients_are_spread_as_named() {
         let fixed = |how, nodes| attach(how, nodes, 3, 4, 1);
-        assert_eq!(fixed(Attachment::RoundRobin, 3), (vec![0, 1, 2], vec![0, 1, 2, 0]));
+        assert_eq!(
+            fixed(Attachment::RoundRobin, 3),
+            (vec![0, 1, 2], vec![0, 1, 2, 0])
+        );
         assert_eq!(fixed(Attachment::Locality100, 3), (vec![0; 3], vec![0; 4]));
         assert_eq!(fixed(Attachment::Locality0, 3), (vec![0; 3], vec![1; 4]));
-        for how in [Attachment::RoundRobin, Attachment::Random, Attachment::Locality50Border, Attachment::Locality0] {
-            assert_eq!(fixed(how, 1), (vec![0; 3], vec![0; 4]), "{how:?} on one node");
+        for how in [
+            Attachment::RoundRobin,
+            Attachment::Random,
+            Attachment::Locality50Border,
+            Attachment::Locality0,
+        ] {
+            assert_eq!(
+                fixed(how, 1),
+                (vec![0; 3], vec![0; 4]),
+                "{how:?} on one node"
+            );
         }
     }
 
@@ -63,8 +85,14 @@ mod tests {
         let (publishers, subscribers) = attach(Attachment::Locality50Border, 5, 500, 500, 1);
         assert_eq!(publishers, vec![0; 500]);
         let share = |clients: &[usize], node| clients.iter().filter(|&&at| at == node).count();
-        assert!((0..5).all(|node| (60..140).contains(&share(&subscribers, node))), "{subscribers:?}");
+        assert!(
+            (0..5).all(|node| (60..140).contains(&share(&subscribers, node))),
+            "{subscribers:?}"
+        );
         let (publishers, _) = attach(Attachment::Locality50Overlays, 5, 500, 500, 1);
-        assert!((0..5).all(|node| (60..140).contains(&share(&publishers, node))), "{publishers:?}");
+        assert!(
+            (0..5).all(|node| (60..140).contains(&share(&publishers, node))),
+            "{publishers:?}"
+        );
     }
 }

@@ -103,7 +103,9 @@ pub enum PlanError {
         topics: usize,
     },
     /// The probabilities of the levels do not fit the tree.
-    #[error("{given} level probabilities for a tree of {depth} levels; they must not be negative, and one must be above 0")]
+    #[error(
+        "{given} level probabilities for a tree of {depth} levels; they must not be negative, and one must be above 0"
+    )]
     Levels {
         /// Levels of the tree.
         depth: usize,
@@ -135,16 +137,40 @@ impl Workload {
     pub fn describe(&self) -> String {
         match self {
             Self::Pair { pairs } => format!("pair {pairs}/{pairs}"),
-            Self::FanOut { publishers, subscribers } => format!("fan-out {publishers} -> {subscribers}"),
-            Self::FanIn { publishers, subscribers } => format!("fan-in {publishers} -> {subscribers}"),
-            Self::Social { topics, subscribers, topics_per_subscriber, alpha } => {
-                format!("social {topics} topics, {subscribers} subscribers x {topics_per_subscriber}, alpha {alpha}")
+            Self::FanOut {
+                publishers,
+                subscribers,
+            } => format!("fan-out {publishers} -> {subscribers}"),
+            Self::FanIn {
+                publishers,
+                subscribers,
+            } => format!("fan-in {publishers} -> {subscribers}"),
+            Self::Social {
+                topics,
+                subscribers,
+                topics_per_subscriber,
+                alpha,
+            } => {
+                format!(
+                    "social {topics} topics, {subscribers} subscribers x {topics_per_subscriber}, alpha {alpha}"
+                )
             }
-            Self::Iot { depth, fan_out, level_probabilities, subscribers } => {
-                format!("iot depth {depth}, fan-out {fan_out}, levels {level_probabilities:?}, {subscribers} subscribers")
+            Self::Iot {
+                depth,
+                fan_out,
+                level_probabilities,
+                subscribers,
+            } => {
+                format!(
+                    "iot depth {depth}, fan-out {fan_out}, levels {level_probabilities:?}, {subscribers} subscribers"
+                )
             }
             Self::Idle { clients } => format!("{clients} idle clients"),
-            Self::Shared { publishers, groups, members } => {
+            Self::Shared {
+                publishers,
+                groups,
+                members,
+            } => {
                 format!("shared {publishers} publishers, {groups} groups x {members}")
             }
         }
@@ -159,7 +185,13 @@ impl Workload {
 /// The probabilities of the levels by a reversed Zipf law over the levels below the root, whose own is 0 (Detti Eq. 15).
 #[must_use]
 pub fn level_probabilities(depth: usize, alpha: f64) -> Vec<f64> {
-    let weight = |level: usize| if level == 0 { 0.0 } else { ((depth - level) as f64).powf(-alpha) };
+    let weight = |level: usize| {
+        if level == 0 {
+            0.0
+        } else {
+            ((depth - level) as f64).powf(-alpha)
+        }
+    };
     let sum: f64 = (0..depth).map(weight).sum();
     (0..depth).map(|level| weight(level) / sum).collect()
 }

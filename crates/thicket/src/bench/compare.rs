@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use thicket_bench::compare::{Comparison, Sample, SampleResult, case, case_names, compare, comparison_report};
+use thicket_bench::compare::{
+    Comparison, Sample, SampleResult, case, case_names, compare, comparison_report,
+};
 use thicket_bench::target::{Target, find_program};
 
 use super::options::seconds;
@@ -55,9 +57,13 @@ pub fn run(arguments: &Compare) -> anyhow::Result<()> {
     let mut done = 0;
     let samples = compare(&comparison, &mut |sample| {
         done += 1;
-        arguments.output.say(|| format!("{done}/{total}  {}", sample_line(sample)));
+        arguments
+            .output
+            .say(|| format!("{done}/{total}  {}", sample_line(sample)));
     });
-    arguments.output.finish(&samples, &comparison_report(&comparison, &samples))
+    arguments
+        .output
+        .finish(&samples, &comparison_report(&comparison, &samples))
 }
 
 fn comparison(arguments: &Compare) -> anyhow::Result<Comparison> {
@@ -68,7 +74,9 @@ fn comparison(arguments: &Compare) -> anyhow::Result<Comparison> {
     if !arguments.without_node {
         let program = arguments.node.clone().unwrap_or_else(|| this.clone());
         // A child runs in a folder of its own.
-        let program = program.canonicalize().with_context(|| format!("there is no program {}", program.display()))?;
+        let program = program
+            .canonicalize()
+            .with_context(|| format!("there is no program {}", program.display()))?;
         let extra: Vec<&str> = arguments.node_arg.iter().map(String::as_str).collect();
         targets.push(Target::node("node", program.clone(), &extra));
         let one: Vec<&str> = extra.iter().copied().chain(["--workers", "1"]).collect();
@@ -98,10 +106,16 @@ fn sample_line(sample: &Sample) -> String {
     let figure = match (&sample.result, sample.figure()) {
         (SampleResult::Failed(error), _) => error.clone(),
         (SampleResult::Run(outcome), Some(us)) => {
-            format!("{us:.3} us a message (generator {:.3})", outcome.own.us_per_delivered)
+            format!(
+                "{us:.3} us a message (generator {:.3})",
+                outcome.own.us_per_delivered
+            )
         }
         (SampleResult::Idle(_), Some(kib)) => format!("{kib:.2} KiB a connection"),
         (_, None) => "no figure".to_owned(),
     };
-    format!("repeat {}  {}  {:<16}  {figure}", sample.repeat, sample.case, sample.target)
+    format!(
+        "repeat {}  {}  {:<16}  {figure}",
+        sample.repeat, sample.case, sample.target
+    )
 }

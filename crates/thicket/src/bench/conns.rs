@@ -13,7 +13,11 @@ use super::output::OutputOptions;
 #[derive(Debug, clap::Args)]
 pub struct Conns {
     /// Brokers of one cluster, clients in turn
-    #[arg(value_name = "HOST:PORT", value_delimiter = ',', default_value = "127.0.0.1:1883")]
+    #[arg(
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:1883"
+    )]
     nodes: Vec<String>,
     /// Connections
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000)]
@@ -33,23 +37,53 @@ pub struct Conns {
 
 /// Opens idle connections.
 pub fn run(arguments: &Conns) -> anyhow::Result<()> {
-    let nodes: Result<Vec<Node>, _> = arguments.nodes.iter().map(|node| Node::resolve(node)).collect();
-    let scenario = Scenario::new(nodes?, Workload::Idle { clients: arguments.connections });
-    let watch = Watch { pids: arguments.pid.clone() };
+    let nodes: Result<Vec<Node>, _> = arguments
+        .nodes
+        .iter()
+        .map(|node| Node::resolve(node))
+        .collect();
+    let scenario = Scenario::new(
+        nodes?,
+        Workload::Idle {
+            clients: arguments.connections,
+        },
+    );
+    let watch = Watch {
+        pids: arguments.pid.clone(),
+    };
     let hold = seconds("--hold", arguments.hold)?;
     let mut costs = Vec::new();
     for _ in 0..arguments.repeats {
         let cost = idle::measure(scenario.clone(), arguments.connections, hold, &watch)?;
-        arguments.output.say(|| format!("{} connections in {:.2} s", amount(cost.connections as f64), cost.seconds));
+        arguments.output.say(|| {
+            format!(
+                "{} connections in {:.2} s",
+                amount(cost.connections as f64),
+                cost.seconds
+            )
+        });
         costs.push(cost);
     }
-    arguments.output.finish(&costs, &report(&arguments.nodes.join(", "), &costs))
+    arguments
+        .output
+        .finish(&costs, &report(&arguments.nodes.join(", "), &costs))
 }
 
 fn report(nodes: &str, costs: &[IdleCost]) -> Report {
     let mut report = Report::new(format!("Idle connections at {nodes}"));
-    let mut table = Table::new(["", "connections", "connects/s", "bytes each", "broker us each", "own us each", "RSS KiB", "PSS KiB"]);
-    let optional = |value: Option<f64>, places: usize| value.map_or("-".to_owned(), |value| format!("{value:.places$}"));
+    let mut table = Table::new([
+        "",
+        "connections",
+        "connects/s",
+        "bytes each",
+        "broker us each",
+        "own us each",
+        "RSS KiB",
+        "PSS KiB",
+    ]);
+    let optional = |value: Option<f64>, places: usize| {
+        value.map_or("-".to_owned(), |value| format!("{value:.places$}"))
+    };
     for (index, cost) in costs.iter().enumerate() {
         let with = cost.memory.map(|(_, with)| with);
         table.row([
@@ -68,10 +102,17 @@ fn report(nodes: &str, costs: &[IdleCost]) -> Report {
     if let Some(e) = estimate(&rates)
         && let Some(half) = e.half_width_95
     {
-        report.push(Part::Text(format!("{} connects/s +- {} (95 % confidence)", amount(e.mean), amount(half))));
+        report.push(Part::Text(format!(
+            "{} connects/s +- {} (95 % confidence)",
+            amount(e.mean),
+            amount(half)
+        )));
     }
     if costs.len() > 1 {
-        report.push(Part::Text("Memory a broker keeps after the first repeat is not counted again in the next.".to_owned()));
+        report.push(Part::Text(
+            "Memory a broker keeps after the first repeat is not counted again in the next."
+                .to_owned(),
+        ));
     }
     if costs.iter().all(|cost| cost.memory.is_none()) {
         report.push(Part::Text("Memory: unknown (--pid).".to_owned()));

@@ -48,7 +48,9 @@ pub struct Instructions {
 /// Counts instructions and compares; an error if they grew beyond the bound.
 pub fn run(arguments: &Instructions) -> anyhow::Result<()> {
     let program = match &arguments.program {
-        Some(program) => program.canonicalize().with_context(|| format!("there is no program {}", program.display()))?,
+        Some(program) => program
+            .canonicalize()
+            .with_context(|| format!("there is no program {}", program.display()))?,
         None => std::env::current_exe().context("where this program lies")?,
     };
     let target = match arguments.target {
@@ -62,7 +64,9 @@ pub fn run(arguments: &Instructions) -> anyhow::Result<()> {
     for name in &arguments.workloads {
         let case = case(name).with_context(|| format!("there is no workload {name}"))?;
         let name = format!("{} {name}", target.name);
-        arguments.output.say(|| format!("{name} under Callgrind ..."));
+        arguments
+            .output
+            .say(|| format!("{name} under Callgrind ..."));
         let instructions = measure(&target, &case)?;
         let verdict = baseline.judge(&name, instructions, arguments.bound);
         let growth = match verdict {
@@ -72,12 +76,19 @@ pub fn run(arguments: &Instructions) -> anyhow::Result<()> {
         if let Verdict::Grown(_) = verdict {
             grown.push(format!("{name} {growth}"));
         }
-        let known = baseline.instructions_per_message.get(&name).map_or("-".to_owned(), |known| format!("{known:.0}"));
+        let known = baseline
+            .instructions_per_message
+            .get(&name)
+            .map_or("-".to_owned(), |known| format!("{known:.0}"));
         table.row([name.clone(), format!("{instructions:.0}"), known, growth]);
-        measured.instructions_per_message.insert(name, (instructions * 10.0).round() / 10.0);
+        measured
+            .instructions_per_message
+            .insert(name, (instructions * 10.0).round() / 10.0);
     }
     if arguments.record {
-        baseline.instructions_per_message.extend(measured.instructions_per_message.clone());
+        baseline
+            .instructions_per_message
+            .extend(measured.instructions_per_message.clone());
         baseline.save(&arguments.baseline)?;
     }
     let mut report = Report::new("Instructions for each delivered message, by Callgrind");

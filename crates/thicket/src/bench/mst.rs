@@ -47,7 +47,12 @@ pub struct LatencyAtRates {
     #[command(flatten)]
     steps: StepOptions,
     /// Rates, in messages published a second by all publishers together
-    #[arg(long, value_name = "PER_SECOND,...", value_delimiter = ',', default_value = "1000")]
+    #[arg(
+        long,
+        value_name = "PER_SECOND,...",
+        value_delimiter = ',',
+        default_value = "1000"
+    )]
     rates: Vec<f64>,
     #[command(flatten)]
     output: OutputOptions,
@@ -74,7 +79,12 @@ struct StepOptions {
 }
 
 impl StepOptions {
-    fn settings(&self, criterion: Criterion, from_per_s: f64, precision: f64) -> anyhow::Result<SearchSettings> {
+    fn settings(
+        &self,
+        criterion: Criterion,
+        from_per_s: f64,
+        precision: f64,
+    ) -> anyhow::Result<SearchSettings> {
         Ok(SearchSettings {
             criterion,
             from_per_s,
@@ -86,7 +96,9 @@ impl StepOptions {
     }
 
     fn watch(&self) -> Watch {
-        Watch { pids: self.pid.clone() }
+        Watch {
+            pids: self.pid.clone(),
+        }
     }
 }
 
@@ -102,33 +114,58 @@ pub fn run(arguments: &Mst) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.precision > 0.0, "--precision must be above 0");
     let criterion = match arguments.mean_latency_ms {
         Some(below_ms) => Criterion::MeanLatency { below_ms },
-        None => Criterion::Stable { tolerance_per_s: arguments.tolerance, tolerance_share: arguments.tolerance_share },
+        None => Criterion::Stable {
+            tolerance_per_s: arguments.tolerance,
+            tolerance_share: arguments.tolerance_share,
+        },
     };
-    let settings = arguments.steps.settings(criterion, arguments.from, arguments.precision)?;
+    let settings = arguments
+        .steps
+        .settings(criterion, arguments.from, arguments.precision)?;
     let mut searches = Vec::new();
     for _ in 0..arguments.repeats {
         let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
         let say = &mut |step: &Step| arguments.output.say(|| step_line(step));
-        searches.push(search::search(&mut generator, &settings, &arguments.steps.watch(), say)?);
+        searches.push(search::search(
+            &mut generator,
+            &settings,
+            &arguments.steps.watch(),
+            say,
+        )?);
     }
     let found: Vec<f64> = searches.iter().map(|search| search.mst_per_s).collect();
-    let result = MstResult { criterion, mst_per_s: estimate(&found), searches };
+    let result = MstResult {
+        criterion,
+        mst_per_s: estimate(&found),
+        searches,
+    };
     arguments.output.finish(&result, &report(&result))
 }
 
 /// Measures latency at each rate.
 pub fn run_at_rates(arguments: &LatencyAtRates) -> anyhow::Result<()> {
-    let unbounded = Criterion::MeanLatency { below_ms: f64::INFINITY };
+    let unbounded = Criterion::MeanLatency {
+        below_ms: f64::INFINITY,
+    };
     let settings = arguments.steps.settings(unbounded, 1.0, 1.0)?;
     let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
     let mut outcomes = Vec::new();
     for &rate in &arguments.rates {
         let outcome = search::run_at(&mut generator, rate, &settings, &arguments.steps.watch())?;
-        arguments.output.say(|| format!("{} msg/s done", amount(rate)));
+        arguments
+            .output
+            .say(|| format!("{} msg/s done", amount(rate)));
         outcomes.push((rate, outcome));
     }
-    let points: Vec<(f64, &Outcome, &str)> = outcomes.iter().map(|(rate, outcome)| (*rate, outcome, "")).collect();
-    let mut report = Report::new(format!("Latency of {} at {}", workload(&points), nodes(&points)));
+    let points: Vec<(f64, &Outcome, &str)> = outcomes
+        .iter()
+        .map(|(rate, outcome)| (*rate, outcome, ""))
+        .collect();
+    let mut report = Report::new(format!(
+        "Latency of {} at {}",
+        workload(&points),
+        nodes(&points)
+    ));
     report.push(Part::Table(rates_table(&points)));
     push_warnings(&mut report, &points);
     report.push(Part::Plot(latency_plot(&points)));
@@ -136,7 +173,11 @@ pub fn run_at_rates(arguments: &LatencyAtRates) -> anyhow::Result<()> {
 }
 
 fn step_line(step: &Step) -> String {
-    let verdict = if step.sustainable { "sustainable" } else { "too much" };
+    let verdict = if step.sustainable {
+        "sustainable"
+    } else {
+        "too much"
+    };
     let [mean, _, _, p99, _, _] = latency_cells(step.outcome.latency.as_ref());
     format!(
         "{:>11} msg/s  delivered {:>11}/s  mean {mean} ms  p99 {p99} ms  {verdict}",
@@ -150,20 +191,42 @@ fn report(result: &MstResult) -> Report {
         .searches
         .iter()
         .flat_map(|search| &search.steps)
-        .map(|step| (step.rate_per_s, &step.outcome, if step.sustainable { "yes" } else { "no" }))
+        .map(|step| {
+            (
+                step.rate_per_s,
+                &step.outcome,
+                if step.sustainable { "yes" } else { "no" },
+            )
+        })
         .collect();
-    let mut report =
-        Report::new(format!("Maximum sustainable throughput of {} at {}", workload(&points), nodes(&points)));
+    let mut report = Report::new(format!(
+        "Maximum sustainable throughput of {} at {}",
+        workload(&points),
+        nodes(&points)
+    ));
     let criterion = match result.criterion {
-        Criterion::Stable { tolerance_per_s, tolerance_share } => format!(
+        Criterion::Stable {
+            tolerance_per_s,
+            tolerance_share,
+        } => format!(
             "deliveries within {tolerance_per_s} msg/s or {} % of what was published, nothing lost",
             tolerance_share * 100.0
         ),
-        Criterion::MeanLatency { below_ms } => format!("mean latency below {below_ms} ms, nothing lost"),
+        Criterion::MeanLatency { below_ms } => {
+            format!("mean latency below {below_ms} ms, nothing lost")
+        }
     };
     let found = match result.mst_per_s {
-        Some(Estimate { mean, half_width_95: Some(half), repeats }) => {
-            format!("{} msg/s +- {} (95 % confidence, {repeats} searches)", amount(mean), amount(half))
+        Some(Estimate {
+            mean,
+            half_width_95: Some(half),
+            repeats,
+        }) => {
+            format!(
+                "{} msg/s +- {} (95 % confidence, {repeats} searches)",
+                amount(mean),
+                amount(half)
+            )
         }
         Some(Estimate { mean, .. }) => format!("{} msg/s", amount(mean)),
         None => "none".to_owned(),
@@ -177,26 +240,47 @@ fn report(result: &MstResult) -> Report {
 
 fn workload(points: &[(f64, &Outcome, &str)]) -> String {
     points.first().map_or_else(String::new, |(_, outcome, _)| {
-        format!("{}, QoS {}, {} B", outcome.workload, outcome.qos, outcome.payload_len)
+        format!(
+            "{}, QoS {}, {} B",
+            outcome.workload, outcome.qos, outcome.payload_len
+        )
     })
 }
 
 fn nodes(points: &[(f64, &Outcome, &str)]) -> String {
-    points.first().map_or_else(String::new, |(_, outcome, _)| outcome.nodes.join(", "))
+    points
+        .first()
+        .map_or_else(String::new, |(_, outcome, _)| outcome.nodes.join(", "))
 }
 
 fn rates_table(points: &[(f64, &Outcome, &str)]) -> Table {
     let mut table = Table::new([
-        "msg/s", "delivered/s", "mean ms", "p50", "p90", "p99", "p99.9", "max", "lost", "dup", "reord", "own us", "broker us",
+        "msg/s",
+        "delivered/s",
+        "mean ms",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+        "lost",
+        "dup",
+        "reord",
+        "own us",
+        "broker us",
         "sustainable",
     ]);
     for (rate, outcome, verdict) in points {
         let counts = &outcome.counts;
         let mut row = vec![amount(*rate), amount(outcome.delivered_per_s)];
         row.extend(latency_cells(outcome.latency.as_ref()));
-        row.extend([counts.lost, counts.duplicated, counts.reordered].map(|count| amount(count as f64)));
+        row.extend(
+            [counts.lost, counts.duplicated, counts.reordered].map(|count| amount(count as f64)),
+        );
         row.push(format!("{:.2}", outcome.own.us_per_delivered));
-        row.push(outcome.broker.map_or("-".to_owned(), |broker| format!("{:.2}", broker.cpu.us_per_delivered)));
+        row.push(outcome.broker.map_or("-".to_owned(), |broker| {
+            format!("{:.2}", broker.cpu.us_per_delivered)
+        }));
         row.push((*verdict).to_owned());
         table.row(row);
     }
@@ -206,23 +290,37 @@ fn rates_table(points: &[(f64, &Outcome, &str)]) -> Table {
 fn push_warnings(report: &mut Report, points: &[(f64, &Outcome, &str)]) {
     for (rate, outcome, _) in points {
         for warning in &outcome.warnings {
-            report.push(Part::Warning(format!("at {} msg/s: {warning}", amount(*rate))));
+            report.push(Part::Warning(format!(
+                "at {} msg/s: {warning}",
+                amount(*rate)
+            )));
         }
     }
 }
 
 fn latency_plot(points: &[(f64, &Outcome, &str)]) -> Plot {
-    let mut sorted: Vec<_> = points.iter().filter_map(|(rate, outcome, _)| Some((*rate, outcome.latency?))).collect();
+    let mut sorted: Vec<_> = points
+        .iter()
+        .filter_map(|(rate, outcome, _)| Some((*rate, outcome.latency?)))
+        .collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let line = |name: &str, pick: fn(&thicket_bench::outcome::Latency) -> f64| Series {
         name: name.to_owned(),
-        points: sorted.iter().map(|(rate, latency)| (*rate, pick(latency) / 1000.0)).collect(),
+        points: sorted
+            .iter()
+            .map(|(rate, latency)| (*rate, pick(latency) / 1000.0))
+            .collect(),
     };
     Plot {
         title: "Latency over rate".to_owned(),
         x_label: "messages published a second".to_owned(),
         y_label: "ms".to_owned(),
         scale: Scale::Logarithmic,
-        series: vec![line("mean", |l| l.mean_us), line("p50", |l| l.p50_us), line("p99", |l| l.p99_us), line("p99.9", |l| l.p999_us)],
+        series: vec![
+            line("mean", |l| l.mean_us),
+            line("p50", |l| l.p50_us),
+            line("p99", |l| l.p99_us),
+            line("p99.9", |l| l.p999_us),
+        ],
     }
 }

@@ -71,7 +71,11 @@ pub enum Arrival {
 #[derive(Debug, Args)]
 pub struct ScenarioOptions {
     /// Brokers of one cluster
-    #[arg(value_name = "HOST:PORT", value_delimiter = ',', default_value = "127.0.0.1:1883")]
+    #[arg(
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:1883"
+    )]
     nodes: Vec<String>,
     /// Traffic pattern
     #[arg(long, value_enum, default_value_t = Pattern::Pair)]
@@ -135,7 +139,8 @@ pub struct ScenarioOptions {
 impl ScenarioOptions {
     /// The scenario these options describe.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
-        let nodes: Result<Vec<Node>, _> = self.nodes.iter().map(|node| Node::resolve(node)).collect();
+        let nodes: Result<Vec<Node>, _> =
+            self.nodes.iter().map(|node| Node::resolve(node)).collect();
         let mut scenario = Scenario::new(nodes?, self.workload());
         scenario.attachment = match self.attach {
             Spread::RoundRobin => Attachment::RoundRobin,
@@ -159,10 +164,16 @@ impl ScenarioOptions {
             scenario.prefix.clone_from(prefix);
         }
         scenario.seed = self.seed;
-        let settle = self.settle.unwrap_or(if scenario.nodes.len() > 1 { 1.0 } else { 0.0 });
+        let settle = self
+            .settle
+            .unwrap_or(if scenario.nodes.len() > 1 { 1.0 } else { 0.0 });
         scenario.settle = seconds("--settle", settle)?;
-        scenario.login =
-            self.user.clone().map(|user| (user, std::env::var("THICKET_BENCH_PASSWORD").unwrap_or_default()));
+        scenario.login = self.user.clone().map(|user| {
+            (
+                user,
+                std::env::var("THICKET_BENCH_PASSWORD").unwrap_or_default(),
+            )
+        });
         Ok(scenario)
     }
 
@@ -170,9 +181,17 @@ impl ScenarioOptions {
         let publishers = |default| self.publishers.unwrap_or(default);
         let subscribers = |default| self.subscribers.unwrap_or(default);
         match self.workload {
-            Pattern::Pair => Workload::Pair { pairs: publishers(100) },
-            Pattern::FanOut => Workload::FanOut { publishers: publishers(1), subscribers: subscribers(100) },
-            Pattern::FanIn => Workload::FanIn { publishers: publishers(100), subscribers: subscribers(1) },
+            Pattern::Pair => Workload::Pair {
+                pairs: publishers(100),
+            },
+            Pattern::FanOut => Workload::FanOut {
+                publishers: publishers(1),
+                subscribers: subscribers(100),
+            },
+            Pattern::FanIn => Workload::FanIn {
+                publishers: publishers(100),
+                subscribers: subscribers(1),
+            },
             Pattern::Social => Workload::Social {
                 topics: self.topics,
                 subscribers: subscribers(100),
@@ -189,9 +208,11 @@ impl ScenarioOptions {
                 },
                 subscribers: subscribers(100),
             },
-            Pattern::Shared => {
-                Workload::Shared { publishers: publishers(100), groups: self.groups, members: self.members }
-            }
+            Pattern::Shared => Workload::Shared {
+                publishers: publishers(100),
+                groups: self.groups,
+                members: self.members,
+            },
         }
     }
 }
@@ -200,11 +221,13 @@ impl ScenarioOptions {
 #[derive(Debug, Args)]
 pub struct LoadOptions {
     /// Closed loop: messages on their way for each publisher. This is the default load, with 50
-    #[arg(long, value_name = "MESSAGES", default_value_t = 50, conflicts_with = "rate")]
+    #[arg(
+        long,
+        value_name = "MESSAGES",
+        default_value_t = 50,
+        conflicts_with = "rate"
+    )]
     window: u32,
-    /// Closed loop: send only when this many places of the window are free
-    #[arg(long, value_name = "MESSAGES", default_value_t = 1, conflicts_with = "rate")]
-    refill: u32,
     /// Open loop: messages published in a second by all publishers together
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
@@ -220,8 +243,13 @@ impl LoadOptions {
     /// The load these options describe.
     pub fn load(&self) -> Load {
         match self.rate {
-            None => Load::Closed { window: self.window, refill: self.refill },
-            Some(rate_per_s) => Load::Open { rate_per_s, arrivals: arrivals(self.arrival, self.cv) },
+            None => Load::Closed {
+                window: self.window,
+            },
+            Some(rate_per_s) => Load::Open {
+                rate_per_s,
+                arrivals: arrivals(self.arrival, self.cv),
+            },
         }
     }
 }
@@ -231,7 +259,9 @@ pub fn arrivals(arrival: Arrival, cv: f64) -> Arrivals {
     match arrival {
         Arrival::Constant => Arrivals::Constant,
         Arrival::Poisson => Arrivals::Poisson,
-        Arrival::Lognormal => Arrivals::LogNormal { coefficient_of_variation: cv },
+        Arrival::Lognormal => Arrivals::LogNormal {
+            coefficient_of_variation: cv,
+        },
     }
 }
 
@@ -258,7 +288,9 @@ pub struct SpanOptions {
 impl SpanOptions {
     /// The span these options describe.
     pub fn span(&self) -> anyhow::Result<Span> {
-        let warm_up = self.warm_up.unwrap_or(if self.messages.is_some() { 0.0 } else { 1.0 });
+        let warm_up = self
+            .warm_up
+            .unwrap_or(if self.messages.is_some() { 0.0 } else { 1.0 });
         Ok(Span {
             warm_up: seconds("--warm-up", warm_up)?,
             until: match self.messages {
@@ -271,11 +303,14 @@ impl SpanOptions {
 
     /// The processes to watch.
     pub fn watch(&self) -> Watch {
-        Watch { pids: self.pid.clone() }
+        Watch {
+            pids: self.pid.clone(),
+        }
     }
 }
 
 /// A duration from an option in seconds.
 pub fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| anyhow::anyhow!("{option} {value} is no length of time"))
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| anyhow::anyhow!("{option} {value} is no length of time"))
 }

@@ -25,7 +25,8 @@ impl OutputOptions {
     /// Prints `result` or its `report`, and writes the HTML file if one is wanted.
     pub fn finish(&self, result: &impl Serialize, report: &Report) -> anyhow::Result<()> {
         if let Some(path) = &self.report {
-            std::fs::write(path, to_html(report)).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(path, to_html(report))
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);

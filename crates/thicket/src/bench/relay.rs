@@ -18,6 +18,10 @@ pub fn run(arguments: &Relay) -> anyhow::Result<()> {
     let _ = process::raise_open_files();
     let relay = thicket_bench::relay::Relay::bind(arguments.listen)
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;
-    println!("relay listens on {}, process {}", relay.local_addr()?, std::process::id());
+    println!(
+        "relay listens on {}, process {}",
+        relay.local_addr()?,
+        std::process::id()
+    );
     relay.run().context("the relay's wait for events failed")
 }

@@ -28,9 +28,19 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let mut outcomes = Vec::new();
     for _ in 0..arguments.repeats {
         let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
-        output.say(|| format!("{} clients connected in {:.2} s", generator.clients(), generator.connecting().as_secs_f64()));
+        output.say(|| {
+            format!(
+                "{} clients connected in {:.2} s",
+                generator.clients(),
+                generator.connecting().as_secs_f64()
+            )
+        });
         let (load, span) = (arguments.load.load(), arguments.span.span()?);
-        outcomes.push(generator.run(load, span, &arguments.span.watch(), &mut |progress| output.say_second(progress))?);
+        outcomes.push(
+            generator.run(load, span, &arguments.span.watch(), &mut |progress| {
+                output.say_second(progress)
+            })?,
+        );
     }
     output.finish(&outcomes, &outcome_report(&outcomes))
 }
