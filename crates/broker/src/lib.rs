@@ -1,1 +1,46 @@
-//! (crate docs)
+//! The shell of a node: sockets, threads, mailboxes, discovery, configuration and the HTTP API around the pure machines of
+//! [`thicket_node`].
+//!
+//! It reads, hands over, drains and writes; what a byte means is decided in the machines. What holds here:
+//!
+//! * No lock is taken for a message: threads write each other letters, one lock a round and receiver.
+//! * A connection is flushed once a round, however many messages the round brought it.
+//! * An idle connection owns no buffer; all reads of a thread share one.
+//! * Whatever may block (names, passwords, people who ask over HTTP) waits on a thread of its own.
+//!
+//! ```no_run
+//! use thicket_broker::{Node, Settings};
+//!
+//! let settings = Settings { listen: Some(vec!["127.0.0.1:0".into()]), ..Settings::default() };
+//! let node = Node::start(settings.check()?)?;
+//! println!("{} listens on {}", node.name(), node.addresses()[0]);
+//! node.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod api;
+mod authenticator;
+mod clock;
+mod config;
+mod counters;
+mod dials;
+mod discovery;
+mod event;
+mod http;
+mod identity;
+mod listener;
+mod log;
+mod mailbox;
+mod node;
+mod resolver;
+mod sockets;
+mod thread;
+mod transport;
+
+pub use config::{
+    Access, Config, ConfigError, DiscoverChoice, Dns, Listen, LogFormat, LogLevel, Multicast,
+    RetainedLimits, Settings, TooOpen, Users, UsersError, hash_password,
+};
+pub use identity::IdentityError;
+pub use log::start as start_log;
+pub use node::{Failure, Node, StartError};

@@ -83,6 +83,8 @@ pub struct HubConfig {
     pub workers: u8,
     /// The cluster side.
     pub overlay: thicket_overlay::OverlayConfig,
+    /// How long a node that has just started waits for discovery before it serves clients.
+    pub discovery_grace: Duration,
     /// Retained messages kept at most.
     pub retained_messages: u64,
     /// Bytes of retained messages kept at most.

@@ -1,5 +1,209 @@
-//! placeholder
+//! What the workers of a node and its hub say to each other. In order for each pair of sender and receiver.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use thicket_mqtt::{Qos, ReasonCode};
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
+use thicket_session::topic::{SubscriptionFilter, TopicFilter};
+
+pub(crate) use crate::doors::Mail;
+use crate::{ConnectionId, WorkerId};
+
+/// Somewhere else that wants messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// Another worker of this node.
+    Worker(WorkerId),
+    /// Another node.
+    Node(NodeSlot),
+}
+
+/// What a place wants of a filter, in aggregate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interest {
+    /// The highest QoS.
+    pub qos: Qos,
+    /// A session that outlives its connection is among them.
+    pub persistent: bool,
+    /// Connected members there; only for shared subscriptions, else 0.
+    pub weight: u32,
+}
+
+/// A change of what a place wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InterestChange {
+    /// The filter, or one group of it.
+    pub key: SubscriptionFilter,
+    /// `None`: nothing any more.
+    pub interest: Option<Interest>,
+}
+
+/// Whose numbers the records of a batch carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Origin {
+    /// The node that took the messages from their publishers.
+    pub node: NodeId,
+    /// Of that node.
+    pub incarnation: Incarnation,
+    /// The worker of that node.
+    pub stream: StreamId,
+}
+
+/// One record on its way from a worker to the hub.
+#[derive(Debug, Clone)]
+pub(crate) struct ForwardEntry {
+    /// Bytes of the record.
+    pub len: u32,
+    /// Nodes that are to have it, ascending; may be empty for a retained message.
+    pub destinations: Arc<[NodeSlot]>,
+    /// Number in the worker's stream; 0: not acknowledged.
+    pub number: u64,
+    /// QoS of the record.
+    pub qos: Qos,
+    /// To be kept as retained message, on every node.
+    pub retain: bool,
+}
+
+/// Runs of numbers, both ends included, ascending.
+pub(crate) type NumberRuns = Vec<(u64, u64)>;
+
+/// Adds a number to the last run or begins another.
+pub(crate) fn push_number(runs: &mut NumberRuns, number: u64) {
+    match runs.last_mut() {
+        Some((_, to)) if *to + 1 == number => *to = number,
+        Some(_) | None => runs.push((number, number)),
+    }
+}
+
+/// Asks where a client identifier's session lives.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    /// The connection that asks, of the worker that asks.
+    pub connection: ConnectionId,
+    /// Its serial.
+    pub serial: u64,
+    /// Never empty.
+    pub client_id: Arc<str>,
+    /// The old session is to be thrown away.
+    pub clean_start: bool,
+}
+
+/// Travels with a connection to the worker where the session lives.
 #[derive(Debug)]
-pub(crate) enum Content {}
+pub(crate) struct GrantedClaim {
+    /// The client identifier that we chose for a client without one.
+    pub assigned: Option<Arc<str>>,
+}
+
+/// How a session's connection ended, for the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    /// A client is connected.
+    Connected,
+    /// Nobody is connected; it waits.
+    Waiting,
+    /// There is none any more.
+    Ended,
+}
+
+/// The content of a mail.
 #[derive(Debug)]
-pub(crate) struct GrantedClaim {}
+pub(crate) enum Content {
+    /// To a worker: messages for its sessions.
+    Records { origin: Origin, bytes: Vec<u8> },
+    /// Worker to hub: messages for other nodes, or to be retained.
+    Forward {
+        records: Vec<u8>,
+        entries: Vec<ForwardEntry>,
+    },
+    /// To a worker: the sender has admitted these of the receiver's own numbers.
+    Acknowledged(NumberRuns),
+    /// Hub to worker: these of its numbers found no room on their way; their publishers must be told.
+    Refused(NumberRuns),
+    /// Worker to hub: these numbers of another node's stream are admitted here.
+    Admitted { origin: Origin, numbers: NumberRuns },
+    /// Worker to hub: what the worker wants has changed.
+    Interest {
+        sequence: u64,
+        changes: Vec<InterestChange>,
+    },
+    /// Hub to worker: everyone reachable has applied the worker's changes up to this sequence.
+    InterestSettled { sequence: u64 },
+    /// Hub to worker: what others want has changed.
+    Peers {
+        sequence: u64,
+        changes: Vec<(Place, InterestChange)>,
+    },
+    /// Worker to hub: applied.
+    PeersApplied { sequence: u64 },
+    /// Worker to hub.
+    Claim(Claim),
+    /// Hub to worker: the session lives, or may live, at `home`.
+    Granted {
+        connection: ConnectionId,
+        serial: u64,
+        client_id: Arc<str>,
+        home: WorkerId,
+    },
+    /// Hub to worker.
+    ClaimRefused {
+        connection: ConnectionId,
+        serial: u64,
+        reason_code: ReasonCode,
+    },
+    /// Worker to hub: what became of a session whose home the worker is.
+    Session {
+        client_id: Arc<str>,
+        state: SessionState,
+    },
+    /// Hub to worker: another node takes the session over. Disconnect its client, keep queueing, answer `Frozen`.
+    Freeze {
+        request: u64,
+        client_id: Arc<str>,
+        discard: bool,
+    },
+    /// Worker to hub: the session without its queue; `None`: there is none (any more).
+    Frozen {
+        request: u64,
+        snapshot: Option<Vec<u8>>,
+    },
+    /// Hub to worker: the other node receives the session's messages now. Send the queue, end the session here, fire no will.
+    Drain { request: u64, client_id: Arc<str> },
+    /// Worker to hub: the queue.
+    Drained { request: u64, queue: Vec<u8> },
+    /// Hub to worker: the move came to nothing; the session stays.
+    Thaw { client_id: Arc<str> },
+    /// Hub to worker: a session from another node, without connection. Answered by `Imported` when its interests are settled.
+    Import { request: u64, snapshot: Vec<u8> },
+    /// Worker to hub.
+    Imported { request: u64 },
+    /// Hub to worker: the rest of an imported session's queue.
+    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
+    /// Worker to hub: the next retained messages for a filter, from the start if `from_start`.
+    RetainedQuery {
+        query: u64,
+        filter: TopicFilter,
+        from_start: bool,
+    },
+    /// Hub to worker: some of them, with their hybrid times.
+    RetainedPage {
+        query: u64,
+        records: Vec<u8>,
+        has_more: bool,
+    },
+    /// Worker to hub: no more of them are wanted.
+    RetainedCancel { query: u64 },
+}
+
+/// Where a connection came from, for the log.
+pub(crate) fn peer_text(peer: SocketAddr) -> String {
+    peer.to_string()
+}
+
+/// Whether `key` is `$share/name/filter`.
+pub(crate) fn is_share_key(key: &str, name: &str, filter: &str) -> bool {
+    key.strip_prefix("$share/")
+        .and_then(|rest| rest.strip_prefix(name))
+        .and_then(|rest| rest.strip_prefix('/'))
+        .is_some_and(|rest| rest == filter)
+}

@@ -73,4 +73,6 @@ pub struct Traffic {
     pub sessions: u64,
     pub subscriptions: u64,
     pub retained_messages: u64,
+    /// Messages whose publisher is still owed an acknowledgement.
+    pub unacknowledged_messages: u64,
 }

@@ -1,10 +1,34 @@
-//! placeholder
-pub mod time {
-    //! Clocks.
-    /// Milliseconds since an arbitrary start.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-    pub struct Instant(pub u64);
-    /// Milliseconds since the Unix epoch.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-    pub struct WallClock(pub u64);
-}
+//! The state of one MQTT session and what a broker keeps about topics, without I/O.
+//!
+//! * [`topic`]: topic names and filters, and a tree that says which filters match a topic;
+//! * [`retained`]: retained messages, replayed a few at a time;
+//! * [`shared`]: who of a shared subscription gets the next message;
+//! * [`client`]: the client side of one session, as a state machine.
+//!
+//! Nothing here reads a clock, opens a socket, starts a thread or draws a random number: times and seeds come in as
+//! arguments. No order depends on anything but the arguments, nothing recurses over what a peer sends, and nothing a peer
+//! sends panics.
+//!
+//! ```
+//! use thicket_session::topic::{SubscriptionTree, TopicFilter};
+//!
+//! let mut subscriptions = SubscriptionTree::<Vec<&str>>::new(0x5eed);
+//! subscriptions.entry(&TopicFilter::new("site/+/temp")?).push("alice");
+//! subscriptions.entry(&TopicFilter::new("site/1/temp")?).push("bob");
+//!
+//! let mut takers = Vec::new();
+//! subscriptions.for_each_match("site/1/temp", |clients| takers.extend_from_slice(clients));
+//! assert_eq!(takers, ["bob", "alice"]);
+//! # Ok::<(), thicket_session::topic::TopicFilterError>(())
+//! ```
+
+pub mod client;
+pub mod retained;
+pub mod server;
+pub mod shared;
+pub mod time;
+pub mod topic;
+
+mod seeded_hash;
+
+pub use time::{Instant, WallClock};

@@ -1,0 +1,236 @@
+//! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
+
+use serde::{Deserialize, Serialize};
+use thicket_node::{NodeReport, SessionReport, SubscriptionReport, Traffic};
+
+/// Mirrors a report of the node as JSON: the same fields, so that the compiler notices a new one.
+macro_rules! mirror {
+    ($(#[$doc:meta])* $name:ident of $report:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $from:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl From<$report> for $name {
+            fn from(report: $report) -> Self {
+                let $report { $($from,)* } = report;
+                Self { $($field: $from,)* }
+            }
+        }
+    };
+}
+
+mirror! {
+    /// A node as the one that answers sees it: `GET /v1/nodes`.
+    NodeEntry of NodeReport {
+        /// For people.
+        name: String = name,
+        /// Hexadecimal.
+        id: String = id,
+        /// Rises with every start.
+        incarnation: u64 = incarnation,
+        /// HOST:PORT for clients and other nodes.
+        address: String = address,
+        /// The node that answers.
+        is_self: bool = is_self,
+        /// Whether messages get there.
+        reachable: bool = reachable,
+        /// Round trip of the link; none to itself.
+        rtt_us: Option<u64> = rtt_us,
+        /// Connected there.
+        clients: u64 = clients,
+        /// Made there.
+        subscriptions: u64 = subscriptions,
+    }
+}
+
+mirror! {
+    /// A session of this node: `GET /v1/sessions`.
+    SessionEntry of SessionReport {
+        /// Client identifier.
+        client_id: String = client_id,
+        /// Whether a connection serves it now.
+        connected: bool = connected,
+        /// 3, 4 (3.1.1) or 5.
+        protocol_version: u8 = protocol_version,
+        /// Address of the client.
+        peer: Option<String> = peer,
+        /// Clean Start of its last CONNECT.
+        clean_start: bool = clean_start,
+        /// None: it ends with the connection.
+        session_expiry_interval_s: Option<u32> = session_expiry_interval,
+        /// How many.
+        subscriptions: usize = subscriptions,
+        /// Waiting to be sent.
+        queued_messages: usize = queued_messages,
+        /// Their bytes.
+        queued_bytes: u64 = queued_bytes,
+        /// Sent and not acknowledged.
+        inflight_messages: usize = inflight,
+        /// Not delivered since the session began.
+        dropped_messages: u64 = dropped_messages,
+        /// The thread that serves it.
+        worker: u8 = worker,
+    }
+}
+
+mirror! {
+    /// A subscription of a session of this node: `GET /v1/subscriptions`.
+    SubscriptionEntry of SubscriptionReport {
+        /// Whose.
+        client_id: String = client_id,
+        /// As the client wrote it, `$share/...` included.
+        filter: String = filter,
+        /// Maximum QoS.
+        qos: u8 = qos,
+        /// Option.
+        no_local: bool = no_local,
+        /// Option.
+        retain_as_published: bool = retain_as_published,
+        /// Property.
+        subscription_identifier: Option<u32> = subscription_identifier,
+    }
+}
+
+mirror! {
+    /// The four traffics since the start (Detti III), what was not delivered, and what there is now.
+    #[derive(Copy, Default)]
+    TrafficCounts of Traffic {
+        /// From clients.
+        external_in_messages: u64 = external_in_messages,
+        /// From clients.
+        external_in_bytes: u64 = external_in_bytes,
+        /// To clients.
+        external_out_messages: u64 = external_out_messages,
+        /// To clients.
+        external_out_bytes: u64 = external_out_bytes,
+        /// From other nodes.
+        internal_in_messages: u64 = internal_in_messages,
+        /// From other nodes.
+        internal_in_bytes: u64 = internal_in_bytes,
+        /// To other nodes.
+        internal_out_messages: u64 = internal_out_messages,
+        /// To other nodes.
+        internal_out_bytes: u64 = internal_out_bytes,
+        /// An out-buffer or a queue was full.
+        dropped_messages: u64 = dropped_messages,
+        /// Their time was over.
+        expired_messages: u64 = expired_messages,
+        /// Now.
+        connections: u64 = connections,
+        /// Now.
+        sessions: u64 = sessions,
+        /// Now.
+        subscriptions: u64 = subscriptions,
+        /// Now.
+        retained_messages: u64 = retained_messages,
+        /// Now: their publishers are still owed an acknowledgement.
+        unacknowledged_messages: u64 = unacknowledged_messages,
+    }
+}
+
+/// What a node carried: `GET /v1/traffic`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TrafficEntry {
+    /// Of the node.
+    pub total: TrafficCounts,
+    /// Of the links to other nodes, and what the node retains.
+    pub hub: TrafficCounts,
+    /// Of each worker, in order.
+    pub workers: Vec<TrafficCounts>,
+}
+
+impl TrafficEntry {
+    /// Adds up what the hub and the workers say.
+    #[must_use]
+    pub fn new(hub: TrafficCounts, workers: Vec<TrafficCounts>) -> Self {
+        let total = workers.iter().fold(hub, |sum, worker| sum.plus(*worker));
+        Self {
+            total,
+            hub,
+            workers,
+        }
+    }
+}
+
+impl TrafficCounts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            external_in_messages: self.external_in_messages + other.external_in_messages,
+            external_in_bytes: self.external_in_bytes + other.external_in_bytes,
+            external_out_messages: self.external_out_messages + other.external_out_messages,
+            external_out_bytes: self.external_out_bytes + other.external_out_bytes,
+            internal_in_messages: self.internal_in_messages + other.internal_in_messages,
+            internal_in_bytes: self.internal_in_bytes + other.internal_in_bytes,
+            internal_out_messages: self.internal_out_messages + other.internal_out_messages,
+            internal_out_bytes: self.internal_out_bytes + other.internal_out_bytes,
+            dropped_messages: self.dropped_messages + other.dropped_messages,
+            expired_messages: self.expired_messages + other.expired_messages,
+            connections: self.connections + other.connections,
+            sessions: self.sessions + other.sessions,
+            subscriptions: self.subscriptions + other.subscriptions,
+            retained_messages: self.retained_messages + other.retained_messages,
+            unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
+        }
+    }
+}
+
+/// An answer that is none: with a status of 4xx or 5xx.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorEntry {
+    /// In words.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_json_carry_their_units() {
+        let report = SessionReport {
+            client_id: "a".into(),
+            connected: true,
+            protocol_version: 5,
+            peer: Some("127.0.0.1:5".into()),
+            clean_start: false,
+            session_expiry_interval: Some(60),
+            subscriptions: 1,
+            queued_messages: 2,
+            queued_bytes: 3,
+            inflight: 4,
+            dropped_messages: 5,
+            worker: 1,
+        };
+        let json = serde_json::to_value(SessionEntry::from(report)).expect("plain data");
+        for (key, value) in [
+            ("session_expiry_interval_s", 60),
+            ("queued_bytes", 3),
+            ("inflight_messages", 4),
+            ("worker", 1),
+        ] {
+            assert_eq!(json[key], value, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_traffic_of_a_node_is_that_of_its_hub_and_its_workers() {
+        let worker = |messages| TrafficCounts {
+            external_in_messages: messages,
+            sessions: 1,
+            ..TrafficCounts::default()
+        };
+        let hub = TrafficCounts {
+            internal_in_messages: 5,
+            ..TrafficCounts::default()
+        };
+        let total = TrafficEntry::new(hub, vec![worker(3), worker(4)]).total;
+        let sums = (
+            total.external_in_messages,
+            total.sessions,
+            total.internal_in_messages,
+        );
+        assert_eq!(sums, (7, 2, 5));
+    }
+}

@@ -1,0 +1,89 @@
+//! Asks the users' file whether a client may connect, on a thread of its own: a good password hash takes its time.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use thicket_node::{ConnectionId, Verdict, WorkerId};
+
+use crate::config::{Access, Users};
+use crate::counters::Counters;
+use crate::mailbox::{Letter, Mailboxes};
+
+/// Clients that may wait for an answer at a time; the next is told that nobody can say now.
+const WAITING: usize = 1024;
+
+/// One client's name and password.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) worker: WorkerId,
+    pub(crate) connection: ConnectionId,
+    pub(crate) serial: u32,
+    pub(crate) user_name: String,
+    pub(crate) password: Vec<u8>,
+}
+
+/// Decides who may connect.
+#[derive(Debug, Clone)]
+pub(crate) enum Authenticator {
+    /// Everybody.
+    Open,
+    /// The users known to the thread behind this channel.
+    Users(SyncSender<Request>),
+}
+
+impl Authenticator {
+    /// Starts the thread, if there are users.
+    pub(crate) fn start(
+        access: &Access,
+        boxes: &Mailboxes,
+        counters: &Arc<Counters>,
+    ) -> std::io::Result<Self> {
+        let users = match access {
+            Access::Anonymous => return Ok(Self::Open),
+            Access::Users(users) | Access::UsersAndAnonymous(users) => users.clone(),
+        };
+        let (sender, requests) = sync_channel(WAITING);
+        let (boxes, counters) = (Arc::clone(boxes), Arc::clone(counters));
+        // It ends when the last sender is gone with the last worker.
+        std::thread::Builder::new()
+            .name("users".into())
+            .spawn(move || answer(&users, &requests, &boxes, &counters))?;
+        Ok(Self::Users(sender))
+    }
+
+    /// The verdict if there is one at once; else it comes as a letter.
+    pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
+        match self {
+            Self::Open => Some(Verdict::Allowed),
+            Self::Users(thread) => match thread.try_send(request) {
+                Ok(()) => None,
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                    Some(Verdict::Unavailable)
+                }
+            },
+        }
+    }
+}
+
+fn answer(users: &Users, requests: &Receiver<Request>, boxes: &Mailboxes, counters: &Counters) {
+    for request in requests {
+        counters.authentications.add_one();
+        let verdict = if users.verify(&request.user_name, &request.password) {
+            Verdict::Allowed
+        } else {
+            counters.authentications_refused.add_one();
+            Verdict::BadUserNameOrPassword
+        };
+        let Request {
+            worker,
+            connection,
+            serial,
+            ..
+        } = request;
+        boxes[usize::from(worker.0)].post(Letter::Authenticated {
+            connection,
+            serial,
+            verdict,
+        });
+    }
+}

@@ -1,0 +1,689 @@
+//! From settings to a checked configuration. All defaults are here and in `node::Limits`.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use thicket_node::Limits;
+
+use super::error::TooOpen;
+use super::{
+    Access, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast, RetainedLimits, Settings,
+    Users,
+};
+
+const DEFAULT_CLUSTER_NAME: &str = "thicket";
+const DEFAULT_LISTEN: &str = "localhost:1883";
+const DEFAULT_HTTP: &str = "127.0.0.1:18830";
+/// Of the block for private use within an organisation (RFC 2365).
+const DEFAULT_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18, 83), 18830);
+const DEFAULT_TTL: u8 = 1;
+const DEFAULT_ANNOUNCE_INTERVAL_MS: u64 = 3000;
+const DEFAULT_DNS_INTERVAL_S: u64 = 15;
+/// Two announcements of a node that is there already fit in.
+const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
+/// Long enough not to be guessed, short enough to be typed once.
+const SHORTEST_SECRET: usize = 16;
+/// Names travel in one datagram with the address.
+const LONGEST_NAME: usize = 255;
+/// Workers are numbered in a byte; a node of more cores is better run as two.
+const MOST_WORKERS: u32 = 128;
+
+pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
+    let listeners = listeners(settings.listen.as_deref())?;
+    let open = listeners.iter().find(|listen| !listen.is_loopback());
+    let (access, secret) = trust(&settings, open)?;
+    let multicast = multicast(&settings, open.is_none())?;
+    let dns = dns(&settings)?;
+    let seeds = all_hosts_and_ports("seed", settings.seed.as_deref())?;
+    let is_alone = multicast.is_none() && dns.is_none() && seeds.is_empty();
+    Ok(Config {
+        name: settings
+            .name
+            .clone()
+            .map(|name| checked_name("name", name))
+            .transpose()?,
+        cluster_name: checked_name(
+            "cluster_name",
+            settings
+                .cluster_name
+                .clone()
+                .unwrap_or_else(|| DEFAULT_CLUSTER_NAME.into()),
+        )?,
+        advertise: settings
+            .advertise
+            .clone()
+            .map(|address| host_and_port("advertise", address))
+            .transpose()?,
+        http: http(settings.http.as_deref())?,
+        seeds,
+        multicast,
+        dns,
+        discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
+        workers: workers(settings.workers)?,
+        data: settings.data.clone(),
+        access,
+        secret,
+        limits: limits(&settings)?,
+        retained: retained(&settings),
+        listeners,
+    })
+}
+
+impl Listen {
+    /// Whether only this host can reach it.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.addresses
+            .iter()
+            .all(|address| address.ip().is_loopback())
+    }
+}
+
+fn invalid(key: &'static str, value: impl ToString, expected: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid {
+        key,
+        value: value.to_string(),
+        expected: expected.into(),
+    }
+}
+
+fn checked_name(key: &'static str, name: String) -> Result<String, ConfigError> {
+    if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        return Err(invalid(
+            key,
+            format!("{name:?}"),
+            format!("1 to {LONGEST_NAME} bytes without control characters"),
+        ));
+    }
+    Ok(name)
+}
+
+fn listeners(texts: Option<&[String]>) -> Result<Vec<Listen>, ConfigError> {
+    let default = [DEFAULT_LISTEN.to_owned()];
+    let texts = texts.unwrap_or(&default);
+    if texts.is_empty() {
+        return Err(invalid("listen", "[]", "at least one HOST:PORT"));
+    }
+    texts.iter().map(|text| listen(text)).collect()
+}
+
+fn listen(text: &str) -> Result<Listen, ConfigError> {
+    let expected = || "HOST:PORT of this host, such as localhost:1883, 0.0.0.0:1883 or [::]:1883";
+    let resolved = text
+        .to_socket_addrs()
+        .map_err(|error| invalid("listen", text, format!("{} ({error})", expected())))?;
+    let mut addresses: Vec<SocketAddr> = resolved.collect();
+    addresses.sort_unstable_by_key(|address| (address.is_ipv6(), *address));
+    addresses.dedup();
+    if addresses.is_empty() {
+        return Err(invalid("listen", text, expected()));
+    }
+    Ok(Listen {
+        text: text.to_owned(),
+        addresses,
+    })
+}
+
+/// Who may connect and which nodes may join. With a listener that others can reach, somebody has to have said both.
+fn trust(
+    settings: &Settings,
+    open: Option<&Listen>,
+) -> Result<(Access, Option<Vec<u8>>), ConfigError> {
+    let secret = settings
+        .cluster_secret_file
+        .as_deref()
+        .map(read_secret)
+        .transpose()?;
+    if secret.is_some() && settings.insecure_links == Some(true) {
+        return Err(ConfigError::Conflict(
+            "cluster_secret_file and insecure_links exclude each other: links have a secret or they have none",
+        ));
+    }
+    if let Some(open) = open {
+        let clients = settings.users.is_none() && settings.allow_anonymous != Some(true);
+        let links = secret.is_none() && settings.insecure_links != Some(true);
+        if clients || links {
+            return Err(ConfigError::TooOpen(TooOpen {
+                listen: open.text.clone(),
+                clients,
+                links,
+            }));
+        }
+    } else if secret.is_none() && settings.insecure_links == Some(false) {
+        return Err(ConfigError::Conflict(
+            "insecure_links = false needs a cluster_secret_file",
+        ));
+    }
+    let users = settings
+        .users
+        .as_deref()
+        .map(Users::from_file)
+        .transpose()?;
+    let access = match (users, settings.allow_anonymous) {
+        (Some(users), Some(true)) => Access::UsersAndAnonymous(users),
+        (Some(users), Some(false) | None) => Access::Users(users),
+        (None, Some(true) | None) => Access::Anonymous,
+        (None, Some(false)) => {
+            return Err(ConfigError::Conflict(
+                "allow_anonymous = false needs a file of users, or nobody could connect",
+            ));
+        }
+    };
+    Ok((access, secret))
+}
+
+fn read_secret(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let key = "cluster_secret_file";
+    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+        key,
+        path: path.to_owned(),
+        source,
+    })?;
+    let secret = bytes.trim_ascii();
+    if secret.len() < SHORTEST_SECRET {
+        return Err(invalid(
+            key,
+            path.display(),
+            format!(
+                "a file of at least {SHORTEST_SECRET} bytes, found {}",
+                secret.len()
+            ),
+        ));
+    }
+    Ok(secret.to_vec())
+}
+
+fn http(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
+    let text = text.unwrap_or(DEFAULT_HTTP);
+    if text == "off" {
+        return Ok(None);
+    }
+    let expected = "`off`, or an address and port on loopback, such as 127.0.0.1:18830";
+    let address = text
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut all| all.next())
+        .ok_or_else(|| invalid("http", text, expected))?;
+    if !address.ip().is_loopback() {
+        let why = "the HTTP API knows no users yet, so it must not be reached from other machines";
+        return Err(invalid("http", text, format!("{expected}; {why}")));
+    }
+    Ok(Some(address))
+}
+
+/// HOST:PORT with a port that can be connected to; HOST is not resolved here.
+fn host_and_port(key: &'static str, text: String) -> Result<String, ConfigError> {
+    let good = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bare_v6 = host.contains(':') && !host.starts_with('[');
+        !host.is_empty()
+            && !bare_v6
+            && !host.contains(char::is_whitespace)
+            && port.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    if good && text.len() <= LONGEST_NAME {
+        Ok(text)
+    } else {
+        Err(invalid(
+            key,
+            text,
+            "HOST:PORT, such as broker-2:1883, 10.0.0.2:1883 or [fd00::2]:1883",
+        ))
+    }
+}
+
+fn all_hosts_and_ports(
+    key: &'static str,
+    texts: Option<&[String]>,
+) -> Result<Vec<String>, ConfigError> {
+    texts
+        .unwrap_or_default()
+        .iter()
+        .map(|text| host_and_port(key, text.clone()))
+        .collect()
+}
+
+/// What `discover` says; without it multicast, and DNS if there is a name to look up.
+fn discovers(settings: &Settings, choice: DiscoverChoice) -> bool {
+    match &settings.discover {
+        Some(choices) => choices.contains(&choice),
+        None => match choice {
+            DiscoverChoice::Multicast => true,
+            DiscoverChoice::Dns => settings.dns_name.is_some(),
+            DiscoverChoice::Off => false,
+        },
+    }
+}
+
+fn multicast(settings: &Settings, loopback_only: bool) -> Result<Option<Multicast>, ConfigError> {
+    let off = discovers(settings, DiscoverChoice::Off);
+    let multicast = discovers(settings, DiscoverChoice::Multicast);
+    if off && (multicast || discovers(settings, DiscoverChoice::Dns)) {
+        return Err(ConfigError::Conflict(
+            "discover = off excludes the other ways to discover",
+        ));
+    }
+    if !multicast {
+        return Ok(None);
+    }
+    let group = match &settings.multicast_group {
+        None => DEFAULT_GROUP,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|group: &SocketAddrV4| group.ip().is_multicast() && group.port() != 0)
+            .ok_or_else(|| {
+                invalid(
+                    "multicast_group",
+                    text,
+                    "an IPv4 multicast address and port, such as 239.255.18.83:18830",
+                )
+            })?,
+    };
+    let interface = match &settings.multicast_interface {
+        None if loopback_only => Ipv4Addr::LOCALHOST,
+        None => Ipv4Addr::UNSPECIFIED,
+        Some(text) => text.parse().map_err(|_| {
+            invalid(
+                "multicast_interface",
+                text,
+                "the IPv4 address of an interface of this host",
+            )
+        })?,
+    };
+    let interval_ms = in_range(
+        "multicast_interval_ms",
+        settings.multicast_interval_ms,
+        DEFAULT_ANNOUNCE_INTERVAL_MS,
+        100..=3_600_000,
+    )?;
+    let ttl = settings.multicast_ttl.unwrap_or(DEFAULT_TTL);
+    Ok(Some(Multicast {
+        group,
+        ttl,
+        interface,
+        interval: Duration::from_millis(interval_ms),
+    }))
+}
+
+fn dns(settings: &Settings) -> Result<Option<Dns>, ConfigError> {
+    let names = all_hosts_and_ports("dns_name", settings.dns_name.as_deref())?;
+    match (discovers(settings, DiscoverChoice::Dns), names.is_empty()) {
+        (true, false) => {
+            let seconds = in_range(
+                "dns_interval_s",
+                settings.dns_interval_s,
+                DEFAULT_DNS_INTERVAL_S,
+                1..=86_400,
+            )?;
+            Ok(Some(Dns {
+                names,
+                interval: Duration::from_secs(seconds),
+            }))
+        }
+        (true, true) => Err(ConfigError::Conflict(
+            "discover = dns needs a dns_name to look up, such as brokers.example:1883",
+        )),
+        (false, false) => Err(ConfigError::Conflict(
+            "there is a dns_name, but discover does not list dns",
+        )),
+        (false, true) => Ok(None),
+    }
+}
+
+fn discovery_grace(given: Option<u64>, is_alone: bool) -> Result<Duration, ConfigError> {
+    let default = if is_alone {
+        0
+    } else {
+        DEFAULT_DISCOVERY_GRACE_MS
+    };
+    in_range("discovery_grace_ms", given, default, 0..=600_000).map(Duration::from_millis)
+}
+
+fn workers(given: Option<u32>) -> Result<u8, ConfigError> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| {
+        u32::try_from(cores.get()).unwrap_or(MOST_WORKERS)
+    });
+    let count = in_range("workers", given, cores.min(MOST_WORKERS), 1..=MOST_WORKERS)?;
+    Ok(u8::try_from(count).expect("at most 128"))
+}
+
+fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
+    let default = Limits::default();
+    // The smallest CONNECT with a client id of 23 bytes must fit; the largest packet there is (5.0 section 2.1.4).
+    let packet = in_range(
+        "maximum_packet_size",
+        settings.maximum_packet_size,
+        default.maximum_packet_size,
+        64..=268_435_460,
+    )?;
+    let connect_timeout = in_range(
+        "connect_timeout_s",
+        settings.connect_timeout_s,
+        default.connect_timeout.as_secs(),
+        1..=3600,
+    )?;
+    Ok(Limits {
+        maximum_packet_size: packet,
+        receive_maximum: in_range(
+            "receive_maximum",
+            settings.receive_maximum,
+            default.receive_maximum,
+            1..=u16::MAX,
+        )?,
+        topic_alias_maximum: settings
+            .topic_alias_maximum
+            .unwrap_or(default.topic_alias_maximum),
+        inflight_maximum: in_range(
+            "inflight_maximum",
+            settings.inflight_maximum,
+            default.inflight_maximum,
+            1..=u16::MAX,
+        )?,
+        queue_messages: settings.queue_messages.unwrap_or(default.queue_messages),
+        queue_bytes: settings.queue_bytes.unwrap_or(default.queue_bytes),
+        out_buffer_bytes: in_range(
+            "out_buffer_bytes",
+            settings.out_buffer_bytes,
+            default.out_buffer_bytes,
+            1024..=u32::MAX,
+        )?,
+        subscriptions: settings.subscriptions.unwrap_or(default.subscriptions),
+        topic_levels: in_range(
+            "topic_levels",
+            settings.topic_levels,
+            default.topic_levels,
+            1..=u16::MAX,
+        )?,
+        session_expiry_maximum: settings
+            .session_expiry_maximum_s
+            .unwrap_or(default.session_expiry_maximum),
+        keep_alive_maximum: settings
+            .keep_alive_maximum_s
+            .unwrap_or(default.keep_alive_maximum),
+        connect_timeout: Duration::from_secs(connect_timeout),
+    })
+}
+
+fn retained(settings: &Settings) -> RetainedLimits {
+    let default = RetainedLimits::default();
+    RetainedLimits {
+        messages: settings.retained_messages.unwrap_or(default.messages),
+        bytes: settings.retained_bytes.unwrap_or(default.bytes),
+    }
+}
+
+fn in_range<T>(
+    key: &'static str,
+    given: Option<T>,
+    default: T,
+    range: std::ops::RangeInclusive<T>,
+) -> Result<T, ConfigError>
+where
+    T: PartialOrd + std::fmt::Display,
+{
+    let value = given.unwrap_or(default);
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        Err(invalid(
+            key,
+            value,
+            format!("{} to {}", range.start(), range.end()),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::hash_password;
+
+    fn on(listen: &str) -> Settings {
+        Settings {
+            listen: Some(vec![listen.into()]),
+            ..Settings::default()
+        }
+    }
+
+    fn temporary(name: &str, content: &str) -> std::path::PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("thicket-check-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).expect("the temporary directory is writable");
+        path
+    }
+
+    #[test]
+    fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there() {
+        let config = Settings::default().check().expect("defaults are good");
+        assert!(config.listeners.iter().all(Listen::is_loopback));
+        assert!(matches!(config.access, Access::Anonymous));
+        assert_eq!(config.secret, None);
+        assert_eq!(
+            config
+                .multicast
+                .expect("multicast is the default")
+                .interface,
+            Ipv4Addr::LOCALHOST
+        );
+        assert_eq!(config.cluster_name, "thicket");
+        assert!(config.workers >= 1);
+    }
+
+    #[test]
+    fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
+        let secret = temporary("secret", "sixteen bytes at least\n");
+        let users = temporary(
+            "users",
+            &format!("ann:{}\n", hash_password(b"x").expect("randomness")),
+        );
+        let open = || on("0.0.0.0:1883");
+        let cases = [
+            ("nothing said", open(), Some((true, true))),
+            (
+                "clients only",
+                Settings {
+                    allow_anonymous: Some(true),
+                    ..open()
+                },
+                Some((false, true)),
+            ),
+            (
+                "links only",
+                Settings {
+                    insecure_links: Some(true),
+                    ..open()
+                },
+                Some((true, false)),
+            ),
+            (
+                "both open",
+                Settings {
+                    allow_anonymous: Some(true),
+                    insecure_links: Some(true),
+                    ..open()
+                },
+                None,
+            ),
+            (
+                "users and a secret",
+                Settings {
+                    users: Some(users),
+                    cluster_secret_file: Some(secret),
+                    ..open()
+                },
+                None,
+            ),
+            (
+                "said no to anonymous",
+                Settings {
+                    allow_anonymous: Some(false),
+                    insecure_links: Some(true),
+                    ..open()
+                },
+                Some((true, false)),
+            ),
+        ];
+        for (name, settings, refused) in cases {
+            match (settings.check(), refused) {
+                (Ok(_), None) => {}
+                (Err(ConfigError::TooOpen(missing)), Some(expected)) => {
+                    assert_eq!((missing.clients, missing.links), expected, "{name}")
+                }
+                (result, _) => panic!("{name}: {:?}", result.map(|_| "accepted")),
+            }
+        }
+    }
+
+    #[test]
+    fn the_refusal_of_an_open_listener_says_what_to_add() {
+        let error = on("0.0.0.0:1883").check().expect_err("open").to_string();
+        for word in [
+            "0.0.0.0:1883",
+            "--users FILE",
+            "--allow-anonymous",
+            "--cluster-secret-file FILE",
+            "--insecure-links",
+        ] {
+            assert!(error.contains(word), "`{word}` in {error}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_refused_with_key_value_and_expectation() {
+        let text = |value: &str| Some(value.to_owned());
+        let default = Settings::default;
+        let cases = [
+            (
+                "no port",
+                on("localhost"),
+                "listen = localhost: expected HOST:PORT",
+            ),
+            (
+                "open api",
+                Settings {
+                    http: text("0.0.0.0:80"),
+                    ..default()
+                },
+                "http = 0.0.0.0:80: expected `off`",
+            ),
+            (
+                "seed without port",
+                Settings {
+                    seed: Some(vec!["a".into()]),
+                    ..default()
+                },
+                "seed = a: expected HOST:PORT",
+            ),
+            (
+                "bare IPv6 seed",
+                Settings {
+                    seed: Some(vec!["fd00::1:1883".into()]),
+                    ..default()
+                },
+                "seed = fd00::1:1883: expected",
+            ),
+            (
+                "no workers",
+                Settings {
+                    workers: Some(0),
+                    ..default()
+                },
+                "workers = 0: expected 1 to 128",
+            ),
+            (
+                "unicast group",
+                Settings {
+                    multicast_group: text("10.0.0.1:5"),
+                    ..default()
+                },
+                "multicast_group = 10.0.0.1:5: expected an IPv4",
+            ),
+            (
+                "no cluster name",
+                Settings {
+                    cluster_name: text(""),
+                    ..default()
+                },
+                "cluster_name = \"\": expected 1 to 255",
+            ),
+            (
+                "zero receive maximum",
+                Settings {
+                    receive_maximum: Some(0),
+                    ..default()
+                },
+                "receive_maximum = 0: expected 1 to 65535",
+            ),
+            (
+                "short secret",
+                Settings {
+                    cluster_secret_file: Some(temporary("short", "abc")),
+                    ..default()
+                },
+                "at least 16 bytes, found 3",
+            ),
+        ];
+        for (name, settings, expected) in cases {
+            let error = settings.check().expect_err(name).to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn settings_that_exclude_each_other_are_refused() {
+        use DiscoverChoice::{Dns, Multicast, Off};
+        let default = Settings::default;
+        let name = || Some(vec!["brokers:1883".to_owned()]);
+        let cases = [
+            (
+                "off and multicast",
+                Settings {
+                    discover: Some(vec![Off, Multicast]),
+                    ..default()
+                },
+                "discover = off excludes",
+            ),
+            (
+                "dns without a name",
+                Settings {
+                    discover: Some(vec![Dns]),
+                    ..default()
+                },
+                "needs a dns_name",
+            ),
+            (
+                "a name without dns",
+                Settings {
+                    discover: Some(vec![Off]),
+                    dns_name: name(),
+                    ..default()
+                },
+                "does not list dns",
+            ),
+            (
+                "nobody at all",
+                Settings {
+                    allow_anonymous: Some(false),
+                    ..default()
+                },
+                "needs a file of users",
+            ),
+        ];
+        for (case, settings, expected) in cases {
+            let error = settings.check().expect_err(case).to_string();
+            assert!(error.contains(expected), "{case}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_dns_name_alone_adds_dns_to_multicast() {
+        let settings = Settings {
+            dns_name: Some(vec!["brokers:1883".into()]),
+            ..Settings::default()
+        };
+        let config = settings.check().expect("a good name");
+        assert!(config.multicast.is_some());
+        assert_eq!(config.dns.expect("dns").names, ["brokers:1883"]);
+    }
+}

@@ -1,0 +1,338 @@
+//! Settings as people write them: one struct for the file, the flags and the environment.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use super::{Config, ConfigError, check, file};
+
+/// Every setting of a node; what is `None` was not given.
+///
+/// The doc comment of a field is the help of its flag. The field's name is the key in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Name of this node, for people [default: the host's name and the port]
+    #[arg(long, env = "THICKET_NAME")]
+    pub name: Option<String>,
+    /// Nodes of another cluster are refused [default: thicket]
+    #[arg(long, env = "THICKET_CLUSTER_NAME", value_name = "NAME")]
+    pub cluster_name: Option<String>,
+    /// Where clients and other nodes connect; repeats [default: localhost:1883]
+    #[arg(
+        long,
+        env = "THICKET_LISTEN",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    pub listen: Option<Vec<String>>,
+    /// Where other nodes reach this one [default: the first listener's address]
+    #[arg(long, env = "THICKET_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Where the HTTP API listens, on loopback, or `off` [default: 127.0.0.1:18830]
+    #[arg(long, env = "THICKET_HTTP", value_name = "HOST:PORT")]
+    pub http: Option<String>,
+    /// A node that may be there already; repeats
+    #[arg(
+        long,
+        env = "THICKET_SEED",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    pub seed: Option<Vec<String>>,
+    /// How to find other nodes besides seeds; repeats [default: multicast, and dns if there is a --dns-name]
+    #[arg(long, env = "THICKET_DISCOVER", value_delimiter = ',')]
+    pub discover: Option<Vec<DiscoverChoice>>,
+    /// Multicast group of the announcements [default: 239.255.18.83:18830]
+    #[arg(long, env = "THICKET_MULTICAST_GROUP", value_name = "ADDRESS:PORT")]
+    pub multicast_group: Option<String>,
+    /// How far announcements travel: 0 this host, 1 this network, more: across routers [default: 1]
+    #[arg(long, env = "THICKET_MULTICAST_TTL", value_name = "HOPS")]
+    pub multicast_ttl: Option<u8>,
+    /// Address of the interface for announcements [default: loopback if all listeners are, else the system's choice]
+    #[arg(long, env = "THICKET_MULTICAST_INTERFACE", value_name = "ADDRESS")]
+    pub multicast_interface: Option<String>,
+    /// Time between two announcements [default: 3000]
+    #[arg(long, env = "THICKET_MULTICAST_INTERVAL_MS", value_name = "MS")]
+    pub multicast_interval_ms: Option<u64>,
+    /// A name all of whose addresses are nodes; repeats
+    #[arg(
+        long,
+        env = "THICKET_DNS_NAME",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    pub dns_name: Option<Vec<String>>,
+    /// Time between two look-ups of the names [default: 15]
+    #[arg(long, env = "THICKET_DNS_INTERVAL_S", value_name = "SECONDS")]
+    pub dns_interval_s: Option<u64>,
+    /// How long a node that starts looks for others before it lets clients in [default: 500, or 0 with nobody to look for]
+    #[arg(long, env = "THICKET_DISCOVERY_GRACE_MS", value_name = "MS")]
+    pub discovery_grace_ms: Option<u64>,
+    /// Threads that serve clients [default: one a core]
+    #[arg(long, env = "THICKET_WORKERS")]
+    pub workers: Option<u32>,
+    /// Directory for what must survive a restart [default: nothing is kept]
+    #[arg(long, env = "THICKET_DATA", value_name = "DIRECTORY")]
+    pub data: Option<PathBuf>,
+    /// Let clients in that give no user name [default: on loopback listeners without --users]
+    #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub allow_anonymous: Option<bool>,
+    /// Users: a line `name:$argon2id$...` each, as `thicket passwd` prints it
+    #[arg(long, env = "THICKET_USERS", value_name = "FILE")]
+    pub users: Option<PathBuf>,
+    /// The secret all nodes of the cluster share, 16 bytes or more
+    #[arg(long, env = "THICKET_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
+    /// Let every node in that knows the cluster's name [default: on loopback listeners]
+    #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub insecure_links: Option<bool>,
+    /// Least important lines in the log [default: info]
+    #[arg(long, env = "THICKET_LOG_LEVEL", value_name = "LEVEL")]
+    pub log_level: Option<LogLevel>,
+    /// How lines of the log look [default: text]
+    #[arg(long, env = "THICKET_LOG_FORMAT", value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Largest packet accepted, bytes [default: 1048576]
+    #[arg(
+        long,
+        env = "THICKET_MAXIMUM_PACKET_SIZE",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub maximum_packet_size: Option<u32>,
+    /// QoS 1 and 2 messages a client may have unacknowledged [default: 1024]
+    #[arg(
+        long,
+        env = "THICKET_RECEIVE_MAXIMUM",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub receive_maximum: Option<u16>,
+    /// Topic aliases a client may set [default: 64]
+    #[arg(
+        long,
+        env = "THICKET_TOPIC_ALIAS_MAXIMUM",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub topic_alias_maximum: Option<u16>,
+    /// Messages in flight to a client that states no Receive Maximum [default: 1024]
+    #[arg(
+        long,
+        env = "THICKET_INFLIGHT_MAXIMUM",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub inflight_maximum: Option<u16>,
+    /// Messages queued for one session [default: 100000]
+    #[arg(
+        long,
+        env = "THICKET_QUEUE_MESSAGES",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub queue_messages: Option<u32>,
+    /// Bytes queued for one session [default: 67108864]
+    #[arg(
+        long,
+        env = "THICKET_QUEUE_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub queue_bytes: Option<u64>,
+    /// Bytes that may wait for one connection to take them [default: 4194304]
+    #[arg(
+        long,
+        env = "THICKET_OUT_BUFFER_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub out_buffer_bytes: Option<u32>,
+    /// Subscriptions of one session [default: 10000]
+    #[arg(
+        long,
+        env = "THICKET_SUBSCRIPTIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub subscriptions: Option<u32>,
+    /// Levels of a topic or filter [default: 128]
+    #[arg(
+        long,
+        env = "THICKET_TOPIC_LEVELS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub topic_levels: Option<u16>,
+    /// Longest session expiry granted; 4294967295 means never [default: 4294967295]
+    #[arg(
+        long,
+        env = "THICKET_SESSION_EXPIRY_MAXIMUM_S",
+        value_name = "SECONDS",
+        help_heading = "Limits"
+    )]
+    pub session_expiry_maximum_s: Option<u32>,
+    /// Longest keep alive granted; 0: any, off included [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_KEEP_ALIVE_MAXIMUM_S",
+        value_name = "SECONDS",
+        help_heading = "Limits"
+    )]
+    pub keep_alive_maximum_s: Option<u16>,
+    /// Time a client has for its CONNECT [default: 10]
+    #[arg(
+        long,
+        env = "THICKET_CONNECT_TIMEOUT_S",
+        value_name = "SECONDS",
+        help_heading = "Limits"
+    )]
+    pub connect_timeout_s: Option<u64>,
+    /// Retained messages of the cluster [default: 1000000]
+    #[arg(
+        long,
+        env = "THICKET_RETAINED_MESSAGES",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub retained_messages: Option<u64>,
+    /// Bytes of them [default: 268435456]
+    #[arg(
+        long,
+        env = "THICKET_RETAINED_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub retained_bytes: Option<u64>,
+}
+
+/// A way to find other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiscoverChoice {
+    /// Announcements by UDP multicast.
+    Multicast,
+    /// Every address of the names of `dns_name`.
+    Dns,
+    /// Seeds only.
+    Off,
+}
+
+/// Least important lines in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Something is wrong here.
+    Error,
+    /// And what peers did wrong.
+    Warn,
+    /// And what an operator wants to know.
+    Info,
+    /// And packets.
+    Debug,
+    /// And what the system did.
+    Trace,
+}
+
+/// How lines of the log look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// An object a line.
+    Json,
+}
+
+impl Settings {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, or has a key or a value we do not know.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        file::read(path)
+    }
+
+    /// Reads the text of a file; `path` is for the words of errors.
+    ///
+    /// # Errors
+    /// As [`Settings::from_file`].
+    pub fn from_toml(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        file::parse(path, text)
+    }
+
+    /// The configuration, if every value makes sense. Reads the files named and resolves the names of listeners.
+    ///
+    /// # Errors
+    /// The first value or combination that makes no sense.
+    pub fn check(self) -> Result<Config, ConfigError> {
+        check::check(self)
+    }
+}
+
+/// Writes `Settings::or`, so that no field is forgotten: a struct pattern without `..` names them all.
+macro_rules! or_each {
+    ($($field:ident)*) => {
+        impl Settings {
+            /// These settings, and where nothing was given those of `other`.
+            #[must_use]
+            pub fn or(self, other: Self) -> Self {
+                let Self { $($field),* } = self;
+                Self { $($field: $field.or(other.$field)),* }
+            }
+        }
+    };
+}
+
+or_each! {
+    name cluster_name listen advertise http seed discover
+    multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
+    workers data allow_anonymous users cluster_secret_file insecure_links log_level log_format
+    maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
+    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s retained_messages retained_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_first_wins_and_the_rest_is_filled_in() {
+        let flags = Settings {
+            name: Some("flag".into()),
+            ..Settings::default()
+        };
+        let file = Settings {
+            name: Some("file".into()),
+            workers: Some(3),
+            ..Settings::default()
+        };
+        let both = flags.or(file);
+        assert_eq!(both.name.as_deref(), Some("flag"));
+        assert_eq!(both.workers, Some(3));
+    }
+
+    #[test]
+    fn every_key_has_a_flag_and_an_environment_variable_named_after_it() {
+        let command = Settings::augment_args(clap::Command::new("test"));
+        let mut count = 0;
+        for argument in command.get_arguments() {
+            let key = argument.get_id().as_str();
+            assert_eq!(
+                argument.get_long(),
+                Some(key.replace('_', "-").as_str()),
+                "flag of {key}"
+            );
+            let variable = format!("THICKET_{}", key.to_uppercase());
+            assert_eq!(
+                argument.get_env().and_then(|name| name.to_str()),
+                Some(variable.as_str()),
+                "variable of {key}"
+            );
+            count += 1;
+        }
+        assert!(count > 30, "only {count} keys");
+    }
+}

@@ -1,0 +1,34 @@
+//! What the shell itself counts; the machines count the traffic.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Since the start of the node.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Connections accepted.
+    pub(crate) accepted: Counter,
+    /// Times a listener had to rest for want of descriptors or memory.
+    pub(crate) accept_exhausted: Counter,
+    /// Announcements that were not ours to read: torn, or of something else.
+    pub(crate) announcements_malformed: Counter,
+    /// Announcements of other clusters or versions.
+    pub(crate) announcements_strange: Counter,
+    /// Users asked for.
+    pub(crate) authentications: Counter,
+    /// Users refused.
+    pub(crate) authentications_refused: Counter,
+}
+
+/// A number that only rises.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,304 @@
+//! Announcements by UDP multicast: ours go out at an interval, and at once when somebody new is heard; others' come in.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::net::UdpSocket;
+use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::{Domain, Protocol, Socket, Type};
+use thicket_overlay::NodeId;
+
+use super::announcement::{Announcement, AnnouncementError, LONGEST};
+use crate::config::Multicast;
+use crate::counters::Counters;
+use crate::mailbox::{Letter, Mailbox};
+
+const STOP: Token = Token(0);
+const SOCKET: Token = Token(1);
+/// A node that starts says so a few times soon: a datagram may be lost.
+const FIRST_PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(800)];
+/// Nodes and strangers remembered; beyond it they are heard as new ones again, which costs a datagram or a line of the log.
+const REMEMBERED: usize = 1024;
+
+/// The thread. Dropping it stops it.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    stop: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Announcer {
+    /// Joins the group and starts the thread.
+    pub(super) fn start(
+        config: &Multicast,
+        own: Announcement,
+        hub: Arc<Mailbox>,
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let stop = Arc::new(Waker::new(poll.registry(), STOP)?);
+        let mut socket = UdpSocket::from_std(join(config)?);
+        poll.registry()
+            .register(&mut socket, SOCKET, Interest::READABLE)?;
+        let group = SocketAddr::V4(config.group);
+        let state = State {
+            socket,
+            group,
+            own,
+            hub,
+            counters,
+            known: HashSet::new(),
+            strangers: HashSet::new(),
+            answer: false,
+        };
+        let interval = config.interval;
+        let thread = std::thread::Builder::new()
+            .name("multicast".into())
+            .spawn(move || run(poll, state, interval))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        // Fails only if the thread has ended by itself.
+        let _ = self.stop.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket in the group. Several nodes of one host share the port and all hear every announcement.
+fn join(config: &Multicast) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    // On Linux the line above suffices; elsewhere both are wanted.
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&bind_address(config.group).into())?;
+    socket.join_multicast_v4(config.group.ip(), &config.interface)?;
+    if !config.interface.is_unspecified() {
+        socket.set_multicast_if_v4(&config.interface)?;
+    }
+    socket.set_multicast_ttl_v4(u32::from(config.ttl))?;
+    socket.set_multicast_loop_v4(true)?;
+    Ok(socket.into())
+}
+
+/// On Unix a socket bound to the group hears nothing else; Windows wants the wildcard.
+fn bind_address(group: SocketAddrV4) -> SocketAddr {
+    let ip = if cfg!(unix) {
+        *group.ip()
+    } else {
+        Ipv4Addr::UNSPECIFIED
+    };
+    SocketAddr::from((ip, group.port()))
+}
+
+struct State {
+    socket: UdpSocket,
+    group: SocketAddr,
+    own: Announcement,
+    hub: Arc<Mailbox>,
+    counters: Arc<Counters>,
+    known: HashSet<NodeId>,
+    strangers: HashSet<(IpAddr, String)>,
+    /// Somebody new was heard, who may have started after our last announcement.
+    answer: bool,
+}
+
+fn run(mut poll: Poll, mut state: State, interval: Duration) {
+    let mut pauses = FIRST_PAUSES.into_iter();
+    let mut events = Events::with_capacity(8);
+    let mut due = Instant::now();
+    loop {
+        if due <= Instant::now() {
+            state.announce();
+            due = Instant::now() + pauses.next().unwrap_or(interval).min(interval);
+        }
+        match poll.poll(
+            &mut events,
+            Some(due.saturating_duration_since(Instant::now())),
+        ) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return tracing::error!(%error, "cannot wait for announcements"),
+            Ok(()) => {}
+        }
+        if events.iter().any(|event| event.token() == STOP) {
+            return;
+        }
+        state.receive();
+        if std::mem::take(&mut state.answer) {
+            state.announce();
+        }
+    }
+}
+
+impl State {
+    fn announce(&self) {
+        // The network may be down for a while; the next announcement is never far.
+        if let Err(error) = self.socket.send_to(&self.own.encode(), self.group) {
+            tracing::debug!(%error, "cannot send an announcement");
+        }
+    }
+
+    fn receive(&mut self) {
+        let mut buffer = [0; LONGEST + 1];
+        loop {
+            match self.socket.recv_from(&mut buffer) {
+                Ok((count, source)) => self.hear(&buffer[..count], source.ip()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot receive announcements");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, datagram: &[u8], source: IpAddr) {
+        match Announcement::decode(datagram) {
+            Ok(heard) if heard.node == self.own.node => {}
+            Ok(heard) if heard.cluster_name == self.own.cluster_name => self.meet(&heard, source),
+            Ok(heard) => self.refuse(source, format!("cluster {}", heard.cluster_name)),
+            Err(error @ AnnouncementError::Version(_)) => self.refuse(source, error.to_string()),
+            Err(AnnouncementError::Malformed) => self.counters.announcements_malformed.add_one(),
+        }
+    }
+
+    fn meet(&mut self, heard: &Announcement, source: IpAddr) {
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.answer |= self.known.insert(heard.node);
+        self.hub.post(Letter::Discovered {
+            address: heard.reachable_at(source),
+        });
+    }
+
+    /// Of a stranger one line suffices.
+    fn refuse(&mut self, source: IpAddr, what: String) {
+        self.counters.announcements_strange.add_one();
+        if self.strangers.len() >= REMEMBERED {
+            self.strangers.clear();
+        }
+        if self.strangers.insert((source, what.clone())) {
+            tracing::info!(peer = %source, found = what, expected = self.own.cluster_name, "ignoring a stranger's announcement");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Side {
+        poll: Poll,
+        mailbox: Arc<Mailbox>,
+        counters: Arc<Counters>,
+        _announcer: Announcer,
+    }
+
+    fn config(port: u16) -> Multicast {
+        let group = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18, 84), port);
+        Multicast {
+            group,
+            ttl: 0,
+            interface: Ipv4Addr::LOCALHOST,
+            interval: Duration::from_millis(100),
+        }
+    }
+
+    fn side(port: u16, node: u64, cluster_name: &str) -> Side {
+        let poll = Poll::new().expect("a poll");
+        let mailbox = Arc::new(Mailbox::new(
+            Waker::new(poll.registry(), Token(0)).expect("a waker"),
+        ));
+        let counters = Arc::new(Counters::default());
+        let own = Announcement {
+            node: NodeId(node),
+            cluster_name: cluster_name.into(),
+            address: format!("0.0.0.0:{node}"),
+        };
+        let announcer = Announcer::start(
+            &config(port),
+            own,
+            Arc::clone(&mailbox),
+            Arc::clone(&counters),
+        )
+        .expect("loopback has multicast");
+        Side {
+            poll,
+            mailbox,
+            counters,
+            _announcer: announcer,
+        }
+    }
+
+    impl Side {
+        fn discovered(&mut self) -> Vec<String> {
+            let mut letters = Vec::new();
+            let mut events = Events::with_capacity(8);
+            self.poll
+                .poll(&mut events, Some(Duration::from_secs(10)))
+                .expect("a poll");
+            self.mailbox.swap(&mut letters);
+            let address = |letter| match letter {
+                Letter::Discovered { address } => address,
+                other => panic!("{other:?}"),
+            };
+            letters.into_iter().map(address).collect()
+        }
+    }
+
+    #[test]
+    fn two_nodes_of_one_host_hear_each_other_and_not_themselves() {
+        let mut first = side(18840, 1001, "lab");
+        let mut second = side(18840, 1002, "lab");
+        assert!(
+            first
+                .discovered()
+                .iter()
+                .all(|address| address == "127.0.0.1:1002")
+        );
+        assert!(
+            second
+                .discovered()
+                .iter()
+                .all(|address| address == "127.0.0.1:1001")
+        );
+    }
+
+    #[test]
+    fn strangers_and_torn_datagrams_are_counted_and_ignored() {
+        let mut home = side(18841, 1001, "lab");
+        let _stranger = side(18841, 1003, "other");
+        let noise = join(&config(18841)).expect("loopback has multicast");
+        noise
+            .send_to(b"noise", config(18841).group)
+            .expect("loopback has multicast");
+        let _friend = side(18841, 1002, "lab");
+        // The friend is heard again and again; wait until the others were heard too.
+        for _ in 0..100 {
+            assert!(
+                home.discovered()
+                    .iter()
+                    .all(|address| address == "127.0.0.1:1002")
+            );
+            if home.counters.announcements_malformed.value() > 0
+                && home.counters.announcements_strange.value() > 0
+            {
+                return;
+            }
+        }
+        panic!("{:?}", home.counters);
+    }
+}

@@ -1,0 +1,113 @@
+//! Asks the threads of the node what they know, by mail, and waits for their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thicket_node::{Hub, Worker};
+use tokio::sync::oneshot;
+
+use crate::api::{NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts, TrafficEntry};
+use crate::counters::Counters;
+use crate::mailbox::{Letter, Mailboxes};
+
+/// A thread that takes longer than this is not well.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A thread of the node did not answer. Nothing was changed; ask again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("thread {thread} of the node did not answer within {} seconds", PATIENCE.as_secs())]
+pub(crate) struct Silence {
+    thread: usize,
+}
+
+/// Knows where to ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Inspector {
+    boxes: Mailboxes,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Inspector {
+    pub(crate) const fn new(boxes: Mailboxes, counters: Arc<Counters>) -> Self {
+        Self { boxes, counters }
+    }
+
+    pub(crate) async fn nodes(&self) -> Result<Vec<NodeEntry>, Silence> {
+        self.of_hub(|hub| hub.nodes().into_iter().map(NodeEntry::from).collect())
+            .await
+    }
+
+    pub(crate) async fn is_ready(&self) -> Result<bool, Silence> {
+        self.of_hub(Hub::is_ready).await
+    }
+
+    /// Sorted by client identifier.
+    pub(crate) async fn sessions(&self) -> Result<Vec<SessionEntry>, Silence> {
+        let mut all: Vec<_> = self
+            .of_workers(Worker::sessions)
+            .await?
+            .into_iter()
+            .flatten()
+            .map(SessionEntry::from)
+            .collect();
+        all.sort_by(|a, b| a.client_id.cmp(&b.client_id));
+        Ok(all)
+    }
+
+    /// Sorted by client identifier and filter.
+    pub(crate) async fn subscriptions(&self) -> Result<Vec<SubscriptionEntry>, Silence> {
+        let mut all: Vec<_> = self
+            .of_workers(Worker::subscriptions)
+            .await?
+            .into_iter()
+            .flatten()
+            .map(SubscriptionEntry::from)
+            .collect();
+        all.sort_by(|a, b| (&a.client_id, &a.filter).cmp(&(&b.client_id, &b.filter)));
+        Ok(all)
+    }
+
+    pub(crate) async fn traffic(&self) -> Result<TrafficEntry, Silence> {
+        let hub = self.of_hub(Hub::traffic).await?;
+        let workers = self.of_workers(Worker::traffic).await?;
+        let workers = workers.into_iter().map(TrafficCounts::from).collect();
+        Ok(TrafficEntry::new(hub.into(), workers))
+    }
+
+    async fn of_hub<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&Hub) -> T + Send + 'static,
+    ) -> Result<T, Silence> {
+        let answer = self.post(0, move |_, hub| hub.map(ask)).await;
+        answer.flatten().ok_or(Silence { thread: 0 })
+    }
+
+    /// All are asked before the first is waited for.
+    async fn of_workers<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&Worker) -> T + Copy + Send + 'static,
+    ) -> Result<Vec<T>, Silence> {
+        let asked: Vec<_> = (0..self.boxes.len())
+            .map(|thread| self.post(thread, move |worker, _| ask(worker)))
+            .collect();
+        let mut answers = Vec::with_capacity(asked.len());
+        for (thread, answer) in asked.into_iter().enumerate() {
+            answers.push(answer.await.ok_or(Silence { thread })?);
+        }
+        Ok(answers)
+    }
+
+    fn post<T, F>(&self, thread: usize, ask: F) -> impl Future<Output = Option<T>> + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Worker, Option<&Hub>) -> T + Send + 'static,
+    {
+        let (sender, answer) = oneshot::channel();
+        let question = Box::new(move |worker: &Worker, hub: Option<&Hub>| {
+            // Fails only if whoever asked has given up.
+            let _ = sender.send(ask(worker, hub));
+        });
+        self.boxes[thread].post(Letter::Ask(question));
+        async move { tokio::time::timeout(PATIENCE, answer).await.ok()?.ok() }
+    }
+}

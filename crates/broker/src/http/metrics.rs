@@ -1,0 +1,289 @@
+//! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
+
+use std::fmt::Write;
+
+use super::inspect::{Inspector, Silence};
+use crate::api::{NodeEntry, TrafficCounts};
+use crate::counters::Counters;
+
+/// Everything there is to scrape.
+pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
+    let traffic = inspector.traffic().await?.total;
+    let nodes = inspector.nodes().await?;
+    let ready = inspector.is_ready().await?;
+    Ok(render(&traffic, &nodes, ready, &inspector.counters))
+}
+
+fn render(
+    traffic: &TrafficCounts,
+    nodes: &[NodeEntry],
+    ready: bool,
+    counters: &Counters,
+) -> String {
+    let mut page = Page::default();
+    page.family("thicket_build_info", "gauge", "The version that runs");
+    page.sample(
+        "thicket_build_info",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+        1,
+    );
+    page.single(
+        "thicket_ready",
+        "gauge",
+        "Whether clients are let in",
+        u64::from(ready),
+    );
+    page.traffic(traffic);
+    page.nodes(nodes);
+    page.shell(counters);
+    page.0
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|(label, text)| format!("{label}=\"{}\"", escaped(text)))
+            .collect();
+        let braces = if labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{}}}", labels.join(","))
+        };
+        let _ = writeln!(self.0, "{name}{braces} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    /// The four traffics (Detti III): external with clients, internal between nodes, in and out.
+    fn traffic(&mut self, traffic: &TrafficCounts) {
+        let four = [
+            (
+                "external",
+                "in",
+                traffic.external_in_messages,
+                traffic.external_in_bytes,
+            ),
+            (
+                "external",
+                "out",
+                traffic.external_out_messages,
+                traffic.external_out_bytes,
+            ),
+            (
+                "internal",
+                "in",
+                traffic.internal_in_messages,
+                traffic.internal_in_bytes,
+            ),
+            (
+                "internal",
+                "out",
+                traffic.internal_out_messages,
+                traffic.internal_out_bytes,
+            ),
+        ];
+        self.family(
+            "thicket_messages_total",
+            "counter",
+            "Messages, with clients (external) and between nodes (internal)",
+        );
+        for (side, direction, messages, _) in four {
+            self.sample(
+                "thicket_messages_total",
+                &[("traffic", side), ("direction", direction)],
+                messages,
+            );
+        }
+        self.family("thicket_bytes_total", "counter", "Bytes of those messages");
+        for (side, direction, _, bytes) in four {
+            self.sample(
+                "thicket_bytes_total",
+                &[("traffic", side), ("direction", direction)],
+                bytes,
+            );
+        }
+        self.single(
+            "thicket_dropped_messages_total",
+            "counter",
+            "Not delivered: an out-buffer or a queue was full",
+            traffic.dropped_messages,
+        );
+        self.single(
+            "thicket_expired_messages_total",
+            "counter",
+            "Not delivered: their time was over",
+            traffic.expired_messages,
+        );
+        self.single(
+            "thicket_connections",
+            "gauge",
+            "Clients connected",
+            traffic.connections,
+        );
+        self.single(
+            "thicket_sessions",
+            "gauge",
+            "Sessions, connected or not",
+            traffic.sessions,
+        );
+        self.single(
+            "thicket_subscriptions",
+            "gauge",
+            "Subscriptions of those sessions",
+            traffic.subscriptions,
+        );
+        self.single(
+            "thicket_retained_messages",
+            "gauge",
+            "Retained messages",
+            traffic.retained_messages,
+        );
+        self.single(
+            "thicket_unacknowledged_messages",
+            "gauge",
+            "Messages whose publisher is still owed an acknowledgement",
+            traffic.unacknowledged_messages,
+        );
+    }
+
+    fn nodes(&mut self, nodes: &[NodeEntry]) {
+        let reachable = nodes
+            .iter()
+            .filter(|node| node.reachable || node.is_self)
+            .count();
+        self.family(
+            "thicket_nodes",
+            "gauge",
+            "Nodes of the cluster this one knows, itself included",
+        );
+        self.sample("thicket_nodes", &[("state", "reachable")], reachable);
+        self.sample(
+            "thicket_nodes",
+            &[("state", "unreachable")],
+            nodes.len() - reachable,
+        );
+        self.family(
+            "thicket_link_rtt_seconds",
+            "gauge",
+            "Round trip of the link to a node",
+        );
+        for node in nodes {
+            if let Some(rtt_us) = node.rtt_us {
+                let seconds = std::time::Duration::from_micros(rtt_us).as_secs_f64();
+                self.sample(
+                    "thicket_link_rtt_seconds",
+                    &[("node", &node.name), ("id", &node.id)],
+                    seconds,
+                );
+            }
+        }
+    }
+
+    fn shell(&mut self, counters: &Counters) {
+        let all = [
+            (
+                "thicket_accepted_connections_total",
+                "Connections accepted",
+                &counters.accepted,
+            ),
+            (
+                "thicket_accept_exhausted_total",
+                "Times a listener rested for want of descriptors",
+                &counters.accept_exhausted,
+            ),
+            (
+                "thicket_announcements_malformed_total",
+                "Announcements that could not be read",
+                &counters.announcements_malformed,
+            ),
+            (
+                "thicket_announcements_strange_total",
+                "Announcements of other clusters or versions",
+                &counters.announcements_strange,
+            ),
+            (
+                "thicket_authentications_total",
+                "Users asked for",
+                &counters.authentications,
+            ),
+            (
+                "thicket_authentications_refused_total",
+                "Users refused",
+                &counters.authentications_refused,
+            ),
+        ];
+        for (name, help, counter) in all {
+            self.single(name, "counter", help, counter.value());
+        }
+    }
+}
+
+/// A label's value: backslash, quote and line end are escaped.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_lines_with_labels() {
+        let traffic = TrafficCounts {
+            external_in_messages: 7,
+            internal_out_bytes: 9,
+            ..TrafficCounts::default()
+        };
+        let node = NodeEntry {
+            name: "a\"b".into(),
+            id: "0f".into(),
+            incarnation: 1,
+            address: "127.0.0.1:1883".into(),
+            is_self: false,
+            reachable: true,
+            rtt_us: Some(1500),
+            clients: 0,
+            subscriptions: 0,
+        };
+        let text = render(&traffic, &[node], true, &Counters::default());
+        for line in [
+            "thicket_ready 1",
+            "thicket_messages_total{traffic=\"external\",direction=\"in\"} 7",
+            "thicket_bytes_total{traffic=\"internal\",direction=\"out\"} 9",
+            "thicket_nodes{state=\"reachable\"} 1",
+            "thicket_link_rtt_seconds{node=\"a\\\"b\",id=\"0f\"} 0.0015",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "`{line}` in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_sample_has_help_and_type() {
+        let text = render(&TrafficCounts::default(), &[], false, &Counters::default());
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().expect("a line is not empty");
+            assert!(
+                text.contains(&format!("# HELP {name} "))
+                    && text.contains(&format!("# TYPE {name} ")),
+                "{line}"
+            );
+        }
+    }
+}

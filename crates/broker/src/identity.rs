@@ -1,0 +1,212 @@
+//! Who this node is: an identity that outlives its addresses, and a number that rises with every start.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thicket_overlay::{Incarnation, NodeId};
+
+use crate::clock;
+
+/// A node's identity at this start.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    /// Held as long as the node runs: two processes with one identity would be one node in two places.
+    _lock: Option<File>,
+}
+
+/// The data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Reading or writing failed.
+    #[error("data directory: {}: {source}", path.display())]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process runs a node there.
+    #[error("data directory: {} is in use by another node", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file is not ours, or torn.
+    #[error("data directory: {}: expected `id` of 16 hexadecimal digits and `incarnation`: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The system has no randomness.
+    #[error("no randomness from the system: {0}")]
+    Random(String),
+}
+
+/// What the file `node.toml` holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    id: String,
+    incarnation: u64,
+}
+
+impl Identity {
+    /// The identity kept in `data`, made and stored if there is none yet; without `data`, one for this start only.
+    pub(crate) fn load(data: Option<&Path>) -> Result<Self, IdentityError> {
+        let Some(data) = data else {
+            return Ok(Self {
+                node: NodeId(random_id()?),
+                incarnation: Incarnation(clock::wall_ms()),
+                _lock: None,
+            });
+        };
+        fs::create_dir_all(data).map_err(at(data))?;
+        let lock = lock(data)?;
+        let path = data.join("node.toml");
+        let stored = read(&path)?;
+        // The wall clock may have been set back since the last start; an incarnation is never repeated.
+        let (node, incarnation) = match stored {
+            Some((node, last)) => (node, clock::wall_ms().max(last.saturating_add(1))),
+            None => (random_id()?, clock::wall_ms()),
+        };
+        write(&path, node, incarnation)?;
+        Ok(Self {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+            _lock: Some(lock),
+        })
+    }
+}
+
+/// A seed or an identity from the system: any number but zero.
+pub(crate) fn random_id() -> Result<u64, IdentityError> {
+    loop {
+        let random = getrandom::u64().map_err(|error| IdentityError::Random(error.to_string()))?;
+        if random != 0 {
+            return Ok(random);
+        }
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+    let path = path.to_owned();
+    move |source| IdentityError::Io { path, source }
+}
+
+fn lock(data: &Path) -> Result<File, IdentityError> {
+    let path = data.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(at(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(IdentityError::InUse {
+            path: data.to_owned(),
+        }),
+        Err(fs::TryLockError::Error(source)) => Err(IdentityError::Io { path, source }),
+    }
+}
+
+fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(at(path)(error)),
+    };
+    let malformed = |problem: String| IdentityError::Malformed {
+        path: path.to_owned(),
+        problem,
+    };
+    let stored: Stored = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+    let id = u64::from_str_radix(&stored.id, 16).map_err(|error| malformed(error.to_string()))?;
+    Ok(Some((id, stored.incarnation)))
+}
+
+/// Writes beside and renames, so that a crash leaves the old file or the new one.
+fn write(path: &Path, id: u64, incarnation: u64) -> Result<(), IdentityError> {
+    let stored = Stored {
+        id: format!("{id:016x}"),
+        incarnation,
+    };
+    let text = toml::to_string(&stored).expect("a string and a number are TOML");
+    let beside = path.with_extension("toml.new");
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(at(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("thicket-identity-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn an_identity_is_kept_and_its_incarnation_rises() {
+        let data = directory("kept");
+        let first = Identity::load(Some(&data)).expect("a new directory");
+        let (node, incarnation) = (first.node, first.incarnation);
+        drop(first);
+        let second = Identity::load(Some(&data)).expect("the same directory");
+        assert_eq!(second.node, node);
+        assert!(second.incarnation > incarnation);
+    }
+
+    #[test]
+    fn an_incarnation_rises_even_if_the_clock_was_set_back() {
+        let data = directory("back");
+        fs::create_dir_all(&data).expect("temporary directory");
+        let far = u64::MAX / 2;
+        write(&data.join("node.toml"), 0xabc, far).expect("temporary directory");
+        let identity = Identity::load(Some(&data)).expect("a good file");
+        assert_eq!(
+            (identity.node, identity.incarnation),
+            (NodeId(0xabc), Incarnation(far + 1))
+        );
+    }
+
+    #[test]
+    fn a_directory_serves_one_node_at_a_time() {
+        let data = directory("lock");
+        let _first = Identity::load(Some(&data)).expect("a new directory");
+        assert!(matches!(
+            Identity::load(Some(&data)),
+            Err(IdentityError::InUse { .. })
+        ));
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused_and_left_alone() {
+        let data = directory("foreign");
+        fs::create_dir_all(&data).expect("temporary directory");
+        fs::write(data.join("node.toml"), "id = 'xyz'\nincarnation = 1\n")
+            .expect("temporary directory");
+        assert!(matches!(
+            Identity::load(Some(&data)),
+            Err(IdentityError::Malformed { .. })
+        ));
+        assert!(
+            fs::read_to_string(data.join("node.toml"))
+                .expect("still there")
+                .contains("xyz")
+        );
+    }
+}

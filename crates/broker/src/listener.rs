@@ -1,0 +1,176 @@
+//! Listening sockets: every worker thread has one of its own for each address, and the kernel spreads new connections over them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+use thicket_node::ListenerId;
+use thicket_session::time::Instant;
+
+/// Connections the kernel completes for us before we accept them.
+const BACKLOG: i32 = 1024;
+/// Connections accepted from one socket in one round: the connected clients come first.
+const ACCEPTS_PER_ROUND: usize = 64;
+/// When the process has no descriptor left, time until the next attempt.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A listening socket of one thread.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) id: ListenerId,
+    socket: TcpListener,
+    /// The kernel may have more for us.
+    ready: bool,
+    /// Not before this instant.
+    paused_until: Option<Instant>,
+}
+
+/// What came of accepting.
+pub(crate) enum Accept {
+    /// A connection.
+    Connection(TcpStream, SocketAddr),
+    /// The process or the host is out of descriptors or memory; the listener rests.
+    Exhausted(io::Error),
+    /// None now.
+    Nothing,
+}
+
+impl Listener {
+    /// Wraps a socket made by [`bind`].
+    pub(crate) fn new(id: ListenerId, socket: std::net::TcpListener) -> Self {
+        Self {
+            id,
+            socket: TcpListener::from_std(socket),
+            ready: true,
+            paused_until: None,
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(&mut self.socket, token, Interest::READABLE)
+    }
+
+    /// The kernel says there is somebody.
+    pub(crate) const fn set_ready(&mut self) {
+        self.ready = true;
+    }
+
+    /// When to look again without being told: at once, at an instant, or never.
+    pub(crate) const fn wake_at(&self, now: Instant) -> Option<Instant> {
+        match (self.ready, self.paused_until) {
+            (false, _) => None,
+            (true, None) => Some(now),
+            (true, Some(until)) => Some(until),
+        }
+    }
+
+    /// How many connections may be accepted in this round.
+    pub(crate) const fn quota(&mut self, now: Instant) -> usize {
+        match self.paused_until {
+            Some(until) if now.as_millis() < until.as_millis() => 0,
+            _ => {
+                self.paused_until = None;
+                if self.ready { ACCEPTS_PER_ROUND } else { 0 }
+            }
+        }
+    }
+
+    /// Accepts one connection.
+    pub(crate) fn accept(&mut self, now: Instant) -> Accept {
+        loop {
+            match self.socket.accept() {
+                Ok((stream, peer)) => return Accept::Connection(stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.ready = false;
+                    return Accept::Nothing;
+                }
+                Err(error) if is_exhausted(&error) => {
+                    // The edge is spent and the queue is not empty: without a pause we would spin, without `ready` we would sleep for ever.
+                    self.paused_until = Some(now + PAUSE);
+                    return Accept::Exhausted(error);
+                }
+                // The connection died in the queue, or the network did for a moment (accept(2)): on to the next.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// EMFILE, ENFILE, ENOBUFS, ENOMEM: it gets better only when something is closed.
+fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| exhausted.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+/// Binds `count` sockets to one address. Port 0 becomes a free port, the same for all.
+///
+/// # Errors
+/// The address is not ours or the port is in use, be it by a process of the same user.
+pub(crate) fn bind(
+    address: SocketAddr,
+    count: usize,
+) -> io::Result<(SocketAddr, Vec<std::net::TcpListener>)> {
+    if address.port() != 0 {
+        // Sockets that share a port let every process of the same user in; one that does not share finds out whether there is another.
+        drop(listen(address, Sharing::Alone)?);
+    }
+    let first = listen(address, Sharing::Shared)?;
+    let bound = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        sockets.push(listen(bound, Sharing::Shared)?);
+    }
+    Ok((bound, sockets))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Alone,
+    Shared,
+}
+
+fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if address.is_ipv6() {
+        // So that 0.0.0.0 and [::] may both be listened on, whatever the system's default.
+        socket.set_only_v6(true)?;
+    }
+    // Connections of an earlier start may linger.
+    socket.set_reuse_address(true)?;
+    if sharing == Sharing::Shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_one_node_share_a_port_and_another_node_is_refused_it() {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let (address, sockets) = bind(any, 3).expect("a free port");
+        assert_eq!(sockets.len(), 3);
+        assert!(
+            sockets
+                .iter()
+                .all(|socket| socket.local_addr().is_ok_and(|local| local == address))
+        );
+        let error = bind(address, 2).expect_err("in use");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

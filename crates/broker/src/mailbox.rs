@@ -1,0 +1,197 @@
+//! Mail between the threads of a node: a vector behind a mutex, swapped out once a round.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mio::Waker;
+use thicket_node::{ConnectionId, Handover, Hub, Mail, Peer, Verdict, Worker, WorkerId};
+
+use crate::transport::Transport;
+
+/// A question to the machines of a thread, asked between two rounds. The hub is on thread 0 only.
+pub(crate) type Question = Box<dyn FnOnce(&Worker, Option<&Hub>) + Send>;
+
+/// What one thread, or a helper, tells another.
+pub(crate) enum Letter {
+    /// From one machine to another.
+    Mail { from: Peer, to: Peer, mail: Mail },
+    /// A socket that changes its thread; not registered anywhere.
+    Socket {
+        transport: Transport,
+        to: Peer,
+        state: Box<Handover>,
+    },
+    /// From the authenticator. `serial` tells the connection from a later one of the same index.
+    Authenticated {
+        connection: ConnectionId,
+        serial: u32,
+        verdict: Verdict,
+    },
+    /// From the resolver: what the host of a `Dial` stands for.
+    Resolved {
+        address: String,
+        found: io::Result<Vec<SocketAddr>>,
+    },
+    /// From discovery.
+    Discovered { address: String },
+    /// From a worker's thread to the hub's: what the other nodes are told of this one's clients.
+    Summary { from: WorkerId, summary: Summary },
+    /// From the HTTP API.
+    Ask(Question),
+    /// Close the doors and say goodbye to the clients.
+    StopWorker,
+    /// Say goodbye to the other nodes.
+    StopHub,
+}
+
+/// What a worker adds to its node's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Summary {
+    pub(crate) clients: u64,
+    pub(crate) subscriptions: u64,
+}
+
+/// One thread's mailbox.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    letters: Mutex<Vec<Letter>>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(crate) const fn new(waker: Waker) -> Self {
+        Self {
+            letters: Mutex::new(Vec::new()),
+            waker,
+        }
+    }
+
+    /// Puts one letter in.
+    pub(crate) fn post(&self, letter: Letter) {
+        let was_empty = {
+            let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+            letters.push(letter);
+            letters.len() == 1
+        };
+        self.wake_if(was_empty);
+    }
+
+    /// Puts all letters of a batch in, in order, and leaves it empty.
+    fn post_all(&self, batch: &mut Vec<Letter>) {
+        let was_empty = {
+            let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+            let was_empty = letters.is_empty();
+            letters.append(batch);
+            was_empty
+        };
+        self.wake_if(was_empty);
+    }
+
+    /// Swaps what is there for `empty`, whose capacity is used again.
+    pub(crate) fn swap(&self, empty: &mut Vec<Letter>) {
+        debug_assert!(empty.is_empty());
+        std::mem::swap(
+            &mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner),
+            empty,
+        );
+    }
+
+    /// Somebody who finds the box filled knows that a wake-up is on its way.
+    fn wake_if(&self, was_empty: bool) {
+        if was_empty && let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot wake a thread");
+        }
+    }
+}
+
+impl std::fmt::Debug for Letter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Mail { .. } => "Mail",
+            Self::Socket { .. } => "Socket",
+            Self::Authenticated { .. } => "Authenticated",
+            Self::Resolved { .. } => "Resolved",
+            Self::Discovered { .. } => "Discovered",
+            Self::Summary { .. } => "Summary",
+            Self::Ask(_) => "Ask",
+            Self::StopWorker => "StopWorker",
+            Self::StopHub => "StopHub",
+        })
+    }
+}
+
+/// The mailboxes of all threads, by worker.
+pub(crate) type Mailboxes = Arc<[Arc<Mailbox>]>;
+
+/// What a thread writes to others in a round: one lock a round and receiver, not one a letter.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    boxes: Mailboxes,
+    batches: Vec<Vec<Letter>>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(boxes: Mailboxes) -> Self {
+        let batches = boxes.iter().map(|_| Vec::new()).collect();
+        Self { boxes, batches }
+    }
+
+    /// Keeps a letter until the end of the round.
+    pub(crate) fn add(&mut self, to: Peer, letter: Letter) {
+        self.batches[thread_of(to)].push(letter);
+    }
+
+    /// Posts everything kept.
+    pub(crate) fn post(&mut self) {
+        for (mailbox, batch) in self.boxes.iter().zip(&mut self.batches) {
+            if !batch.is_empty() {
+                mailbox.post_all(batch);
+            }
+        }
+    }
+}
+
+/// The thread a machine runs on: the hub shares that of worker 0.
+const fn thread_of(peer: Peer) -> usize {
+    match peer {
+        Peer::Worker(WorkerId(index)) => index as usize,
+        Peer::Hub => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Events, Poll, Token};
+    use std::time::Duration;
+
+    fn discovered(address: &str) -> Letter {
+        Letter::Discovered {
+            address: address.into(),
+        }
+    }
+
+    #[test]
+    fn letters_arrive_in_order_with_one_wake_up() {
+        let mut poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+        let boxes: Mailboxes = vec![Arc::new(Mailbox::new(waker))].into();
+        boxes[0].post(discovered("a:1"));
+        let mut outgoing = Outgoing::new(Arc::clone(&boxes));
+        outgoing.add(Peer::Hub, discovered("b:1"));
+        outgoing.add(Peer::Worker(WorkerId(0)), discovered("c:1"));
+        outgoing.post();
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::from_secs(5)))
+            .expect("a poll");
+        assert_eq!(events.iter().count(), 1);
+        let mut letters = Vec::new();
+        boxes[0].swap(&mut letters);
+        let addresses = letters.iter().map(|letter| match letter {
+            Letter::Discovered { address } => address.as_str(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(addresses.collect::<Vec<_>>(), ["a:1", "b:1", "c:1"]);
+    }
+}

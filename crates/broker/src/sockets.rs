@@ -1,0 +1,381 @@
+//! The sockets of one thread: who they belong to and what the kernel said of them.
+
+use std::collections::VecDeque;
+use std::io;
+
+use slab::Slab;
+use thicket_node::ConnectionId;
+
+use crate::transport::Transport;
+
+/// Whose socket it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A client's, or not known yet: the worker's.
+    Worker,
+    /// A link: the hub's.
+    Hub,
+    /// Opened by us and not connected yet: nobody's.
+    Dial,
+}
+
+/// One socket. Small: a hundred thousand idle ones must be cheap.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) transport: Transport,
+    pub(crate) owner: Owner,
+    /// Tells this socket from an earlier one with the same index.
+    pub(crate) serial: u32,
+    /// The owner wants to read.
+    reading: bool,
+    /// The kernel may have bytes for us. With edges only a read that finds nothing tells the contrary.
+    readable: bool,
+    /// It waits in the queue of those to be read.
+    queued: bool,
+    /// The peer ended its half: read on until the end shows.
+    ending: bool,
+    /// The peer took less than we had; wait for the kernel's word.
+    blocked: bool,
+    /// It waits in the list of those to be flushed.
+    dirty: bool,
+    /// Writing failed; the owner is told at the start of the next round.
+    lost: bool,
+}
+
+/// What came of reading.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// That many bytes.
+    Bytes(usize),
+    /// None now.
+    Nothing,
+    /// The connection is over.
+    Closed,
+}
+
+/// The sockets of one thread, and the lists of those with something to do.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    slab: Slab<Socket>,
+    next_serial: u32,
+    to_read: VecDeque<ConnectionId>,
+    to_flush: Vec<ConnectionId>,
+    lost: Vec<ConnectionId>,
+}
+
+impl Sockets {
+    /// The index the next socket gets.
+    pub(crate) fn next_id(&self) -> ConnectionId {
+        id(self.slab.vacant_key())
+    }
+
+    /// Keeps a socket.
+    pub(crate) fn insert(&mut self, transport: Transport, owner: Owner) -> ConnectionId {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        id(self.slab.insert(Socket {
+            transport,
+            owner,
+            serial: self.next_serial,
+            reading: true,
+            readable: false,
+            queued: false,
+            ending: false,
+            blocked: false,
+            dirty: false,
+            lost: false,
+        }))
+    }
+
+    /// Takes a socket out; its index is free. Lists that still name it are corrected when they are read.
+    pub(crate) fn remove(&mut self, connection: ConnectionId) -> Option<Socket> {
+        self.slab.try_remove(key(connection))
+    }
+
+    pub(crate) fn find(&mut self, connection: ConnectionId) -> Option<&mut Socket> {
+        self.slab.get_mut(key(connection))
+    }
+
+    /// Sockets of `owner`.
+    pub(crate) fn count(&self, owner: Owner) -> usize {
+        self.slab
+            .iter()
+            .filter(|(_, socket)| socket.owner == owner)
+            .count()
+    }
+
+    /// The kernel has bytes, or the end, for this socket.
+    pub(crate) fn set_readable(&mut self, connection: ConnectionId, ending: bool) {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
+        socket.readable = true;
+        socket.ending |= ending;
+        if socket.reading && !socket.queued && socket.owner != Owner::Dial {
+            socket.queued = true;
+            self.to_read.push_back(connection);
+        }
+    }
+
+    /// The kernel takes bytes again.
+    pub(crate) fn set_writable(&mut self, connection: ConnectionId) {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
+        if socket.blocked {
+            socket.blocked = false;
+            self.mark_dirty(connection);
+        }
+    }
+
+    /// Stop or go on reading. What the kernel said meanwhile is remembered.
+    pub(crate) fn set_reading(&mut self, connection: ConnectionId, reading: bool) {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
+        socket.reading = reading;
+        if reading && socket.readable {
+            self.set_readable(connection, false);
+        }
+    }
+
+    /// A connection we opened stands and is the hub's now.
+    pub(crate) fn set_connected(&mut self, connection: ConnectionId) {
+        if let Some(socket) = self.slab.get_mut(key(connection)) {
+            socket.owner = Owner::Hub;
+            if socket.readable {
+                self.set_readable(connection, false);
+            }
+        }
+    }
+
+    /// How many sockets wait to be read.
+    pub(crate) fn reads_waiting(&self) -> usize {
+        self.to_read.len()
+    }
+
+    /// The next socket to be read, in turn.
+    pub(crate) fn next_to_read(&mut self) -> Option<(ConnectionId, Owner)> {
+        while let Some(connection) = self.to_read.pop_front() {
+            let Some(socket) = self.slab.get_mut(key(connection)) else {
+                continue;
+            };
+            if std::mem::take(&mut socket.queued) && socket.reading && socket.readable {
+                return Some((connection, socket.owner));
+            }
+        }
+        None
+    }
+
+    /// Reads once. A socket that may have more goes to the end of the queue.
+    pub(crate) fn read(&mut self, connection: ConnectionId, buffer: &mut [u8]) -> Read {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return Read::Nothing;
+        };
+        match socket.transport.try_read(buffer) {
+            Ok(0) => Read::Closed,
+            Ok(count) => {
+                // Less than asked for means drained, and the next byte is a new edge. The end is told once only, so it is read for.
+                socket.readable = count == buffer.len() || socket.ending;
+                if socket.readable {
+                    self.set_readable(connection, false);
+                }
+                Read::Bytes(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                socket.readable = false;
+                Read::Nothing
+            }
+            Err(_) => Read::Closed,
+        }
+    }
+
+    /// The owner has bytes for this socket.
+    pub(crate) fn mark_dirty(&mut self, connection: ConnectionId) {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
+        if !socket.dirty && !socket.blocked && !socket.lost {
+            socket.dirty = true;
+            self.to_flush.push(connection);
+        }
+    }
+
+    /// Moves the list of sockets to be flushed into `list`, which is empty.
+    pub(crate) fn take_dirty(&mut self, list: &mut Vec<ConnectionId>) {
+        std::mem::swap(&mut self.to_flush, list);
+    }
+
+    /// The socket, if it still waits to be flushed; it does no longer.
+    pub(crate) fn start_flush(&mut self, connection: ConnectionId) -> Option<&mut Socket> {
+        let socket = self.slab.get_mut(key(connection))?;
+        std::mem::take(&mut socket.dirty).then_some(socket)
+    }
+
+    /// Writing failed or the peer vanished: the owner will be told.
+    pub(crate) fn mark_lost(&mut self, connection: ConnectionId) {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return;
+        };
+        if !socket.lost {
+            socket.lost = true;
+            self.lost.push(connection);
+        }
+    }
+
+    /// The next socket whose owner must hear that it is lost.
+    pub(crate) fn next_lost(&mut self) -> Option<(ConnectionId, Owner)> {
+        while let Some(connection) = self.lost.pop() {
+            if let Some(socket) = self.slab.get(key(connection)).filter(|socket| socket.lost) {
+                return Some((connection, socket.owner));
+            }
+        }
+        None
+    }
+
+    /// Whether a round should follow at once.
+    pub(crate) fn has_work(&self) -> bool {
+        !(self.to_read.is_empty() && self.to_flush.is_empty() && self.lost.is_empty())
+    }
+}
+
+impl Socket {
+    /// The peer took less than we had.
+    pub(crate) const fn set_blocked(&mut self) {
+        self.blocked = true;
+    }
+
+    /// Whether the owner reads at the moment.
+    pub(crate) const fn is_reading(&self) -> bool {
+        self.reading
+    }
+}
+
+fn id(key: usize) -> ConnectionId {
+    ConnectionId(u32::try_from(key).expect("a process has fewer than 2^32 descriptors"))
+}
+
+const fn key(connection: ConnectionId) -> usize {
+    connection.0 as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::net::TcpStream;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    /// A socket among `sockets` and its peer.
+    fn connected(sockets: &mut Sockets) -> (ConnectionId, std::net::TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let peer =
+            std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("listening");
+        let (stream, _) = listener.accept().expect("connected");
+        stream.set_nonblocking(true).expect("a socket");
+        (
+            sockets.insert(Transport::Tcp(TcpStream::from_std(stream)), Owner::Worker),
+            peer,
+        )
+    }
+
+    /// Reads until there is something: the loopback is quick but not instantaneous.
+    fn read_some(sockets: &mut Sockets, connection: ConnectionId, buffer: &mut [u8]) -> Read {
+        for _ in 0..1000 {
+            match sockets.read(connection, buffer) {
+                Read::Nothing => std::thread::sleep(std::time::Duration::from_millis(1)),
+                read => return read,
+            }
+        }
+        Read::Nothing
+    }
+
+    #[test]
+    fn idle_state_is_small() {
+        assert!(size_of::<Socket>() <= 32, "{} bytes", size_of::<Socket>());
+    }
+
+    #[test]
+    fn a_filled_buffer_is_read_again_and_a_short_read_means_drained() {
+        let mut sockets = Sockets::default();
+        let (connection, mut peer) = connected(&mut sockets);
+        peer.write_all(b"123456").expect("connected");
+        sockets.set_readable(connection, false);
+        let mut buffer = [0; 4];
+        assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Bytes(4)
+        );
+        assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Bytes(2)
+        );
+        assert_eq!(sockets.next_to_read(), None);
+    }
+
+    #[test]
+    fn an_end_that_was_announced_is_read_after_a_short_read() {
+        let mut sockets = Sockets::default();
+        let (connection, mut peer) = connected(&mut sockets);
+        peer.write_all(b"bye").expect("connected");
+        drop(peer);
+        sockets.set_readable(connection, true);
+        let mut buffer = [0; 16];
+        assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Bytes(3)
+        );
+        assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
+        assert_eq!(
+            read_some(&mut sockets, connection, &mut buffer),
+            Read::Closed
+        );
+    }
+
+    #[test]
+    fn readiness_is_remembered_while_reading_is_stopped() {
+        let mut sockets = Sockets::default();
+        let (connection, _peer) = connected(&mut sockets);
+        sockets.set_readable(connection, false);
+        sockets.set_reading(connection, false);
+        assert_eq!(sockets.next_to_read(), None);
+        sockets.set_readable(connection, false);
+        assert_eq!(sockets.next_to_read(), None);
+        sockets.set_reading(connection, true);
+        assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
+    }
+
+    #[test]
+    fn lists_do_not_mistake_a_new_socket_for_an_old_one() {
+        let mut sockets = Sockets::default();
+        let (old, _old_peer) = connected(&mut sockets);
+        sockets.set_readable(old, false);
+        sockets.mark_dirty(old);
+        sockets.mark_lost(old);
+        sockets.remove(old);
+        let (new, _new_peer) = connected(&mut sockets);
+        assert_eq!(new, old);
+        assert_eq!(sockets.next_to_read(), None);
+        assert_eq!(sockets.next_lost(), None);
+        assert!(sockets.start_flush(new).is_none());
+    }
+
+    #[test]
+    fn a_blocked_socket_is_flushed_again_only_when_the_kernel_says_so() {
+        let mut sockets = Sockets::default();
+        let (connection, _peer) = connected(&mut sockets);
+        sockets
+            .find(connection)
+            .expect("just inserted")
+            .set_blocked();
+        let mut list = Vec::new();
+        sockets.mark_dirty(connection);
+        sockets.take_dirty(&mut list);
+        assert!(list.is_empty());
+        sockets.set_writable(connection);
+        sockets.take_dirty(&mut list);
+        assert_eq!(list, [connection]);
+    }
+}

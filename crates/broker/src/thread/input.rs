@@ -1,0 +1,386 @@
+//! The first half of a round: everything there is goes in.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Events, Token};
+use thicket_node::{ConnectionId, HubInput, ListenerId, Now, Peer, Verdict, WorkerInput};
+
+use super::{MAILBOX, Thread};
+use crate::dials::Dial;
+use crate::listener::Accept;
+use crate::mailbox::Letter;
+use crate::sockets::{Owner, Read};
+use crate::transport::Transport;
+
+/// Bytes read in one round before outputs get their turn; the rest is read in the next, which follows at once.
+const READ_PER_ROUND: usize = 8 * 1024 * 1024;
+
+impl Thread {
+    /// Hands over losses, new connections, bytes, mail and timeouts.
+    pub(super) fn take_in(&mut self, now: Now, events: &Events) {
+        for event in events {
+            self.note_event(now, event);
+        }
+        while let Some((connection, owner)) = self.sockets.next_lost() {
+            self.hand_in_closed(now, connection, owner);
+        }
+        for index in 0..self.listeners.len() {
+            self.accept_from(now, index);
+        }
+        self.read_sockets(now);
+        self.read_mail(now);
+        self.take_timeouts(now);
+    }
+
+    fn note_event(&mut self, now: Now, event: &Event) {
+        let Token(token) = event.token();
+        let first_socket = MAILBOX.0 + 1 + self.listener_tokens;
+        if event.token() == MAILBOX {
+            return;
+        }
+        if token < first_socket {
+            if let Some(listener) = self.listeners.get_mut(token - MAILBOX.0 - 1) {
+                listener.set_ready();
+            }
+            return;
+        }
+        let Ok(index) = u32::try_from(token - first_socket) else {
+            return;
+        };
+        self.note_socket(now, ConnectionId(index), event);
+    }
+
+    /// An event may be meant for an earlier socket of this index; then nothing is found and nothing is lost.
+    fn note_socket(&mut self, now: Now, connection: ConnectionId, event: &Event) {
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
+        let (owner, reading) = (socket.owner, socket.is_reading());
+        let broken = event.is_error() || (event.is_read_closed() && event.is_write_closed());
+        if event.is_readable() || broken {
+            self.sockets
+                .set_readable(connection, event.is_read_closed() || broken);
+        }
+        if owner == Owner::Dial {
+            self.advance_dial(now, connection);
+            return;
+        }
+        if event.is_writable() {
+            self.sockets.set_writable(connection);
+        }
+        // A peer that is not read from would otherwise never be found dead.
+        if broken && !reading {
+            self.sockets.mark_lost(connection);
+        }
+    }
+
+    /// The owner hears that the connection is over, and its index is free.
+    pub(super) fn hand_in_closed(&mut self, now: Now, connection: ConnectionId, owner: Owner) {
+        self.sockets.remove(connection);
+        match (owner, &mut self.hub) {
+            (Owner::Worker, _) => self
+                .worker
+                .handle_input(now, WorkerInput::Closed { connection }),
+            (Owner::Hub, Some(hub)) => hub.handle_input(now, HubInput::Closed { link: connection }),
+            (Owner::Hub, None) | (Owner::Dial, _) => {}
+        }
+    }
+
+    fn accept_from(&mut self, now: Now, index: usize) {
+        for _ in 0..self.listeners[index].quota(now.instant) {
+            let listener = &mut self.listeners[index];
+            match listener.accept(now.instant) {
+                Accept::Connection(stream, peer) => {
+                    let id = listener.id;
+                    self.welcome(now, id, stream, peer);
+                }
+                Accept::Exhausted(error) => {
+                    self.counters.accept_exhausted.add_one();
+                    tracing::error!(%error, "cannot accept connections for the moment");
+                    return;
+                }
+                Accept::Nothing => return,
+            }
+        }
+    }
+
+    fn welcome(&mut self, now: Now, listener: ListenerId, stream: TcpStream, peer: SocketAddr) {
+        self.counters.accepted.add_one();
+        // Fails only on a connection that is over already, which the first read will tell.
+        let _ = stream.set_nodelay(true);
+        if let Some(connection) = self.keep(Transport::Tcp(stream), Owner::Worker) {
+            self.worker.handle_input(
+                now,
+                WorkerInput::Accepted {
+                    connection,
+                    listener,
+                    peer,
+                },
+            );
+        }
+    }
+
+    /// Registers a socket with this thread; what the kernel holds for it already comes as a first event.
+    fn keep(&mut self, mut transport: Transport, owner: Owner) -> Option<ConnectionId> {
+        let token = self.token_of(self.sockets.next_id());
+        if let Err(error) = transport.register(self.poll.registry(), token) {
+            tracing::error!(%error, "cannot watch a connection");
+            return None;
+        }
+        Some(self.sockets.insert(transport, owner))
+    }
+
+    const fn token_of(&self, connection: ConnectionId) -> Token {
+        Token(MAILBOX.0 + 1 + self.listener_tokens + connection.0 as usize)
+    }
+
+    fn read_sockets(&mut self, now: Now) {
+        let mut budget = READ_PER_ROUND;
+        // Those that join the queue meanwhile have had their turn.
+        for _ in 0..self.sockets.reads_waiting() {
+            let Some((connection, owner)) = self.sockets.next_to_read() else {
+                return;
+            };
+            match self.sockets.read(connection, &mut self.buffer) {
+                Read::Bytes(count) => {
+                    self.hand_in_bytes(now, connection, owner, count);
+                    budget = budget.saturating_sub(count);
+                }
+                Read::Nothing => {}
+                Read::Closed => self.hand_in_closed(now, connection, owner),
+            }
+            if budget == 0 {
+                return;
+            }
+        }
+    }
+
+    fn hand_in_bytes(&mut self, now: Now, connection: ConnectionId, owner: Owner, count: usize) {
+        let bytes = &self.buffer[..count];
+        match (owner, &mut self.hub) {
+            (Owner::Worker, _) => self
+                .worker
+                .handle_input(now, WorkerInput::Received { connection, bytes }),
+            (Owner::Hub, Some(hub)) => hub.handle_input(
+                now,
+                HubInput::Received {
+                    link: connection,
+                    bytes,
+                },
+            ),
+            (Owner::Hub, None) | (Owner::Dial, _) => {}
+        }
+    }
+
+    fn read_mail(&mut self, now: Now) {
+        let mut letters = std::mem::take(&mut self.letters);
+        self.mailbox.swap(&mut letters);
+        for letter in letters.drain(..) {
+            self.open(now, letter);
+        }
+        self.letters = letters;
+    }
+
+    fn open(&mut self, now: Now, letter: Letter) {
+        match letter {
+            Letter::Mail { from, to, mail } => self.hand_in_mail(now, from, to, mail),
+            Letter::Socket {
+                transport,
+                to,
+                state,
+            } => self.adopt(now, transport, to, state),
+            Letter::Authenticated {
+                connection,
+                serial,
+                verdict,
+            } => self.hand_in_verdict(now, connection, serial, verdict),
+            Letter::Resolved { address, found } => match found {
+                Ok(found) => self.try_next(
+                    now,
+                    Dial {
+                        address,
+                        rest: found.into(),
+                    },
+                    None,
+                ),
+                Err(error) => self.hand_in_failed_dial(now, address, &error),
+            },
+            Letter::Discovered { address } => {
+                if let Some(hub) = &mut self.hub {
+                    hub.handle_input(now, HubInput::Discovered { address });
+                }
+            }
+            Letter::Summary { from, summary } => self.note_summary(from, summary),
+            Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
+            Letter::StopWorker => self.stop_worker(now),
+            Letter::StopHub => self.stop_hub(now),
+        }
+    }
+
+    pub(super) fn hand_in_mail(
+        &mut self,
+        now: Now,
+        from: Peer,
+        to: Peer,
+        mail: thicket_node::Mail,
+    ) {
+        match (to, from, &mut self.hub) {
+            (Peer::Worker(_), _, _) => self
+                .worker
+                .handle_input(now, WorkerInput::Mail { from, mail }),
+            (Peer::Hub, Peer::Worker(from), Some(hub)) => {
+                hub.handle_input(now, HubInput::Mail { from, mail })
+            }
+            // There is one hub, on thread 0, and it writes no letters to itself.
+            (Peer::Hub, Peer::Hub, _) | (Peer::Hub, Peer::Worker(_), None) => {}
+        }
+    }
+
+    /// A socket from another thread is ours now.
+    fn adopt(
+        &mut self,
+        now: Now,
+        transport: Transport,
+        to: Peer,
+        state: Box<thicket_node::Handover>,
+    ) {
+        let owner = match to {
+            Peer::Worker(_) => Owner::Worker,
+            Peer::Hub => Owner::Hub,
+        };
+        let Some(connection) = self.keep(transport, owner) else {
+            return;
+        };
+        self.hand_in_adopted(now, connection, to, state);
+    }
+
+    pub(super) fn hand_in_adopted(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        to: Peer,
+        state: Box<thicket_node::Handover>,
+    ) {
+        match (to, &mut self.hub) {
+            (Peer::Worker(_), _) => self
+                .worker
+                .handle_input(now, WorkerInput::Adopted { connection, state }),
+            (Peer::Hub, Some(hub)) => hub.handle_input(
+                now,
+                HubInput::LinkAdopted {
+                    link: connection,
+                    state,
+                },
+            ),
+            (Peer::Hub, None) => {}
+        }
+    }
+
+    /// The connection may be over, and its index another's.
+    fn hand_in_verdict(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        serial: u32,
+        verdict: Verdict,
+    ) {
+        if self
+            .sockets
+            .find(connection)
+            .is_some_and(|socket| socket.serial == serial)
+        {
+            self.worker.handle_input(
+                now,
+                WorkerInput::Authenticated {
+                    connection,
+                    verdict,
+                },
+            );
+        }
+    }
+
+    /// Tries the next address of a dial; `last` is why the one before failed.
+    pub(super) fn try_next(&mut self, now: Now, mut dial: Dial, last: Option<&io::Error>) {
+        let Some(address) = dial.rest.pop_front() else {
+            let none = io::Error::from(io::ErrorKind::NotFound);
+            return self.hand_in_failed_dial(now, dial.address, last.unwrap_or(&none));
+        };
+        match connect(address) {
+            Ok(stream) => {
+                if let Some(connection) = self.keep(Transport::Tcp(stream), Owner::Dial) {
+                    self.dials.start(now.instant, connection, dial);
+                } else {
+                    self.hand_in_failed_dial(
+                        now,
+                        dial.address,
+                        &io::Error::other("cannot watch the connection"),
+                    );
+                }
+            }
+            Err(error) => self.try_next(now, dial, Some(&error)),
+        }
+    }
+
+    /// The kernel said something of a connection we opened.
+    fn advance_dial(&mut self, now: Now, connection: ConnectionId) {
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
+        match socket.transport.is_connected() {
+            Ok(false) => {}
+            Ok(true) => {
+                let Some(dial) = self.dials.finish(connection) else {
+                    return;
+                };
+                self.sockets.set_connected(connection);
+                if let Some(hub) = &mut self.hub {
+                    hub.handle_input(
+                        now,
+                        HubInput::Dialled {
+                            address: dial.address,
+                            link: connection,
+                        },
+                    );
+                }
+            }
+            Err(error) => self.fail_dial(now, connection, &error),
+        }
+    }
+
+    pub(super) fn fail_dial(&mut self, now: Now, connection: ConnectionId, error: &io::Error) {
+        self.sockets.remove(connection);
+        if let Some(dial) = self.dials.finish(connection) {
+            self.try_next(now, dial, Some(error));
+        }
+    }
+
+    fn hand_in_failed_dial(&mut self, now: Now, address: String, error: &io::Error) {
+        if let Some(hub) = &mut self.hub {
+            hub.handle_input(
+                now,
+                HubInput::DialFailed {
+                    address,
+                    error: error.to_string(),
+                },
+            );
+        }
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// What a `Dial` names, if it needs no resolver.
+pub(super) fn literal(address: &str) -> Option<VecDeque<SocketAddr>> {
+    address
+        .parse()
+        .ok()
+        .map(|literal| VecDeque::from([literal]))
+}

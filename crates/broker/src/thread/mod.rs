@@ -1,0 +1,243 @@
+//! One thread of the node: rounds over its sockets, its worker and, on thread 0, the hub.
+//!
+//! A round is one return of the readiness poll: everything there is goes in (`input`), everything ordered comes out and every
+//! connection with something to send is flushed once (`output`).
+
+mod input;
+mod output;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+use thicket_node::{
+    ConnectionId, Hub, HubConfig, HubInput, Now, Verdict, Worker, WorkerConfig, WorkerId,
+    WorkerInput,
+};
+use thicket_session::time::Instant;
+
+use crate::authenticator::Authenticator;
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::dials::{Dial, Dials};
+use crate::listener::Listener;
+use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
+use crate::resolver::Resolver;
+use crate::sockets::{Owner, Sockets};
+
+/// The token of the mailbox.
+pub(crate) const MAILBOX: Token = Token(0);
+/// One read asks for this much: enough for thousands of small messages, little enough to stay in the cache.
+const READ_BUFFER: usize = 128 * 1024;
+/// Readiness events taken from the kernel in one round.
+const EVENTS: usize = 1024;
+/// After a stop, time for the clients' goodbyes to leave.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What a thread is made of. It travels to the new thread, which makes the machines there: they never leave it.
+pub(crate) struct Parts {
+    pub(crate) id: WorkerId,
+    pub(crate) clock: Clock,
+    pub(crate) poll: Poll,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) worker: (WorkerConfig, u64),
+    /// On thread 0. The numbers are seeds.
+    pub(crate) hub: Option<(HubConfig, u64)>,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) resolver: Resolver,
+    pub(crate) counters: Arc<Counters>,
+    /// Hears from a thread whose clients are gone after `StopWorker`.
+    pub(crate) stopped: Sender<WorkerId>,
+}
+
+impl Parts {
+    /// Reports the listeners to the thread's poll.
+    pub(crate) fn register_listeners(&mut self) -> io::Result<()> {
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            listener.register(self.poll.registry(), Token(MAILBOX.0 + 1 + index))?;
+        }
+        Ok(())
+    }
+}
+
+/// One thread of the node.
+pub(crate) struct Thread {
+    id: WorkerId,
+    clock: Clock,
+    poll: Poll,
+    mailbox: Arc<Mailbox>,
+    outgoing: Outgoing,
+    listeners: Vec<Listener>,
+    /// Tokens kept for listeners, also after they are closed.
+    listener_tokens: usize,
+    sockets: Sockets,
+    dials: Dials,
+    worker: Worker,
+    hub: Option<Hub>,
+    authenticator: Authenticator,
+    resolver: Resolver,
+    counters: Arc<Counters>,
+    stopped: Sender<WorkerId>,
+    phase: Phase,
+    /// Shared by all reads of the thread, so that an idle connection owns no buffer.
+    buffer: Box<[u8]>,
+    letters: Vec<Letter>,
+    to_flush: Vec<ConnectionId>,
+    /// What this worker last said of its clients.
+    summary: Summary,
+    /// On thread 0: what each worker last said.
+    summaries: Vec<Summary>,
+    /// Verdicts known at once, handed in when the worker's outputs are drained.
+    verdicts: Vec<(ConnectionId, Verdict)>,
+    /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
+    dials_due: Vec<Dial>,
+}
+
+/// How far a thread is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Serving.
+    Running,
+    /// The worker said goodbye; its connections are closing, until then at the latest.
+    WorkerStopping(Instant),
+    /// The clients are gone. The hub, where there is one, goes on.
+    WorkerStopped,
+    /// Nothing is left to do.
+    Done,
+}
+
+impl Thread {
+    /// Call it on the thread itself.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (worker, worker_seed) = parts.worker;
+        let workers = usize::from(worker.workers);
+        let hub = parts
+            .hub
+            .map(|(config, seed)| Hub::new(config, parts.clock.now(), seed));
+        Self {
+            id: parts.id,
+            clock: parts.clock,
+            poll: parts.poll,
+            mailbox: parts.mailbox,
+            outgoing: parts.outgoing,
+            listener_tokens: parts.listeners.len(),
+            listeners: parts.listeners,
+            sockets: Sockets::default(),
+            dials: Dials::default(),
+            worker: Worker::new(parts.id, worker, worker_seed),
+            hub,
+            authenticator: parts.authenticator,
+            resolver: parts.resolver,
+            counters: parts.counters,
+            stopped: parts.stopped,
+            phase: Phase::Running,
+            buffer: vec![0; READ_BUFFER].into_boxed_slice(),
+            letters: Vec::new(),
+            to_flush: Vec::new(),
+            summary: Summary::default(),
+            summaries: vec![Summary::default(); workers],
+            verdicts: Vec::new(),
+            dials_due: Vec::new(),
+        }
+    }
+
+    /// Rounds until the node stops.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut unfinished = true;
+        while self.phase != Phase::Done {
+            let timeout = if unfinished {
+                Some(Duration::ZERO)
+            } else {
+                self.time_to_sleep()
+            };
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
+                result => result?,
+            }
+            let now = self.clock.now();
+            self.take_in(now, &events);
+            unfinished = self.carry_out(now);
+            self.advance_stop(now);
+        }
+        Ok(())
+    }
+
+    /// Time until something is due without the kernel's word; `None`: nothing is.
+    fn time_to_sleep(&self) -> Option<Duration> {
+        if self.sockets.has_work() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.clock.now().instant;
+        let deadlines = [
+            self.worker.poll_timeout(),
+            self.hub.as_ref().and_then(Hub::poll_timeout),
+            self.dials.next_deadline(),
+            self.listeners
+                .iter()
+                .filter_map(|listener| listener.wake_at(now))
+                .min(),
+            match self.phase {
+                Phase::WorkerStopping(deadline) => Some(deadline),
+                Phase::Running | Phase::WorkerStopped | Phase::Done => None,
+            },
+        ];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(next.since(now))
+    }
+
+    /// Hands over what is due.
+    fn take_timeouts(&mut self, now: Now) {
+        if self
+            .worker
+            .poll_timeout()
+            .is_some_and(|at| at <= now.instant)
+        {
+            self.worker.handle_input(now, WorkerInput::Timeout);
+        }
+        if let Some(hub) = &mut self.hub
+            && hub.poll_timeout().is_some_and(|at| at <= now.instant)
+        {
+            hub.handle_input(now, HubInput::Timeout);
+        }
+        while let Some(connection) = self.dials.next_late(now.instant) {
+            self.fail_dial(now, connection, &io::Error::from(io::ErrorKind::TimedOut));
+        }
+    }
+
+    /// Closes the doors; the worker says goodbye.
+    fn stop_worker(&mut self, now: Now) {
+        self.listeners.clear();
+        self.worker.shut_down(now);
+        self.phase = Phase::WorkerStopping(now.instant + GOODBYE);
+    }
+
+    /// The hub says goodbye. It is the last thing this thread does.
+    fn stop_hub(&mut self, now: Now) {
+        if let Some(hub) = &mut self.hub {
+            hub.shut_down(now);
+        }
+        self.carry_out(now);
+        self.phase = Phase::Done;
+    }
+
+    fn advance_stop(&mut self, now: Now) {
+        let Phase::WorkerStopping(deadline) = self.phase else {
+            return;
+        };
+        if self.sockets.count(Owner::Worker) > 0 && now.instant < deadline {
+            return;
+        }
+        self.phase = if self.hub.is_some() {
+            Phase::WorkerStopped
+        } else {
+            Phase::Done
+        };
+        // Nobody listens if the node was dropped without waiting.
+        let _ = self.stopped.send(self.id);
+    }
+}

@@ -1,0 +1,269 @@
+//! The second half of a round: outputs are performed in order, then every connection with something to send is flushed once.
+
+use std::io;
+
+use thicket_node::{
+    ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
+};
+
+use super::Thread;
+use super::input::literal;
+use crate::authenticator::Request;
+use crate::dials::Dial;
+use crate::event;
+use crate::mailbox::{Letter, Summary};
+use crate::sockets::Owner;
+
+/// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
+const PASSES: usize = 8;
+/// After a close, what the peer sent meanwhile is read and forgotten, this often at most.
+const LAST_READS: usize = 4;
+
+impl Thread {
+    /// Performs everything ordered. `true`: not all of it, so a round must follow at once.
+    pub(super) fn carry_out(&mut self, now: Now) -> bool {
+        let mut busy = true;
+        for _ in 0..PASSES {
+            busy = self.settle(now);
+            busy |= self.flush_all(now);
+            if !busy {
+                break;
+            }
+        }
+        self.outgoing.post();
+        busy
+    }
+
+    /// Lets the machines finish and performs their outputs. `true`: one of them has new inputs because of that.
+    fn settle(&mut self, now: Now) -> bool {
+        self.worker.end_round(now);
+        self.report_summary();
+        while let Some(output) = self.worker.poll_output() {
+            self.perform_worker(now, output);
+        }
+        let mut again = self.settle_hub(now);
+        for (connection, verdict) in std::mem::take(&mut self.verdicts) {
+            self.worker.handle_input(
+                now,
+                WorkerInput::Authenticated {
+                    connection,
+                    verdict,
+                },
+            );
+            again = true;
+        }
+        again
+    }
+
+    /// Tells the hub how many clients there are, if that has changed.
+    fn report_summary(&mut self) {
+        let traffic = self.worker.traffic();
+        let summary = Summary {
+            clients: traffic.connections,
+            subscriptions: traffic.subscriptions,
+        };
+        if summary == self.summary {
+            return;
+        }
+        self.summary = summary;
+        let from = self.id;
+        if self.hub.is_some() {
+            self.note_summary(from, summary);
+        } else {
+            self.outgoing
+                .add(Peer::Hub, Letter::Summary { from, summary });
+        }
+    }
+
+    /// On thread 0: the other nodes are told the sum.
+    pub(super) fn note_summary(&mut self, from: WorkerId, summary: Summary) {
+        self.summaries[usize::from(from.0)] = summary;
+        let sum = |part: fn(&Summary) -> u64| self.summaries.iter().map(part).sum();
+        let (clients, subscriptions) = (sum(|it| it.clients), sum(|it| it.subscriptions));
+        if let Some(hub) = &mut self.hub {
+            hub.set_summary(clients, subscriptions);
+        }
+    }
+
+    /// The worker's outputs are drained, so mail from the hub may go in at once.
+    fn settle_hub(&mut self, now: Now) -> bool {
+        let Some(hub) = &mut self.hub else {
+            return false;
+        };
+        hub.end_round(now);
+        let mut again = false;
+        while let Some(output) = self.hub.as_mut().and_then(Hub::poll_output) {
+            again |= self.perform_hub(now, output);
+        }
+        for dial in std::mem::take(&mut self.dials_due) {
+            self.try_next(now, dial, None);
+            again = true;
+        }
+        again
+    }
+
+    fn perform_worker(&mut self, now: Now, output: WorkerOutput) {
+        match output {
+            WorkerOutput::Flush(connection) => self.sockets.mark_dirty(connection),
+            WorkerOutput::Close(connection) => self.close(now, connection),
+            WorkerOutput::SetReading(connection, reading) => {
+                self.sockets.set_reading(connection, reading)
+            }
+            WorkerOutput::Handover {
+                connection,
+                to,
+                state,
+            } => self.hand_over(now, connection, to, state),
+            WorkerOutput::Mail { to, mail } => {
+                let from = Peer::Worker(self.id);
+                if to == Peer::Hub && self.hub.is_some() {
+                    self.hand_in_mail(now, from, to, mail);
+                } else {
+                    self.outgoing.add(to, Letter::Mail { from, to, mail });
+                }
+            }
+            WorkerOutput::Authenticate {
+                connection,
+                user_name,
+                password,
+                ..
+            } => self.authenticate(connection, user_name, password),
+            WorkerOutput::Event(event) => event::log(self.id.0, &event),
+        }
+    }
+
+    /// `true`: the worker of this thread has mail.
+    fn perform_hub(&mut self, now: Now, output: HubOutput) -> bool {
+        match output {
+            HubOutput::Flush(link) => self.sockets.mark_dirty(link),
+            HubOutput::Close(link) => self.close(now, link),
+            HubOutput::Dial { address } => match literal(&address) {
+                Some(rest) => self.dials_due.push(Dial { address, rest }),
+                None => self.resolver.ask(address),
+            },
+            HubOutput::Mail { to, mail } => {
+                let (from, receiver) = (Peer::Hub, Peer::Worker(to));
+                if to == self.id {
+                    self.hand_in_mail(now, from, receiver, mail);
+                    return true;
+                }
+                self.outgoing.add(
+                    receiver,
+                    Letter::Mail {
+                        from,
+                        to: receiver,
+                        mail,
+                    },
+                );
+            }
+            HubOutput::Event(event) => event::log(self.id.0, &event),
+        }
+        false
+    }
+
+    fn authenticate(
+        &mut self,
+        connection: ConnectionId,
+        user_name: Option<String>,
+        password: Option<Vec<u8>>,
+    ) {
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
+        let request = Request {
+            worker: self.id,
+            connection,
+            serial: socket.serial,
+            user_name: user_name.unwrap_or_default(),
+            password: password.unwrap_or_default(),
+        };
+        if let Some(verdict) = self.authenticator.ask(request) {
+            self.verdicts.push((connection, verdict));
+        }
+    }
+
+    /// Gives a socket away; between worker 0 and the hub it stays where it is.
+    fn hand_over(&mut self, now: Now, connection: ConnectionId, to: Peer, state: Box<Handover>) {
+        // What was ordered to be written before must not be left behind.
+        self.flush(now, connection);
+        if to == Peer::Hub && self.hub.is_some() {
+            if let Some(socket) = self.sockets.find(connection) {
+                socket.owner = Owner::Hub;
+                self.hand_in_adopted(now, connection, to, state);
+            }
+            return;
+        }
+        let Some(mut socket) = self.sockets.remove(connection) else {
+            return;
+        };
+        if let Err(error) = socket.transport.deregister(self.poll.registry()) {
+            tracing::error!(%error, "cannot hand a connection to another thread");
+            return;
+        }
+        self.outgoing.add(
+            to,
+            Letter::Socket {
+                transport: socket.transport,
+                to,
+                state,
+            },
+        );
+    }
+
+    /// Writes what the peer takes at once and closes.
+    fn close(&mut self, now: Now, connection: ConnectionId) {
+        self.sockets.mark_dirty(connection);
+        self.flush(now, connection);
+        let Some(mut socket) = self.sockets.remove(connection) else {
+            return;
+        };
+        socket.transport.finish();
+        // Closing a socket with unread bytes resets it, and a reset may overtake the last words (a CONNACK that says why).
+        for _ in 0..LAST_READS {
+            if !matches!(socket.transport.try_read(&mut self.buffer), Ok(1..)) {
+                break;
+            }
+        }
+    }
+
+    /// Flushes every dirty connection. `true`: something was written, so there may be room for more.
+    fn flush_all(&mut self, now: Now) -> bool {
+        let mut list = std::mem::take(&mut self.to_flush);
+        self.sockets.take_dirty(&mut list);
+        let wrote = !list.is_empty();
+        for connection in list.drain(..) {
+            self.flush(now, connection);
+        }
+        self.to_flush = list;
+        wrote
+    }
+
+    /// Writes what is pending until the peer takes no more, if the connection is dirty.
+    fn flush(&mut self, now: Now, connection: ConnectionId) {
+        let Some(socket) = self.sockets.start_flush(connection) else {
+            return;
+        };
+        let owner = socket.owner;
+        loop {
+            let pending = match (owner, &self.hub) {
+                (Owner::Worker, _) => self.worker.pending_output(connection),
+                (Owner::Hub, Some(hub)) => hub.pending_output(connection),
+                (Owner::Hub, None) | (Owner::Dial, _) => return,
+            };
+            if pending.is_empty() {
+                return;
+            }
+            match socket.transport.try_write(pending) {
+                Ok(count) => match (owner, &mut self.hub) {
+                    (Owner::Worker, _) => self.worker.handle_written(now, connection, count),
+                    (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
+                    (Owner::Hub, None) | (Owner::Dial, _) => return,
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return socket.set_blocked();
+                }
+                Err(_) => return self.sockets.mark_lost(connection),
+            }
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! What hubs say to each other besides what the overlay says for them: claims of client identifiers, sessions that move, retained
+//! messages. Little-endian, lengths before what they count.
+
+use thicket_overlay::{NodeId, record::HybridTime};
+
+/// A message between hubs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    /// To the registrar: who may have this client identifier? `view`: by the nodes the asker sees.
+    Claim {
+        request: u64,
+        view: u64,
+        client_id: &'a str,
+    },
+    /// From the registrar: it is yours; the session is at `source`, if there is one elsewhere.
+    ClaimGranted {
+        request: u64,
+        epoch: u64,
+        source: Option<NodeId>,
+    },
+    /// From the registrar: ask again later.
+    ClaimDeferred { request: u64 },
+    /// To the registrar: these client identifiers have their sessions here, each with its epoch.
+    Register { sessions: Vec<(&'a str, u64)> },
+    /// To the registrar: that was all, by this view.
+    RegisterEnd { view: u64 },
+    /// To the registrar: the session has ended here, or was never made.
+    Release { client_id: &'a str, epoch: u64 },
+    /// To the registrar: the session is here now.
+    Owned { client_id: &'a str, epoch: u64 },
+    /// From the registrar: another node has the client identifier with a higher epoch.
+    Evict { client_id: &'a str, epoch: u64 },
+    /// To the node that has a session: give it to me (or end it, `discard`).
+    Fetch {
+        request: u64,
+        client_id: &'a str,
+        discard: bool,
+    },
+    /// Part of the session or of its queue; `None` bytes in the first part of `Fetched`: there is none.
+    Fetched { request: u64, part: Part<'a> },
+    /// Everybody sends its messages here now: send the queue and end it.
+    Drain { request: u64 },
+    /// Part of the queue.
+    Drained { request: u64, part: Part<'a> },
+    /// The move came to nothing: keep the session.
+    Thaw { request: u64 },
+    /// A fingerprint of all retained messages.
+    RetainedDigest { digest: u64 },
+    /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
+    Retained { messages: Vec<(NodeId, &'a [u8])> },
+}
+
+/// Part of something too long for one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    pub bytes: &'a [u8],
+    pub is_last: bool,
+    /// False: there is no session.
+    pub exists: bool,
+}
+
+/// Bytes of a part.
+pub(super) const PART_BYTES: usize = 256 * 1024;
+
+mod kind {
+    pub(super) const CLAIM: u8 = 1;
+    pub(super) const CLAIM_GRANTED: u8 = 2;
+    pub(super) const CLAIM_DEFERRED: u8 = 3;
+    pub(super) const REGISTER: u8 = 4;
+    pub(super) const REGISTER_END: u8 = 5;
+    pub(super) const RELEASE: u8 = 6;
+    pub(super) const OWNED: u8 = 7;
+    pub(super) const EVICT: u8 = 8;
+    pub(super) const FETCH: u8 = 9;
+    pub(super) const FETCHED: u8 = 10;
+    pub(super) const DRAIN: u8 = 11;
+    pub(super) const DRAINED: u8 = 12;
+    pub(super) const THAW: u8 = 13;
+    pub(super) const RETAINED_DIGEST: u8 = 14;
+    pub(super) const RETAINED: u8 = 15;
+}
+
+impl Message<'_> {
+    /// Kind and payload.
+    pub fn encode(&self) -> (u8, Vec<u8>) {
+        let mut out = Vec::new();
+        let kind = match self {
+            Self::Claim {
+                request,
+                view,
+                client_id,
+            } => {
+                put_u64(&mut out, *request);
+                put_u64(&mut out, *view);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::CLAIM
+            }
+            Self::ClaimGranted {
+                request,
+                epoch,
+                source,
+            } => {
+                put_u64(&mut out, *request);
+                put_u64(&mut out, *epoch);
+                out.push(u8::from(source.is_some()));
+                put_u64(&mut out, source.map_or(0, |node| node.0));
+                kind::CLAIM_GRANTED
+            }
+            Self::ClaimDeferred { request } => {
+                put_u64(&mut out, *request);
+                kind::CLAIM_DEFERRED
+            }
+            Self::Register { sessions } => {
+                for (client_id, epoch) in sessions {
+                    put_bytes(&mut out, client_id.as_bytes());
+                    put_u64(&mut out, *epoch);
+                }
+                kind::REGISTER
+            }
+            Self::RegisterEnd { view } => {
+                put_u64(&mut out, *view);
+                kind::REGISTER_END
+            }
+            Self::Release { client_id, epoch } => {
+                put_identified(&mut out, client_id, *epoch, kind::RELEASE)
+            }
+            Self::Owned { client_id, epoch } => {
+                put_identified(&mut out, client_id, *epoch, kind::OWNED)
+            }
+            Self::Evict { client_id, epoch } => {
+                put_identified(&mut out, client_id, *epoch, kind::EVICT)
+            }
+            Self::Fetch {
+                request,
+                client_id,
+                discard,
+            } => {
+                put_u64(&mut out, *request);
+                out.push(u8::from(*discard));
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::FETCH
+            }
+            Self::Fetched { request, part } => put_part(&mut out, *request, *part, kind::FETCHED),
+            Self::Drain { request } => {
+                put_u64(&mut out, *request);
+                kind::DRAIN
+            }
+            Self::Drained { request, part } => put_part(&mut out, *request, *part, kind::DRAINED),
+            Self::Thaw { request } => {
+                put_u64(&mut out, *request);
+                kind::THAW
+            }
+            Self::RetainedDigest { digest } => {
+                put_u64(&mut out, *digest);
+                kind::RETAINED_DIGEST
+            }
+            Self::Retained { messages } => {
+                for (node, record) in messages {
+                    put_u64(&mut out, node.0);
+                    put_bytes(&mut out, record);
+                }
+                kind::RETAINED
+            }
+        };
+        (kind, out)
+    }
+}
+
+impl<'a> Message<'a> {
+    /// The message of a kind and payload; `None`: malformed, or of a kind this version does not know.
+    pub fn decode(kind: u8, payload: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader(payload);
+        let message = match kind {
+            kind::CLAIM => Self::Claim {
+                request: reader.u64()?,
+                view: reader.u64()?,
+                client_id: reader.text()?,
+            },
+            kind::CLAIM_GRANTED => {
+                let (request, epoch) = (reader.u64()?, reader.u64()?);
+                let has_source = reader.flag()?;
+                let node = NodeId(reader.u64()?);
+                Self::ClaimGranted {
+                    request,
+                    epoch,
+                    source: has_source.then_some(node),
+                }
+            }
+            kind::CLAIM_DEFERRED => Self::ClaimDeferred {
+                request: reader.u64()?,
+            },
+            kind::REGISTER => Self::Register {
+                sessions: reader.rest_of(|reader| Some((reader.text()?, reader.u64()?)))?,
+            },
+            kind::REGISTER_END => Self::RegisterEnd {
+                view: reader.u64()?,
+            },
+            kind::RELEASE => Self::Release {
+                client_id: reader.text()?,
+                epoch: reader.u64()?,
+            },
+            kind::OWNED => Self::Owned {
+                client_id: reader.text()?,
+                epoch: reader.u64()?,
+            },
+            kind::EVICT => Self::Evict {
+                client_id: reader.text()?,
+                epoch: reader.u64()?,
+            },
+            kind::FETCH => {
+                let (request, discard) = (reader.u64()?, reader.flag()?);
+                Self::Fetch {
+                    request,
+                    client_id: reader.text()?,
+                    discard,
+                }
+            }
+            kind::FETCHED => Self::Fetched {
+                request: reader.u64()?,
+                part: reader.part()?,
+            },
+            kind::DRAIN => Self::Drain {
+                request: reader.u64()?,
+            },
+            kind::DRAINED => Self::Drained {
+                request: reader.u64()?,
+                part: reader.part()?,
+            },
+            kind::THAW => Self::Thaw {
+                request: reader.u64()?,
+            },
+            kind::RETAINED_DIGEST => Self::RetainedDigest {
+                digest: reader.u64()?,
+            },
+            kind::RETAINED => Self::Retained {
+                messages: reader
+                    .rest_of(|reader| Some((NodeId(reader.u64()?), reader.bytes()?)))?,
+            },
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(message)
+    }
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: u64, kind: u8) -> u8 {
+    put_bytes(out, client_id.as_bytes());
+    put_u64(out, epoch);
+    kind
+}
+
+fn put_part(out: &mut Vec<u8>, request: u64, part: Part<'_>, kind: u8) -> u8 {
+    put_u64(out, request);
+    out.push(u8::from(part.is_last) | u8::from(part.exists) << 1);
+    put_bytes(out, part.bytes);
+    kind
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn u64(&mut self) -> Option<u64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let (len, rest) = self.0.split_first_chunk()?;
+        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    fn part(&mut self) -> Option<Part<'a>> {
+        let flags = self.u8().filter(|flags| *flags < 4)?;
+        Some(Part {
+            is_last: flags & 1 != 0,
+            exists: flags & 2 != 0,
+            bytes: self.bytes()?,
+        })
+    }
+
+    /// Items until the end.
+    fn rest_of<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut items = Vec::new();
+        while !self.0.is_empty() {
+            items.push(item(self)?);
+        }
+        Some(items)
+    }
+}
+
+/// The order of writes of a topic: the last one wins, ties go to the higher node (rule 17).
+pub(super) type WriteTime = (HybridTime, NodeId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages() -> Vec<Message<'static>> {
+        let part = Part {
+            bytes: b"part",
+            is_last: true,
+            exists: false,
+        };
+        vec![
+            Message::Claim {
+                request: 1,
+                view: 2,
+                client_id: "c",
+            },
+            Message::ClaimGranted {
+                request: 1,
+                epoch: 9,
+                source: Some(NodeId(4)),
+            },
+            Message::ClaimGranted {
+                request: 1,
+                epoch: 9,
+                source: None,
+            },
+            Message::ClaimDeferred { request: 3 },
+            Message::Register {
+                sessions: vec![("a", 1), ("b", 2)],
+            },
+            Message::RegisterEnd { view: 5 },
+            Message::Release {
+                client_id: "c",
+                epoch: 6,
+            },
+            Message::Owned {
+                client_id: "c",
+                epoch: 6,
+            },
+            Message::Evict {
+                client_id: "c",
+                epoch: 7,
+            },
+            Message::Fetch {
+                request: 8,
+                client_id: "c",
+                discard: true,
+            },
+            Message::Fetched { request: 8, part },
+            Message::Drain { request: 8 },
+            Message::Drained { request: 8, part },
+            Message::Thaw { request: 8 },
+            Message::RetainedDigest { digest: 10 },
+            Message::Retained {
+                messages: vec![(NodeId(1), b"record"), (NodeId(2), b"")],
+            },
+        ]
+    }
+
+    #[test]
+    fn every_message_is_read_as_it_was_written() {
+        for message in messages() {
+            let (kind, payload) = message.encode();
+            assert_eq!(Message::decode(kind, &payload), Some(message));
+        }
+    }
+
+    #[test]
+    fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
+        for message in messages() {
+            let (kind, mut payload) = message.encode();
+            let is_list = matches!(message, Message::Register { .. } | Message::Retained { .. });
+            for len in 0..payload.len() {
+                let shorter = Message::decode(kind, &payload[..len]);
+                assert!(shorter.is_none() || is_list, "{message:?} cut to {len}");
+            }
+            payload.push(0);
+            assert_eq!(
+                Message::decode(kind, &payload),
+                None,
+                "{message:?} and a byte"
+            );
+            assert_eq!(Message::decode(200, &payload), None);
+        }
+    }
+}

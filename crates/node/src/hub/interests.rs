@@ -1,0 +1,357 @@
+//! What the workers want, in aggregate, and what other nodes want.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{rc::Rc, sync::Arc};
+
+use thicket_overlay::{InterestKey, InterestValue, NodeSlot, Sharing};
+use thicket_session::topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree};
+
+use super::Hub;
+use crate::{
+    WorkerId,
+    mail::{Content, Interest, InterestChange, Place},
+};
+
+/// Topics whose workers are remembered.
+const CACHED_TOPICS: usize = 65_536;
+/// Bytes of what is remembered.
+const CACHED_BYTES: usize = 16 * 1024 * 1024;
+
+/// Which workers want messages of one filter.
+#[derive(Debug, Default)]
+struct Workers {
+    plain: BTreeMap<WorkerId, Interest>,
+    groups: BTreeMap<ShareName, Group>,
+}
+
+/// The workers that have members of one shared subscription.
+#[derive(Debug)]
+struct Group {
+    /// `$share/name/filter`.
+    key: Arc<str>,
+    places: BTreeMap<WorkerId, Interest>,
+}
+
+/// Which workers want messages of one topic.
+#[derive(Debug)]
+pub(super) struct WorkerRoute {
+    pub plain: Vec<WorkerId>,
+    /// `$share/name/filter` with the workers that have members.
+    pub groups: Vec<(Arc<str>, Vec<(WorkerId, Interest)>)>,
+}
+
+/// Changes of a worker on their way to everybody.
+#[derive(Debug)]
+struct Settling {
+    sequence: u64,
+    /// What each worker must have applied, by worker.
+    peers: Vec<u64>,
+    /// What each other node must have applied.
+    version: u64,
+}
+
+/// Changes of another node on their way to our workers.
+#[derive(Debug)]
+struct Applying {
+    peers: Vec<u64>,
+    slot: NodeSlot,
+    version: u64,
+}
+
+/// All interests a hub knows of.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    tree: SubscriptionTree<Workers>,
+    cache: MatchCache<Rc<WorkerRoute>>,
+    /// What other nodes want: forgotten key by key when one goes out.
+    remote: BTreeMap<NodeSlot, BTreeSet<SubscriptionFilter>>,
+    /// Sequence of the last `Peers` mail to each worker, and of the last one it applied.
+    sent: Vec<u64>,
+    applied: Vec<u64>,
+    settling: Vec<VecDeque<Settling>>,
+    applying: VecDeque<Applying>,
+    version: u64,
+    turn: usize,
+}
+
+impl Wanted {
+    pub fn new(workers: u8, seed: u64) -> Self {
+        let workers = usize::from(workers);
+        Self {
+            tree: SubscriptionTree::new(seed ^ 3),
+            cache: MatchCache::new(seed ^ 4, CACHED_TOPICS, CACHED_BYTES),
+            remote: BTreeMap::new(),
+            sent: vec![0; workers],
+            applied: vec![0; workers],
+            settling: (0..workers).map(|_| VecDeque::new()).collect(),
+            applying: VecDeque::new(),
+            version: 0,
+            turn: 0,
+        }
+    }
+
+    /// Records a worker's change; what the node as a whole wants of the filter now.
+    fn apply(&mut self, worker: WorkerId, change: &InterestChange) -> Option<Interest> {
+        let workers = self.tree.entry(&change.key.filter);
+        let places = match &change.key.share_name {
+            None => &mut workers.plain,
+            Some(name) => {
+                let new = || Group {
+                    key: change.key.to_string().into(),
+                    places: BTreeMap::new(),
+                };
+                &mut workers
+                    .groups
+                    .entry(name.clone())
+                    .or_insert_with(new)
+                    .places
+            }
+        };
+        match change.interest {
+            Some(interest) => places.insert(worker, interest),
+            None => places.remove(&worker),
+        };
+        let whole = places.values().copied().reduce(|left, right| Interest {
+            qos: left.qos.max(right.qos),
+            persistent: left.persistent || right.persistent,
+            weight: left.weight.saturating_add(right.weight),
+        });
+        workers.groups.retain(|_, group| !group.places.is_empty());
+        let unused = workers.plain.is_empty() && workers.groups.is_empty();
+        self.tree.touch();
+        if unused {
+            self.tree.remove(&change.key.filter);
+        }
+        whole
+    }
+
+    /// Which workers want messages of `topic`.
+    pub fn route(&mut self, topic: &str) -> Rc<WorkerRoute> {
+        let generation = self.tree.generation();
+        if let Some(route) = self.cache.get(topic, generation) {
+            return Rc::clone(route);
+        }
+        let mut plain = BTreeSet::new();
+        let mut groups = Vec::new();
+        self.tree.for_each_match(topic, |workers| {
+            plain.extend(workers.plain.keys().copied());
+            groups.extend(workers.groups.values().map(|group| {
+                let places = group
+                    .places
+                    .iter()
+                    .map(|(worker, interest)| (*worker, *interest));
+                (Arc::clone(&group.key), places.collect())
+            }));
+        });
+        let route = Rc::new(WorkerRoute {
+            plain: plain.into_iter().collect(),
+            groups,
+        });
+        let bytes = 64 + route.plain.len() + route.groups.len() * 128;
+        self.cache
+            .insert(topic, generation, Rc::clone(&route), bytes);
+        route
+    }
+
+    /// One worker of a group: connected members first, in turn.
+    pub fn choose(&mut self, places: &[(WorkerId, Interest)]) -> Option<WorkerId> {
+        self.turn = self.turn.wrapping_add(1);
+        let total: usize = places
+            .iter()
+            .map(|(_, interest)| interest.weight as usize)
+            .sum();
+        if total == 0 {
+            return places
+                .get(self.turn.checked_rem(places.len())?)
+                .map(|(worker, _)| *worker);
+        }
+        let mut turn = self.turn % total;
+        for (worker, interest) in places {
+            if turn < interest.weight as usize {
+                return Some(*worker);
+            }
+            turn -= interest.weight as usize;
+        }
+        None
+    }
+}
+
+impl Hub {
+    /// A worker wants something else now.
+    pub(super) fn handle_interest(
+        &mut self,
+        from: WorkerId,
+        sequence: u64,
+        changes: Vec<InterestChange>,
+    ) {
+        for change in &changes {
+            let key = interest_key(&change.key);
+            let version = match self.wanted.apply(from, change) {
+                Some(interest) => self.overlay.set_interest(
+                    key,
+                    InterestValue {
+                        qos: interest.qos,
+                        persistent: interest.persistent,
+                        weight: interest.weight,
+                    },
+                ),
+                None => self.overlay.clear_interest(&key),
+            };
+            self.wanted.version = self.wanted.version.max(version);
+        }
+        let place = Place::Worker(from);
+        let changes: Vec<_> = changes.into_iter().map(|change| (place, change)).collect();
+        self.tell_workers(Some(from), &changes);
+        let settling = Settling {
+            sequence,
+            peers: self.wanted.sent.clone(),
+            version: self.wanted.version,
+        };
+        self.wanted.settling[usize::from(from.0)].push_back(settling);
+        self.settle_interests();
+    }
+
+    /// Tells every worker but one.
+    fn tell_workers(&mut self, except: Option<WorkerId>, changes: &[(Place, InterestChange)]) {
+        for index in 0..self.config.workers {
+            let worker = WorkerId(index);
+            if Some(worker) == except {
+                continue;
+            }
+            let sequence = &mut self.wanted.sent[usize::from(index)];
+            *sequence += 1;
+            let content = Content::Peers {
+                sequence: *sequence,
+                changes: changes.to_vec(),
+            };
+            self.mail(worker, content);
+        }
+    }
+
+    pub(super) fn handle_peers_applied(&mut self, from: WorkerId, sequence: u64) {
+        let applied = &mut self.wanted.applied[usize::from(from.0)];
+        *applied = (*applied).max(sequence);
+        self.settle_interests();
+        let everywhere = |applying: &mut Applying, applied: &[u64]| {
+            applying
+                .peers
+                .iter()
+                .zip(applied)
+                .all(|(sent, applied)| applied >= sent)
+        };
+        while let Some(done) = self
+            .wanted
+            .applying
+            .pop_front_if(|applying| everywhere(applying, &self.wanted.applied))
+        {
+            self.overlay.interests_applied(done.slot, done.version);
+        }
+    }
+
+    /// Tells each worker how far its changes are applied everywhere.
+    pub(super) fn settle_interests(&mut self) {
+        let version = self.overlay.settled_version();
+        for index in 0..self.config.workers {
+            let mut settled = None;
+            let applied = &self.wanted.applied;
+            let queue = &mut self.wanted.settling[usize::from(index)];
+            let is_done = |settling: &mut Settling| {
+                let others = settling.peers.iter().zip(applied).enumerate();
+                settling.version <= version
+                    && others
+                        .filter(|(worker, _)| *worker != usize::from(index))
+                        .all(|(_, (sent, applied))| applied >= sent)
+            };
+            while let Some(done) = queue.pop_front_if(is_done) {
+                settled = Some(done.sequence);
+            }
+            if let Some(sequence) = settled {
+                self.mail(WorkerId(index), Content::InterestSettled { sequence });
+            }
+        }
+    }
+
+    /// Another node wants something else now.
+    pub(super) fn handle_interest_changed(
+        &mut self,
+        slot: NodeSlot,
+        version: u64,
+        changes: Vec<thicket_overlay::InterestChange>,
+    ) {
+        let place = Place::Node(slot);
+        let keys = self.wanted.remote.entry(slot).or_default();
+        let mut told = Vec::with_capacity(changes.len());
+        for change in changes {
+            // A group whose name no client could have chosen takes no part.
+            let Some(key) = subscription_filter(&change.key) else {
+                continue;
+            };
+            let interest = change.value.map(|value| Interest {
+                qos: value.qos,
+                persistent: value.persistent,
+                weight: value.weight,
+            });
+            match interest {
+                Some(_) => keys.insert(key.clone()),
+                None => keys.remove(&key),
+            };
+            told.push((place, InterestChange { key, interest }));
+        }
+        self.tell_workers(None, &told);
+        self.wanted.applying.push_back(Applying {
+            peers: self.wanted.sent.clone(),
+            slot,
+            version,
+        });
+    }
+
+    /// A node is out: nothing goes there any more.
+    pub(super) fn forget_interests_of(&mut self, slot: NodeSlot) {
+        let keys = self.wanted.remote.remove(&slot).unwrap_or_default();
+        self.wanted
+            .applying
+            .retain(|applying| applying.slot != slot);
+        let place = Place::Node(slot);
+        let told: Vec<_> = keys
+            .into_iter()
+            .map(|key| {
+                (
+                    place,
+                    InterestChange {
+                        key,
+                        interest: None,
+                    },
+                )
+            })
+            .collect();
+        if !told.is_empty() {
+            self.tell_workers(None, &told);
+        }
+        self.settle_interests();
+    }
+}
+
+fn interest_key(filter: &SubscriptionFilter) -> InterestKey {
+    let sharing = match &filter.share_name {
+        None => Sharing::Plain,
+        Some(name) => Sharing::Group(name.as_str().into()),
+    };
+    InterestKey {
+        filter: filter.filter.clone(),
+        sharing,
+    }
+}
+
+fn subscription_filter(key: &InterestKey) -> Option<SubscriptionFilter> {
+    match &key.sharing {
+        Sharing::Plain => Some(SubscriptionFilter {
+            share_name: None,
+            filter: key.filter.clone(),
+        }),
+        Sharing::Group(name) => SubscriptionFilter::parse_with_maximum_levels(
+            &format!("$share/{name}/{}", key.filter),
+            usize::MAX,
+        )
+        .ok(),
+    }
+}

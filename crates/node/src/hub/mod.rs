@@ -1,0 +1,429 @@
+//! The hub: the cluster side of a node, on its first thread.
+//!
+//! It owns the [`Overlay`] and knits it to the workers: what they want in aggregate goes out as the node's interests, what other
+//! nodes want comes in to every worker; records cross it in both directions. It keeps what a node has once: the directory of
+//! client identifiers and the retained messages.
+
+mod claims;
+mod control;
+mod directory;
+mod forward;
+mod interests;
+mod moves;
+mod registrar;
+mod retained;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, Output, Overlay};
+use thicket_session::time::Instant;
+
+use self::{
+    claims::Claims,
+    control::Message,
+    directory::Directory,
+    forward::{Admissions, Arrivals, Outgoing},
+    interests::Wanted,
+    moves::Moves,
+    registrar::Registrar,
+    retained::RetainedMessages,
+};
+use crate::{
+    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubOutput, NodeReport, Now, Traffic,
+    WorkerId,
+    mail::{Content, Mail},
+};
+
+/// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
+#[derive(Debug)]
+pub struct Hub {
+    config: HubConfig,
+    overlay: Overlay,
+    wanted: Wanted,
+    outgoing: Outgoing,
+    admissions: Admissions,
+    /// Kept for its memory.
+    arrivals: Arrivals,
+    directory: Directory,
+    registrar: Registrar,
+    claims: Claims,
+    moves: Moves,
+    retained: RetainedMessages,
+    /// Slots of the nodes that are up.
+    up: BTreeMap<NodeSlot, NodeId>,
+    outputs: VecDeque<HubOutput>,
+    /// Claims are answered from here on: discovery has had its time.
+    ready_at: Instant,
+    is_ready: bool,
+}
+
+impl Hub {
+    /// A hub that knows nobody yet. `seed` comes from the operating system.
+    #[must_use]
+    pub fn new(config: HubConfig, now: Now, seed: u64) -> Self {
+        let workers = config.workers;
+        let mut hub = Self {
+            overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
+            wanted: Wanted::new(workers, seed),
+            outgoing: Outgoing::new(workers),
+            admissions: Admissions::default(),
+            arrivals: Arrivals::default(),
+            directory: Directory::default(),
+            registrar: Registrar::default(),
+            claims: Claims::default(),
+            moves: Moves::default(),
+            retained: RetainedMessages::new(
+                config.overlay.node,
+                config.retained_messages,
+                config.retained_bytes,
+            ),
+            up: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            ready_at: now.instant + config.discovery_grace,
+            is_ready: false,
+            config,
+        };
+        hub.view_changed(now);
+        hub
+    }
+
+    /// The only way in.
+    pub fn handle_input(&mut self, now: Now, input: HubInput<'_>) {
+        let at = now.instant;
+        match input {
+            HubInput::LinkAdopted { link, state } => {
+                let bytes = &state.buffered;
+                self.overlay.handle_input(
+                    at,
+                    Input::LinkAccepted {
+                        link: LinkId(link.0),
+                        bytes,
+                    },
+                );
+            }
+            HubInput::Dialled { address, link } => {
+                self.overlay.handle_input(
+                    at,
+                    Input::Dialled {
+                        address: &address,
+                        link: LinkId(link.0),
+                    },
+                );
+            }
+            HubInput::DialFailed { address, error } => {
+                self.overlay.handle_input(
+                    at,
+                    Input::DialFailed {
+                        address: &address,
+                        error: &error,
+                    },
+                );
+            }
+            HubInput::Received { link, bytes } => self.handle_received(now, LinkId(link.0), bytes),
+            HubInput::Closed { link } => self.overlay.handle_input(
+                at,
+                Input::Closed {
+                    link: LinkId(link.0),
+                },
+            ),
+            HubInput::Discovered { address } => {
+                self.overlay
+                    .handle_input(at, Input::Discovered { address: &address });
+            }
+            HubInput::Mail { from, mail } => self.handle_mail(now, from, mail.0),
+            HubInput::Timeout => self.overlay.handle_input(at, Input::Timeout),
+        }
+        self.drain_overlay(now);
+    }
+
+    /// Turns what was gathered in this round into mail and bytes. Once a round, after all inputs.
+    pub fn end_round(&mut self, now: Now) {
+        self.check_ready(now);
+        self.expire_claims(now);
+        self.outgoing.seal(&mut self.outputs);
+        self.overlay.end_round(now.instant);
+        self.drain_overlay(now);
+        self.outgoing.seal(&mut self.outputs);
+    }
+
+    /// The next order to the shell.
+    pub fn poll_output(&mut self) -> Option<HubOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When `Timeout` is wanted.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let ready = (!self.is_ready).then_some(self.ready_at);
+        [
+            self.overlay.poll_timeout(),
+            ready,
+            self.claims.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Bytes to write to a link, oldest first.
+    #[must_use]
+    pub fn pending_output(&self, link: ConnectionId) -> &[u8] {
+        self.overlay.pending_output(LinkId(link.0))
+    }
+
+    /// The socket took the first `count` bytes of `pending_output`.
+    pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
+        self.overlay
+            .handle_written(now.instant, LinkId(link.0), count);
+        self.drain_overlay(now);
+    }
+
+    /// Whether clients are served (rule 3 between nodes). Until then their CONNECTs wait.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    /// The nodes this one knows, itself first.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        let own = self.config.overlay.node;
+        let mut nodes: Vec<NodeReport> = self
+            .overlay
+            .nodes()
+            .into_iter()
+            .map(|status| NodeReport {
+                name: status.name,
+                id: status.node.to_string(),
+                incarnation: status.incarnation.0,
+                address: status.address,
+                is_self: status.node == own,
+                reachable: status.is_up,
+                rtt_us: status.rtt_us,
+                clients: status.clients,
+                subscriptions: status.subscriptions,
+            })
+            .collect();
+        nodes.sort_by_key(|node| !node.is_self);
+        nodes
+    }
+
+    /// What the links carried, and what is retained.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic {
+            retained_messages: self.retained.len() as u64,
+            ..Traffic::default()
+        };
+        for status in self.overlay.nodes() {
+            traffic.internal_in_messages += status.counters.data_in_messages;
+            traffic.internal_in_bytes += status.counters.data_in_bytes;
+            traffic.internal_out_messages += status.counters.data_out_messages;
+            traffic.internal_out_bytes += status.counters.data_out_bytes;
+            traffic.dropped_messages += status.counters.dropped;
+        }
+        traffic
+    }
+
+    /// Tells the other nodes what they show of this one.
+    pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
+        self.overlay.set_summary(clients, subscriptions);
+    }
+
+    /// Says goodbye to the other nodes.
+    pub fn shut_down(&mut self, now: Now) {
+        self.overlay.shut_down(now.instant);
+        self.drain_overlay(now);
+    }
+
+    fn check_ready(&mut self, now: Now) {
+        if !self.is_ready && now.instant >= self.ready_at && self.overlay.is_ready() {
+            self.is_ready = true;
+            self.event(
+                EventLevel::Info,
+                "ready",
+                vec![("nodes", (self.up.len() + 1).to_string())],
+            );
+            self.advance_claims(now);
+        }
+    }
+
+    fn handle_mail(&mut self, now: Now, from: WorkerId, content: Content) {
+        match content {
+            Content::Forward { records, entries } => {
+                self.handle_forward(now, from, &records, &entries)
+            }
+            Content::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
+            Content::Interest { sequence, changes } => {
+                self.handle_interest(from, sequence, changes)
+            }
+            Content::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
+            Content::Claim(claim) => self.handle_claim(now, from, claim),
+            Content::Session { client_id, state } => {
+                self.handle_session(now, from, &client_id, state)
+            }
+            Content::Frozen { request, snapshot } => self.handle_frozen(now, request, snapshot),
+            Content::Drained { request, queue } => self.handle_drained(now, request, queue),
+            Content::Imported { request } => self.handle_imported(now, request),
+            Content::RetainedQuery {
+                query,
+                filter,
+                from_start,
+            } => {
+                self.handle_retained_query(now, from, query, &filter, from_start);
+            }
+            Content::RetainedCancel { query } => self.retained.cancel(from, query),
+            // What only workers are told.
+            Content::Records { .. }
+            | Content::Acknowledged(_)
+            | Content::Refused(_)
+            | Content::InterestSettled { .. }
+            | Content::Peers { .. }
+            | Content::Granted { .. }
+            | Content::ClaimRefused { .. }
+            | Content::Freeze { .. }
+            | Content::Drain { .. }
+            | Content::Thaw { .. }
+            | Content::Import { .. }
+            | Content::ImportQueue { .. }
+            | Content::RetainedPage { .. } => {
+                debug_assert!(false, "mail for a worker came to the hub");
+            }
+        }
+    }
+
+    /// Performs what the overlay orders.
+    fn drain_overlay(&mut self, now: Now) {
+        while let Some(output) = self.overlay.poll_output() {
+            match output {
+                Output::Dial { address } => self.outputs.push_back(HubOutput::Dial { address }),
+                Output::Flush(link) => self
+                    .outputs
+                    .push_back(HubOutput::Flush(ConnectionId(link.0))),
+                Output::Close(link) => self
+                    .outputs
+                    .push_back(HubOutput::Close(ConnectionId(link.0))),
+                Output::NodeUp {
+                    slot, node, name, ..
+                } => self.handle_node_up(now, slot, node, &name),
+                Output::NodeDown { slot } => self.handle_node_down(now, slot),
+                Output::InterestChanged {
+                    slot,
+                    version,
+                    changes,
+                } => self.handle_interest_changed(slot, version, changes),
+                Output::InterestSettled { .. } => self.settle_interests(),
+                Output::Control {
+                    from,
+                    kind,
+                    payload,
+                } => self.handle_control(now, from, kind, &payload),
+                Output::ControlLost { slot } => self.handle_control_lost(now, slot),
+                Output::Acknowledged { stream, ranges } => {
+                    self.handle_acknowledged(stream, &ranges)
+                }
+                // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
+                Output::RoomChanged { .. } => {}
+                Output::IncarnationChanged { .. } => {}
+                Output::Event(event) => {
+                    let level = match event.level {
+                        thicket_overlay::EventLevel::Error => EventLevel::Error,
+                        thicket_overlay::EventLevel::Warn => EventLevel::Warn,
+                        thicket_overlay::EventLevel::Info => EventLevel::Info,
+                        thicket_overlay::EventLevel::Debug => EventLevel::Debug,
+                    };
+                    self.event(level, event.message, event.fields);
+                }
+            }
+        }
+    }
+
+    fn handle_node_up(&mut self, now: Now, slot: NodeSlot, node: NodeId, name: &str) {
+        self.up.insert(slot, node);
+        self.event(
+            EventLevel::Info,
+            "node up",
+            vec![("node", node.to_string()), ("name", name.to_owned())],
+        );
+        self.view_changed(now);
+        self.offer_retained(slot);
+    }
+
+    fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
+        let Some(node) = self.up.remove(&slot) else {
+            return;
+        };
+        self.event(
+            EventLevel::Info,
+            "node down",
+            vec![("node", node.to_string())],
+        );
+        self.forget_interests_of(slot);
+        self.moves_lose_node(now, node);
+        self.registrar_forgets(node);
+        self.view_changed(now);
+    }
+
+    /// What was said to or by the other node may be lost: everything that waits for its answer begins again.
+    fn handle_control_lost(&mut self, now: Now, slot: NodeSlot) {
+        let Some(node) = self.up.get(&slot).copied() else {
+            return;
+        };
+        self.moves_lose_node(now, node);
+        self.view_changed(now);
+        self.offer_retained(slot);
+    }
+
+    fn view_changed(&mut self, now: Now) {
+        self.registrar_restarts();
+        self.register_all(now);
+        self.restart_claims();
+        self.advance_claims(now);
+    }
+
+    fn mail(&mut self, to: WorkerId, content: Content) {
+        self.outputs.push_back(HubOutput::Mail {
+            to,
+            mail: Mail(content),
+        });
+    }
+
+    /// Mail that must come after the records gathered so far in the eyes of its receiver.
+    fn mail_after_records(&mut self, to: WorkerId, content: Content) {
+        self.outgoing.seal(&mut self.outputs);
+        self.mail(to, content);
+    }
+
+    fn send(&mut self, to: NodeId, message: &Message<'_>) {
+        let Some(slot) = self.overlay.slot_of(to) else {
+            return;
+        };
+        let (kind, payload) = message.encode();
+        // A node that is out or takes no more is told everything again when it is back: `view_changed`.
+        if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
+            self.event(
+                EventLevel::Warn,
+                "control not sent",
+                vec![("node", to.to_string()), ("error", error.to_string())],
+            );
+        }
+    }
+
+    fn event(
+        &mut self,
+        level: EventLevel,
+        message: &'static str,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        self.outputs.push_back(HubOutput::Event(Event {
+            level,
+            message,
+            fields,
+        }));
+    }
+
+    /// This node.
+    const fn own(&self) -> NodeId {
+        self.config.overlay.node
+    }
+}

@@ -1,0 +1,366 @@
+//! Sessions that move between nodes because their clients did.
+//!
+//! The node that claims drives: fetch, import, drain, queue. What each step does to the session is told in the worker's `moves`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use thicket_overlay::{NodeId, NodeSlot};
+use thicket_session::server::encode_queue;
+
+use super::{
+    Hub, Message,
+    control::{PART_BYTES, Part},
+};
+use crate::{EventLevel, Now, WorkerId, mail::Content};
+
+/// A session on its way here.
+#[derive(Debug)]
+struct Arriving {
+    client_id: Arc<str>,
+    source: NodeId,
+    home: WorkerId,
+    stage: Stage,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+enum Stage {
+    Fetching { snapshot: Vec<u8> },
+    Importing,
+    Draining { queue: Vec<u8> },
+}
+
+/// A session on its way to another node.
+#[derive(Debug)]
+struct Leaving {
+    client_id: Arc<str>,
+    to: NodeId,
+    /// The other node's number of the move.
+    request: u64,
+    home: WorkerId,
+}
+
+/// Sessions on their way.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    next_request: u64,
+    arriving: BTreeMap<u64, Arriving>,
+    leaving: BTreeMap<u64, Leaving>,
+}
+
+impl Hub {
+    /// A message of another hub.
+    pub(super) fn handle_control(&mut self, now: Now, from: NodeSlot, kind: u8, payload: &[u8]) {
+        let Some(node) = self.overlay.node_of(from) else {
+            return;
+        };
+        let Some(message) = Message::decode(kind, payload) else {
+            let fields = vec![("node", node.to_string()), ("kind", kind.to_string())];
+            self.event(
+                EventLevel::Warn,
+                "unreadable message of another hub",
+                fields,
+            );
+            return;
+        };
+        match message {
+            Message::Claim { .. }
+            | Message::Register { .. }
+            | Message::RegisterEnd { .. }
+            | Message::Release { .. }
+            | Message::Owned { .. } => self.handle_registrar_message(now, node, &message),
+            Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => {
+                self.handle_claim_answer(now, &message)
+            }
+            Message::Evict { client_id, epoch } => self.handle_evict(client_id, epoch),
+            Message::Fetch {
+                request,
+                client_id,
+                discard,
+            } => self.handle_fetch(node, request, client_id, discard),
+            Message::Fetched { request, part } => self.handle_fetched(now, request, part),
+            Message::Drain { request } => self.handle_drain(node, request),
+            Message::Drained { request, part } => self.handle_drained_part(now, request, part),
+            Message::Thaw { request } => self.handle_thaw(node, request),
+            Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
+            Message::Retained { messages } => self.handle_retained(now, node, &messages),
+        }
+    }
+
+    /// Fetches a session that the first CONNECT of a line waits for.
+    pub(super) fn begin_move(
+        &mut self,
+        client_id: &Arc<str>,
+        source: NodeId,
+        home: WorkerId,
+        discard: bool,
+    ) {
+        self.moves.next_request += 1;
+        let request = self.moves.next_request;
+        let stage = Stage::Fetching {
+            snapshot: Vec::new(),
+        };
+        let arriving = Arriving {
+            client_id: Arc::clone(client_id),
+            source,
+            home,
+            stage,
+        };
+        self.moves.arriving.insert(request, arriving);
+        self.send(
+            source,
+            &Message::Fetch {
+                request,
+                client_id,
+                discard,
+            },
+        );
+    }
+
+    fn handle_fetched(&mut self, now: Now, request: u64, part: Part<'_>) {
+        let Some(arriving) = self.moves.arriving.get_mut(&request) else {
+            return;
+        };
+        let Stage::Fetching { snapshot } = &mut arriving.stage else {
+            return;
+        };
+        if !part.exists {
+            self.finish_move(now, request);
+            return;
+        }
+        snapshot.extend_from_slice(part.bytes);
+        if part.is_last {
+            let (home, snapshot) = (arriving.home, std::mem::take(snapshot));
+            arriving.stage = Stage::Importing;
+            self.mail_after_records(home, Content::Import { request, snapshot });
+        }
+    }
+
+    /// The session is made, and everybody sends its messages here too.
+    pub(super) fn handle_imported(&mut self, _now: Now, request: u64) {
+        let Some(arriving) = self.moves.arriving.get_mut(&request) else {
+            return;
+        };
+        let source = arriving.source;
+        arriving.stage = Stage::Draining { queue: Vec::new() };
+        self.send(source, &Message::Drain { request });
+    }
+
+    fn handle_drained_part(&mut self, now: Now, request: u64, part: Part<'_>) {
+        let Some(arriving) = self.moves.arriving.get_mut(&request) else {
+            return;
+        };
+        let Stage::Draining { queue } = &mut arriving.stage else {
+            return;
+        };
+        queue.extend_from_slice(part.bytes);
+        if part.is_last {
+            let queue = std::mem::take(queue);
+            self.give_queue(request, queue);
+            self.finish_move(now, request);
+        }
+    }
+
+    fn give_queue(&mut self, request: u64, queue: Vec<u8>) {
+        let Some(arriving) = self.moves.arriving.get(&request) else {
+            return;
+        };
+        let (home, client_id) = (arriving.home, Arc::clone(&arriving.client_id));
+        self.mail_after_records(home, Content::ImportQueue { client_id, queue });
+    }
+
+    fn finish_move(&mut self, now: Now, request: u64) {
+        if let Some(arriving) = self.moves.arriving.remove(&request) {
+            self.grant(now, &arriving.client_id);
+        }
+    }
+
+    /// Another node asks for a session of ours.
+    fn handle_fetch(&mut self, to: NodeId, request: u64, client_id: &str, discard: bool) {
+        let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
+            self.send(
+                to,
+                &Message::Fetched {
+                    request,
+                    part: Part {
+                        bytes: &[],
+                        is_last: true,
+                        exists: false,
+                    },
+                },
+            );
+            return;
+        };
+        let (client_id, home) = (Arc::clone(client_id), entry.home);
+        self.moves.next_request += 1;
+        let local = self.moves.next_request;
+        self.moves.leaving.insert(
+            local,
+            Leaving {
+                client_id: Arc::clone(&client_id),
+                to,
+                request,
+                home,
+            },
+        );
+        self.mail_after_records(
+            home,
+            Content::Freeze {
+                request: local,
+                client_id,
+                discard,
+            },
+        );
+    }
+
+    pub(super) fn handle_frozen(&mut self, _now: Now, local: u64, snapshot: Option<Vec<u8>>) {
+        let Some(leaving) = self.moves.leaving.get(&local) else {
+            return;
+        };
+        let (to, request) = (leaving.to, leaving.request);
+        match snapshot {
+            Some(snapshot) => {
+                self.send_parts(to, &snapshot, |part| Message::Fetched { request, part })
+            }
+            None => {
+                self.moves.leaving.remove(&local);
+                self.send(
+                    to,
+                    &Message::Fetched {
+                        request,
+                        part: Part {
+                            bytes: &[],
+                            is_last: true,
+                            exists: false,
+                        },
+                    },
+                );
+            }
+        }
+    }
+
+    fn leaving(&self, to: NodeId, request: u64) -> Option<u64> {
+        let of = |leaving: &Leaving| leaving.to == to && leaving.request == request;
+        self.moves
+            .leaving
+            .iter()
+            .find(|(_, leaving)| of(leaving))
+            .map(|(local, _)| *local)
+    }
+
+    fn handle_drain(&mut self, to: NodeId, request: u64) {
+        let Some(local) = self.leaving(to, request) else {
+            // Nothing is known of it any more: an empty queue lets the other node go on.
+            self.send_parts(
+                to,
+                &encode_queue([], thicket_session::time::Instant::default()),
+                |part| Message::Drained { request, part },
+            );
+            return;
+        };
+        let Some(leaving) = self.moves.leaving.get(&local) else {
+            return;
+        };
+        let (client_id, home) = (Arc::clone(&leaving.client_id), leaving.home);
+        self.mail_after_records(
+            home,
+            Content::Drain {
+                request: local,
+                client_id,
+            },
+        );
+    }
+
+    pub(super) fn handle_drained(&mut self, _now: Now, local: u64, queue: Vec<u8>) {
+        let Some(Leaving { to, request, .. }) = self.moves.leaving.remove(&local) else {
+            return;
+        };
+        self.send_parts(to, &queue, |part| Message::Drained { request, part });
+    }
+
+    fn handle_thaw(&mut self, to: NodeId, request: u64) {
+        if let Some(local) = self.leaving(to, request) {
+            self.thaw(local);
+        }
+    }
+
+    fn thaw(&mut self, local: u64) {
+        if let Some(Leaving {
+            client_id, home, ..
+        }) = self.moves.leaving.remove(&local)
+        {
+            self.mail(home, Content::Thaw { client_id });
+        }
+    }
+
+    fn send_parts(&mut self, to: NodeId, bytes: &[u8], message: impl Fn(Part<'_>) -> Message<'_>) {
+        let last = bytes.len().saturating_sub(1) / PART_BYTES;
+        for (index, chunk) in bytes.chunks(PART_BYTES).enumerate() {
+            let part = Part {
+                bytes: chunk,
+                is_last: index == last,
+                exists: true,
+            };
+            self.send(to, &message(part));
+        }
+    }
+
+    /// Another node has the client identifier with a higher epoch: both had it, in a partition.
+    pub(super) fn handle_evict(&mut self, client_id: &str, epoch: u64) {
+        let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
+            return;
+        };
+        if entry.epoch > epoch {
+            return;
+        }
+        let (client_id, home) = (Arc::clone(client_id), entry.home);
+        let fields = vec![("client_id", client_id.to_string())];
+        self.event(
+            EventLevel::Warn,
+            "a session that two nodes had ends here",
+            fields,
+        );
+        // Nobody waits for the answer of request 0.
+        self.mail(
+            home,
+            Content::Freeze {
+                request: 0,
+                client_id,
+                discard: true,
+            },
+        );
+    }
+
+    /// A node is out, or has forgotten what we told it.
+    pub(super) fn moves_lose_node(&mut self, now: Now, node: NodeId) {
+        let leaving: Vec<u64> = self
+            .moves
+            .leaving
+            .iter()
+            .filter(|(_, leaving)| leaving.to == node)
+            .map(|(local, _)| *local)
+            .collect();
+        for local in leaving {
+            self.thaw(local);
+        }
+        let arriving: Vec<u64> = self
+            .moves
+            .arriving
+            .iter()
+            .filter(|(_, arriving)| arriving.source == node)
+            .map(|(request, _)| *request)
+            .collect();
+        for request in arriving {
+            // What the other node had is out of reach with it.
+            let is_here = self
+                .moves
+                .arriving
+                .get(&request)
+                .is_some_and(|arriving| !matches!(arriving.stage, Stage::Fetching { .. }));
+            if is_here {
+                self.give_queue(request, encode_queue([], now.instant));
+            }
+            self.finish_move(now, request);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Retained messages: every node keeps all of them, the last writer wins (rule 17).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thicket_overlay::{
+    NodeId, NodeSlot,
+    record::{HybridTime, Record},
+};
+use thicket_session::{
+    retained::{RetainedCursor, RetainedProgress, RetainedTree},
+    time::Instant,
+    topic::TopicFilter,
+};
+
+use super::{Hub, Message, control::WriteTime};
+use crate::{
+    Now, WorkerId,
+    mail::{Content, ForwardEntry, Origin},
+};
+
+/// Topics looked at for one page.
+const PAGE_TOPICS: usize = 512;
+/// Bytes of one page.
+const PAGE_BYTES: usize = 64 * 1024;
+/// Removed topics remembered, so that an older message does not come back.
+const TOMBSTONES: usize = 100_000;
+/// A clock that is this far ahead of ours does not pull ours along.
+const SKEW_ALLOWED: Duration = Duration::from_secs(300);
+
+/// What a message that was compared with the retained one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Observed {
+    /// The last write of its topic: kept now.
+    Newer,
+    /// The one that is kept already.
+    Known,
+    /// Overtaken by a later write.
+    Older,
+}
+
+#[derive(Debug)]
+struct Kept {
+    written: WriteTime,
+    /// Number 0, with its time.
+    record: Box<[u8]>,
+    expires_at: Option<Instant>,
+}
+
+/// All retained messages.
+#[derive(Debug)]
+pub(super) struct RetainedMessages {
+    tree: RetainedTree<Kept>,
+    removed: BTreeMap<String, WriteTime>,
+    clock: HybridTime,
+    cursors: BTreeMap<(WorkerId, u64), RetainedCursor>,
+    /// Exclusive or over the fingerprints of all writes kept.
+    digest: u64,
+    own: NodeId,
+    maximum_messages: u64,
+    maximum_bytes: u64,
+}
+
+impl RetainedMessages {
+    pub fn new(own: NodeId, maximum_messages: u64, maximum_bytes: u64) -> Self {
+        Self {
+            tree: RetainedTree::new(),
+            removed: BTreeMap::new(),
+            clock: HybridTime::default(),
+            cursors: BTreeMap::new(),
+            digest: 0,
+            own,
+            maximum_messages,
+            maximum_bytes,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    pub fn cancel(&mut self, worker: WorkerId, query: u64) {
+        self.cursors.remove(&(worker, query));
+    }
+
+    /// The time of a write of ours: later than all we know.
+    fn tick(&mut self, now: Now) -> HybridTime {
+        let millis = now.wall.as_unix_millis();
+        self.clock = if millis > self.clock.millis {
+            HybridTime { millis, counter: 0 }
+        } else {
+            match self.clock.counter.checked_add(1) {
+                Some(counter) => HybridTime {
+                    counter,
+                    ..self.clock
+                },
+                None => HybridTime {
+                    millis: self.clock.millis + 1,
+                    counter: 0,
+                },
+            }
+        };
+        self.clock
+    }
+
+    /// Compares a write with what is kept, and keeps it if it is the last one.
+    pub fn observe(&mut self, now: Now, node: NodeId, record: &Record<'_>) -> Observed {
+        let time = record.time.unwrap_or_default();
+        let written = (time, node);
+        let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
+        if ahead <= SKEW_ALLOWED.as_millis() as u64 {
+            self.clock = self.clock.max(time);
+        }
+        let known = self
+            .tree
+            .get(record.topic)
+            .map(|kept| kept.written)
+            .or_else(|| self.removed.get(record.topic).copied());
+        match known {
+            Some(known) if known == written => return Observed::Known,
+            Some(known) if known > written => return Observed::Older,
+            Some(known) => self.digest ^= fingerprint(record.topic, known),
+            None => {}
+        }
+        if record.payload.is_empty() {
+            self.tree.remove(record.topic);
+            self.bury(record.topic, written);
+        } else if self.has_room(record) {
+            self.removed.remove(record.topic);
+            self.keep(now, record, written);
+        } else {
+            return Observed::Newer;
+        }
+        self.digest ^= fingerprint(record.topic, written);
+        Observed::Newer
+    }
+
+    fn has_room(&self, record: &Record<'_>) -> bool {
+        self.tree.get(record.topic).is_some()
+            || ((self.tree.len() as u64) < self.maximum_messages
+                && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.maximum_bytes)
+    }
+
+    fn keep(&mut self, now: Now, record: &Record<'_>, written: WriteTime) {
+        let mut bytes = Vec::new();
+        Record {
+            number: 0,
+            ..*record
+        }
+        .encode(&mut bytes);
+        let expires_at = record
+            .expiry_left_ms
+            .map(|ms| now.instant + Duration::from_millis(ms));
+        let len = bytes.len();
+        self.tree.insert(
+            record.topic,
+            Kept {
+                written,
+                record: bytes.into(),
+                expires_at,
+            },
+            len,
+        );
+    }
+
+    fn bury(&mut self, topic: &str, written: WriteTime) {
+        if self.removed.len() >= TOMBSTONES
+            && let Some((oldest, written)) = self
+                .removed
+                .iter()
+                .min_by_key(|(_, written)| **written)
+                .map(|(topic, written)| (topic.clone(), *written))
+        {
+            self.removed.remove(&oldest);
+            self.digest ^= fingerprint(&oldest, written);
+        }
+        self.removed.insert(topic.to_owned(), written);
+    }
+
+    /// The next page for a query, with the expiry each message has left; whether there is more.
+    fn page(
+        &mut self,
+        now: Now,
+        key: (WorkerId, u64),
+        filter: &TopicFilter,
+        from_start: bool,
+    ) -> (Vec<u8>, bool) {
+        if from_start {
+            self.cursors.insert(key, RetainedCursor::new(filter));
+        }
+        let Some(cursor) = self.cursors.get_mut(&key) else {
+            return (Vec::new(), false);
+        };
+        let mut page = Vec::new();
+        let mut expired = Vec::new();
+        let mut progress = RetainedProgress::More;
+        while page.len() < PAGE_BYTES && progress == RetainedProgress::More {
+            progress = cursor.resume(&self.tree, PAGE_TOPICS / 8, |topic, kept| {
+                match kept.expires_at {
+                    Some(at) if at <= now.instant => expired.push(topic.to_owned()),
+                    at => append(&mut page, kept, at, now),
+                }
+            });
+        }
+        for topic in expired {
+            if let Some(kept) = self.tree.remove(&topic) {
+                self.digest ^= fingerprint(&topic, kept.written);
+            }
+        }
+        let has_more = progress == RetainedProgress::More;
+        if !has_more {
+            self.cursors.remove(&key);
+        }
+        (page, has_more)
+    }
+}
+
+/// Appends a kept record with the expiry it has left.
+fn append(page: &mut Vec<u8>, kept: &Kept, expires_at: Option<Instant>, now: Now) {
+    let Some(at) = expires_at else {
+        page.extend_from_slice(&kept.record);
+        return;
+    };
+    if let Ok((record, _)) = Record::decode(&kept.record) {
+        let left = at.since(now.instant).as_millis() as u64;
+        Record {
+            expiry_left_ms: Some(left),
+            ..record
+        }
+        .encode(page);
+    }
+}
+
+impl Hub {
+    /// A worker's message that is to be retained: kept here, sent to every node.
+    pub(super) fn forward_retained(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        entry: &ForwardEntry,
+        bytes: &[u8],
+    ) {
+        let Ok((record, _)) = Record::decode(bytes) else {
+            return;
+        };
+        let time = self.retained.tick(now);
+        let record = Record {
+            time: Some(time),
+            ..record
+        };
+        self.retained.observe(now, self.retained.own, &record);
+        let mut stamped = Vec::with_capacity(bytes.len() + 10);
+        record.encode(&mut stamped);
+        let everyone: Vec<NodeSlot> = self.up.keys().copied().collect();
+        self.forward_one(now, from, entry, &stamped, &everyone);
+    }
+
+    pub(super) fn handle_retained_query(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        query: u64,
+        filter: &TopicFilter,
+        from_start: bool,
+    ) {
+        let (records, has_more) = self.retained.page(now, (from, query), filter, from_start);
+        self.mail_after_records(
+            from,
+            Content::RetainedPage {
+                query,
+                records,
+                has_more,
+            },
+        );
+    }
+
+    /// A node that is new, or back, compares retained messages with us.
+    pub(super) fn offer_retained(&mut self, slot: NodeSlot) {
+        if let Some(node) = self.up.get(&slot).copied() {
+            self.send(
+                node,
+                &Message::RetainedDigest {
+                    digest: self.retained.digest,
+                },
+            );
+        }
+    }
+
+    /// The other node keeps something else: it gets all of ours.
+    pub(super) fn handle_retained_digest(&mut self, node: NodeId, digest: u64) {
+        if digest == self.retained.digest {
+            return;
+        }
+        let mut pages: Vec<Vec<(NodeId, Vec<u8>)>> = vec![Vec::new()];
+        let mut bytes = 0;
+        let mut add = |writer: NodeId, record: Vec<u8>| {
+            if bytes > PAGE_BYTES {
+                bytes = 0;
+                pages.push(Vec::new());
+            }
+            bytes += record.len() + 12;
+            pages
+                .last_mut()
+                .expect("never empty")
+                .push((writer, record));
+        };
+        for (_, kept) in self.retained.tree.iter() {
+            add(kept.written.1, kept.record.to_vec());
+        }
+        for (topic, (time, writer)) in &self.retained.removed {
+            let mut record = Vec::new();
+            Record {
+                retain: true,
+                time: Some(*time),
+                topic,
+                ..Record::default()
+            }
+            .encode(&mut record);
+            add(*writer, record);
+        }
+        for page in pages {
+            let messages = page
+                .iter()
+                .map(|(writer, record)| (*writer, &record[..]))
+                .collect();
+            self.send(node, &Message::Retained { messages });
+        }
+    }
+
+    /// Retained messages of another node. What is new here is matched here too: it was published where we could not hear it.
+    pub(super) fn handle_retained(&mut self, now: Now, from: NodeId, messages: &[(NodeId, &[u8])]) {
+        let Some(incarnation) = self
+            .overlay
+            .nodes()
+            .into_iter()
+            .find(|status| status.node == from)
+            .map(|status| status.incarnation)
+        else {
+            return;
+        };
+        let origin = Origin {
+            node: from,
+            incarnation,
+            stream: thicket_overlay::StreamId(0),
+        };
+        for (writer, bytes) in messages {
+            let Ok((record, _)) = Record::decode(bytes) else {
+                continue;
+            };
+            if record.number == 0 && self.retained.observe(now, *writer, &record) == Observed::Newer
+            {
+                self.deliver(origin, &record, bytes);
+            }
+        }
+    }
+}
+
+/// A fingerprint of one write (FNV-1a): the same on every machine.
+fn fingerprint(topic: &str, (time, node): WriteTime) -> u64 {
+    let bytes = topic
+        .bytes()
+        .chain(time.millis.to_le_bytes())
+        .chain(time.counter.to_le_bytes())
+        .chain(node.0.to_le_bytes());
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}

@@ -1,0 +1,272 @@
+//! How connections and sessions end.
+
+use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, ReasonCode};
+
+use super::{Phase, Refusal, SessionKey, Worker, timers::Timer};
+use crate::{
+    ConnectionId, EventLevel, Now, Peer, WorkerOutput,
+    mail::{Content, SessionState, peer_text},
+};
+
+/// Why a connection left its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The network connection ended, by whomever, or the client said DISCONNECT: the will, if still there, is due.
+    Closed,
+    /// The client connected again.
+    TakenOver,
+    /// The session moves to another node with its will.
+    Moved,
+}
+
+impl Worker {
+    /// A peer broke a rule: it is told why (5.0), and the connection ends as if the network had failed.
+    pub(super) fn refuse(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
+        let client_id = self
+            .session_of(id)
+            .and_then(|key| self.sessions.get(key))
+            .map(|session| session.client_id.to_string());
+        let peer = self
+            .connection(id)
+            .map(|connection| peer_text(connection.peer))
+            .unwrap_or_default();
+        self.event(
+            EventLevel::Warn,
+            "connection ended: the client broke a rule",
+            vec![
+                ("client_id", client_id.unwrap_or_default()),
+                ("peer", peer),
+                (
+                    "reason_code",
+                    format!("0x{:02X}", refusal.reason_code as u8),
+                ),
+                ("reason", refusal.reason.clone()),
+            ],
+        );
+        self.disconnect(id, refusal.reason_code, &refusal.reason);
+        self.detach(now, id, Cause::Closed);
+    }
+
+    /// Sends DISCONNECT to a 5.0 client and closes. The session keeps the connection until `detach`.
+    pub(super) fn disconnect(&mut self, id: ConnectionId, reason_code: ReasonCode, reason: &str) {
+        let version = self
+            .connection(id)
+            .and_then(|connection| connection.attached())
+            .map(|attached| attached.version);
+        if version == Some(ProtocolVersion::V5) {
+            let disconnect = Disconnect {
+                reason_string: Some(reason),
+                ..Disconnect::new(reason_code)
+            };
+            self.send(id, &Packet::Disconnect(disconnect));
+        }
+    }
+
+    /// The client ended the connection with DISCONNECT.
+    pub(super) fn end_connection(&mut self, now: Now, id: ConnectionId) {
+        self.detach(now, id, Cause::Closed);
+    }
+
+    /// The shell says that the connection is gone.
+    pub(super) fn handle_closed(&mut self, now: Now, id: ConnectionId) {
+        self.detach(now, id, Cause::Closed);
+        self.outputs
+            .retain(|output| !matches!(output, WorkerOutput::Close(other) if *other == id));
+        if let Some(slot) = self.connections.get_mut(id.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// Orders the shell to close a connection; nothing more is read from it.
+    pub(super) fn close(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        if matches!(connection.phase, Phase::Closing) {
+            return;
+        }
+        connection.phase = Phase::Closing;
+        connection.partial = Vec::new();
+        self.outputs.push_back(WorkerOutput::Close(id));
+    }
+
+    /// Parts a connection from its session and closes it.
+    pub(super) fn detach(&mut self, now: Now, id: ConnectionId, cause: Cause) {
+        let session = self.session_of(id);
+        self.close(id);
+        let Some(key) = session else { return };
+        self.traffic.connections -= 1;
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.connection != Some(id) {
+            return;
+        }
+        session.handle_disconnected(now.instant);
+        self.cancel_replays(key);
+        self.set_members_connected(key, false);
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let (serial, client_id) = (session.serial, (*session.client_id).into());
+        if !session.is_persistent() {
+            if cause != Cause::Moved {
+                self.end_session(now, key);
+            }
+            return;
+        }
+        if cause == Cause::Moved {
+            return;
+        }
+        if let Some(waits_for) = session.waits_for() {
+            self.timers.set(
+                now.instant + waits_for,
+                Timer::SessionExpiry {
+                    session: key,
+                    serial,
+                },
+            );
+        }
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id,
+                state: SessionState::Waiting,
+            },
+        );
+        self.schedule_will(now, key);
+    }
+
+    /// Ends a session: its will goes out, its subscriptions go, what it held is dropped.
+    pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
+        self.publish_will(now, key);
+        self.remove_session(now, key);
+    }
+
+    /// Removes a session without publishing its will.
+    pub(super) fn remove_session(&mut self, now: Now, key: SessionKey) {
+        self.cancel_replays(key);
+        let Some(mut session) = self.sessions.remove(key) else {
+            return;
+        };
+        let mut changes = Vec::new();
+        for filter in session.subscriptions.keys() {
+            changes.extend(self.interests.unsubscribe(key, filter));
+        }
+        self.announce(changes);
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id: (*session.client_id).into(),
+                state: SessionState::Ended,
+            },
+        );
+        self.pass_shared_on(now, &mut session);
+    }
+
+    /// What a shared subscription had given to a session that ends goes to another member, unless it may have been seen already
+    /// as QoS 2 [MQTT-4.8.2-5].
+    fn pass_shared_on(&mut self, _now: Now, session: &mut super::sessions::Session) {
+        self.traffic.dropped_messages += session.outbound.take_queue().len() as u64;
+    }
+
+    /// Timers that are due.
+    pub(super) fn handle_timeout(&mut self, now: Now) {
+        while let Some(timer) = self.timers.pop_due(now.instant) {
+            match timer {
+                Timer::Connect { connection, serial } => {
+                    self.handle_connect_timeout(connection, serial)
+                }
+                Timer::KeepAlive { connection, serial } => {
+                    self.handle_keep_alive(now, connection, serial)
+                }
+                Timer::WillDelay { session, serial } => self.handle_will_due(now, session, serial),
+                Timer::SessionExpiry { session, serial } => {
+                    self.handle_expiry(now, session, serial)
+                }
+            }
+        }
+    }
+
+    fn handle_connect_timeout(&mut self, id: ConnectionId, serial: u64) {
+        let Some(connection) = self
+            .connection(id)
+            .filter(|connection| connection.serial == serial)
+        else {
+            return;
+        };
+        if matches!(connection.phase, Phase::AwaitConnect) {
+            let peer = peer_text(connection.peer);
+            self.event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
+            self.close(id);
+        }
+    }
+
+    fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {
+        let Some(connection) = self
+            .connection_mut(id)
+            .filter(|connection| connection.serial == serial)
+        else {
+            return;
+        };
+        let Some(allowed) = connection
+            .attached()
+            .and_then(|attached| attached.silence_allowed)
+        else {
+            return;
+        };
+        let due = connection.last_packet + allowed;
+        if due > now.instant {
+            connection.out.release();
+            self.timers.set(
+                due,
+                Timer::KeepAlive {
+                    connection: id,
+                    serial,
+                },
+            );
+        } else {
+            self.refuse(
+                now,
+                id,
+                &Refusal::new(
+                    ReasonCode::KeepAliveTimeout,
+                    "nothing heard for 1.5 times the keep alive",
+                ),
+            );
+        }
+    }
+
+    fn handle_expiry(&mut self, now: Now, key: SessionKey, serial: u64) {
+        let Some(session) = self.sessions.get_same(key, serial) else {
+            return;
+        };
+        let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) else {
+            return;
+        };
+        let due = since + waits_for;
+        if session.is_frozen {
+            // On its way to another node, which counts on from there.
+        } else if due <= now.instant {
+            self.end_session(now, key);
+        } else {
+            self.timers.set(
+                due,
+                Timer::SessionExpiry {
+                    session: key,
+                    serial,
+                },
+            );
+        }
+    }
+
+    /// Says goodbye to all clients, for the shell stops. Wills go out as for any connection that ends without DISCONNECT from the client.
+    pub fn shut_down(&mut self, now: Now) {
+        for index in 0..self.connections.len() {
+            let id = ConnectionId(index as u32);
+            self.disconnect(id, ReasonCode::ServerShuttingDown, "the node stops");
+            self.detach(now, id, Cause::Closed);
+        }
+        self.end_round(now);
+    }
+}

@@ -1,0 +1,575 @@
+//! From the first bytes of a connection to a session in service.
+//!
+//! CONNECT is checked, users are asked (shell), the client identifier is claimed (hub), the connection goes to the worker where the
+//! session lives, and there it is attached. The CONNECT stays at the head of the connection's buffer on that way and is decoded
+//! again at its end: nothing of it is kept twice.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use thicket_mqtt::{Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, decode};
+
+use super::{
+    Phase, Refusal, SessionKey, Worker,
+    close::Cause,
+    connection::{AliasesOut, Attached},
+    sessions::{NEVER, Session, StoredWill},
+    timers::Timer,
+};
+use crate::{
+    ConnectionId, EventLevel, Handover, Now, Peer, Verdict, WorkerId, WorkerOutput,
+    mail::{Claim, Content, GrantedClaim, SessionState, peer_text},
+};
+
+/// Client identifiers of links between nodes start with this; no client may use it.
+const LINK_PREFIX: &str = "$thicket/";
+
+impl Worker {
+    /// Bytes of a connection that has not sent a whole CONNECT yet.
+    pub(super) fn handle_first_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
+        let maximum = self.config.limits.maximum_packet_size;
+        match decode(bytes, ProtocolVersion::V5, maximum) {
+            Ok(Some((Packet::Connect(connect), _))) => {
+                self.handle_connect(now, id, &connect, bytes)
+            }
+            Ok(Some((packet, _))) => {
+                // Nothing is owed to somebody who does not say CONNECT first [MQTT-3.1.0-1].
+                let kind = format!("{:?}", packet.kind());
+                self.note_refused(id, "the first packet is not CONNECT", &kind);
+                self.close(id);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                if let Some(version) = connack_version(bytes, &error) {
+                    self.send_connack(id, version, u32::MAX, &Connack::new(error.reason_code()));
+                }
+                self.note_refused(id, "malformed CONNECT", &error.to_string());
+                self.close(id);
+            }
+        }
+    }
+
+    fn handle_connect(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, bytes: &[u8]) {
+        if connect.client_id.starts_with(LINK_PREFIX) {
+            self.hand_link_over(id, bytes);
+            return;
+        }
+        if let Err(refusal) = self.check_connect(id, connect) {
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            return;
+        }
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        connection.last_packet = now.instant;
+        connection.phase = Phase::AwaitVerdict;
+        let (listener, peer) = (connection.listener, connection.peer);
+        let anonymous = self
+            .config
+            .listeners
+            .get(usize::from(listener.0))
+            .is_none_or(|listener| listener.allow_anonymous);
+        if anonymous && connect.login.user_name.is_none() {
+            self.handle_verdict_for(
+                id,
+                connect.client_id,
+                connect.clean_start,
+                Verdict::Allowed,
+                connect,
+            );
+            return;
+        }
+        self.outputs.push_back(WorkerOutput::Authenticate {
+            connection: id,
+            listener,
+            peer,
+            client_id: connect.client_id.to_owned(),
+            user_name: connect.login.user_name.map(str::to_owned),
+            password: connect.login.password.map(<[u8]>::to_vec),
+        });
+    }
+
+    /// What a CONNECT may not ask for, beyond what its bytes show.
+    fn check_connect(&self, id: ConnectionId, connect: &Connect<'_>) -> Result<(), Refusal> {
+        let invalid =
+            |reason: &str| Err(Refusal::new(ReasonCode::ClientIdentifierNotValid, reason));
+        if connect.client_id.is_empty() {
+            match connect.version {
+                ProtocolVersion::V31 => {
+                    return invalid("an empty client identifier needs MQTT 3.1.1 or 5.0");
+                }
+                ProtocolVersion::V311 if !connect.clean_start => {
+                    // [MQTT-3.1.3-8 v3.1.1]
+                    return invalid("an empty client identifier needs a clean session");
+                }
+                ProtocolVersion::V311 | ProtocolVersion::V5 => {}
+            }
+        }
+        if connect.authentication_method.is_some() {
+            // [MQTT-4.12.0-1]
+            return Err(Refusal::new(
+                ReasonCode::BadAuthenticationMethod,
+                "no enhanced authentication here",
+            ));
+        }
+        if let Some(will) = &connect.will {
+            let prefix = self.prefix(id);
+            if !self.may_publish(prefix.len() + will.topic.len(), will.topic) {
+                return Err(Refusal::new(
+                    ReasonCode::NotAuthorized,
+                    "will topic is reserved",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The topic prefix of the listener a connection came through.
+    pub(super) fn prefix(&self, id: ConnectionId) -> &str {
+        let listener = self
+            .connection(id)
+            .map_or(0, |connection| usize::from(connection.listener.0));
+        self.config
+            .listeners
+            .get(listener)
+            .map_or("", |listener| &listener.topic_prefix)
+    }
+
+    fn hand_link_over(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let Some(connection) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::take)
+        else {
+            return;
+        };
+        let state = Handover {
+            listener: connection.listener,
+            peer: connection.peer,
+            buffered: bytes.to_vec(),
+            claim: None,
+        };
+        self.outputs.push_back(WorkerOutput::Handover {
+            connection: id,
+            to: Peer::Hub,
+            state: Box::new(state),
+        });
+    }
+
+    /// The users' answer.
+    pub(super) fn handle_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        if !matches!(connection.phase, Phase::AwaitVerdict) {
+            return;
+        }
+        connection.last_packet = now.instant;
+        let buffered = std::mem::take(&mut connection.partial);
+        if let Ok(Some((Packet::Connect(connect), _))) =
+            decode(&buffered, ProtocolVersion::V5, u32::MAX)
+        {
+            self.handle_verdict_for(
+                id,
+                connect.client_id,
+                connect.clean_start,
+                verdict,
+                &connect,
+            );
+        }
+        if let Some(connection) = self.connection_mut(id) {
+            connection.partial = buffered;
+        }
+    }
+
+    fn handle_verdict_for(
+        &mut self,
+        id: ConnectionId,
+        client_id: &str,
+        clean_start: bool,
+        verdict: Verdict,
+        connect: &Connect<'_>,
+    ) {
+        let (reason_code, reason) = match verdict {
+            Verdict::Allowed => {
+                self.claim(id, client_id, clean_start);
+                return;
+            }
+            Verdict::BadUserNameOrPassword => (
+                ReasonCode::BadUserNameOrPassword,
+                "bad user name or password",
+            ),
+            Verdict::NotAuthorized => (ReasonCode::NotAuthorized, "not authorized"),
+            Verdict::Unavailable => (ReasonCode::ServerUnavailable, "users cannot be asked now"),
+        };
+        self.refuse_connect(
+            id,
+            connect.version,
+            connect.maximum_packet_size,
+            &Refusal::new(reason_code, reason),
+        );
+    }
+
+    fn claim(&mut self, id: ConnectionId, client_id: &str, clean_start: bool) {
+        let assigned: Option<Rc<str>> = client_id
+            .is_empty()
+            .then(|| format!("thicket-{:032x}", self.random.next_u128()).into());
+        let client_id: Arc<str> = assigned.as_deref().unwrap_or(client_id).into();
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let serial = connection.serial;
+        connection.phase = Phase::AwaitClaim { assigned };
+        self.mail(
+            Peer::Hub,
+            Content::Claim(Claim {
+                connection: id,
+                serial,
+                client_id,
+                clean_start,
+            }),
+        );
+    }
+
+    /// The hub says where the session lives.
+    pub(super) fn handle_granted(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        serial: u64,
+        client_id: &str,
+        home: WorkerId,
+    ) {
+        let asks = self.connection(id).is_some_and(|connection| {
+            connection.serial == serial && matches!(connection.phase, Phase::AwaitClaim { .. })
+        });
+        if !asks {
+            // The client has gone: if it left no session either, the directory must forget what it has just noted.
+            if home == self.id && self.sessions.find(client_id).is_none() {
+                self.mail(
+                    Peer::Hub,
+                    Content::Session {
+                        client_id: client_id.into(),
+                        state: SessionState::Ended,
+                    },
+                );
+            }
+            return;
+        }
+        if home == self.id {
+            self.attach(now, id);
+            return;
+        }
+        let Some(connection) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::take)
+        else {
+            return;
+        };
+        let assigned = match &connection.phase {
+            Phase::AwaitClaim { assigned } => assigned.as_deref().map(Arc::from),
+            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::Attached(_) | Phase::Closing => None,
+        };
+        let state = Handover {
+            listener: connection.listener,
+            peer: connection.peer,
+            buffered: connection.partial,
+            claim: Some(GrantedClaim { assigned }),
+        };
+        self.outputs.push_back(WorkerOutput::Handover {
+            connection: id,
+            to: Peer::Worker(home),
+            state: Box::new(state),
+        });
+    }
+
+    /// The hub says that nobody may have this client identifier now.
+    pub(super) fn handle_claim_refused(
+        &mut self,
+        _now: Now,
+        id: ConnectionId,
+        serial: u64,
+        reason_code: ReasonCode,
+    ) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        if connection.serial != serial {
+            return;
+        }
+        let buffered = std::mem::take(&mut connection.partial);
+        if let Ok(Some((Packet::Connect(connect), _))) =
+            decode(&buffered, ProtocolVersion::V5, u32::MAX)
+        {
+            let refusal = Refusal::new(reason_code, "the session cannot be served now");
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+        }
+    }
+
+    fn refuse_connect(
+        &mut self,
+        id: ConnectionId,
+        version: ProtocolVersion,
+        maximum: Option<u32>,
+        refusal: &Refusal,
+    ) {
+        let connack = Connack {
+            reason_string: Some(&refusal.reason),
+            ..Connack::new(refusal.reason_code)
+        };
+        self.send_connack(id, version, maximum.unwrap_or(u32::MAX), &connack);
+        self.note_refused(id, "CONNECT refused", &refusal.reason);
+        self.close(id);
+    }
+
+    fn send_connack(
+        &mut self,
+        id: ConnectionId,
+        version: ProtocolVersion,
+        maximum: u32,
+        connack: &Connack<'_>,
+    ) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let packet = Packet::Connack(Box::new(connack.clone()));
+        if packet
+            .encode_within(version, maximum, &mut connection.out.bytes)
+            .is_ok()
+        {
+            self.mark_dirty(id);
+        }
+    }
+
+    fn note_refused(&mut self, id: ConnectionId, message: &'static str, reason: &str) {
+        let peer = self
+            .connection(id)
+            .map(|connection| peer_text(connection.peer))
+            .unwrap_or_default();
+        self.event(
+            EventLevel::Warn,
+            message,
+            vec![("peer", peer), ("reason", reason.to_owned())],
+        );
+    }
+
+    /// The session lives here: the connection goes into service.
+    pub(super) fn attach(&mut self, now: Now, id: ConnectionId) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let buffered = std::mem::take(&mut connection.partial);
+        let assigned = match &mut connection.phase {
+            Phase::AwaitClaim { assigned } => assigned.take(),
+            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::Attached(_) | Phase::Closing => None,
+        };
+        let Ok(Some((Packet::Connect(connect), len))) =
+            decode(&buffered, ProtocolVersion::V5, u32::MAX)
+        else {
+            debug_assert!(
+                false,
+                "a claim is granted to a connection that sent a CONNECT"
+            );
+            return;
+        };
+        let client_id: Rc<str> = assigned.clone().unwrap_or_else(|| connect.client_id.into());
+        let (key, session_present) = self.open_session(now, &client_id, &connect);
+        self.put_in_service(now, id, key, &connect);
+        self.acknowledge_connect(id, key, &connect, session_present, assigned.as_deref());
+        self.outputs.push_back(WorkerOutput::SetReading(id, true));
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id: (*client_id).into(),
+                state: SessionState::Connected,
+            },
+        );
+        self.set_members_connected(key, true);
+        self.pull(now, key);
+        // What the client sent without waiting for the CONNACK.
+        self.handle_received(now, id, &buffered[len..]);
+    }
+
+    /// The session the client gets: its old one, or a new one. Whether there was an old one.
+    fn open_session(
+        &mut self,
+        now: Now,
+        client_id: &Rc<str>,
+        connect: &Connect<'_>,
+    ) -> (SessionKey, bool) {
+        let expiry = self.granted_expiry(connect);
+        if let Some(old) = self.sessions.find(client_id) {
+            self.take_over(now, old, connect.clean_start);
+        }
+        if let Some(key) = self.sessions.find(client_id) {
+            let session = self
+                .sessions
+                .get_mut(key)
+                .expect("found by its client identifier");
+            session.disconnected_at = None;
+            session.will_due = None;
+            session.set_expiry(expiry);
+            session.outbound.handle_resume();
+            return (key, true);
+        }
+        let (serial, uid) = (self.serial(), self.random.next_u128());
+        let session = Session::new(
+            serial,
+            Rc::clone(client_id),
+            uid,
+            expiry,
+            &self.config.limits,
+        );
+        (self.sessions.insert(session), false)
+    }
+
+    /// Ends what the client identifier had before [MQTT-3.1.4-3].
+    fn take_over(&mut self, now: Now, old: SessionKey, clean_start: bool) {
+        let connection = self
+            .sessions
+            .get(old)
+            .and_then(|session| session.connection);
+        if let Some(connection) = connection {
+            self.disconnect(
+                connection,
+                ReasonCode::SessionTakenOver,
+                "another connection has this client identifier",
+            );
+            self.detach(now, connection, Cause::TakenOver);
+        }
+        if clean_start && self.sessions.get(old).is_some() {
+            // The will of the old session goes out when the session ends, delayed or not [MQTT-3.1.2-8].
+            self.end_session(now, old);
+        }
+    }
+
+    /// Session Expiry Interval in seconds; older clients say only whether the session ends with the connection.
+    fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
+        let maximum = self.config.limits.session_expiry_maximum;
+        match connect.version {
+            ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
+            ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
+            ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
+        }
+    }
+
+    fn keep_alive(&self, connect: &Connect<'_>) -> u16 {
+        let maximum = self.config.limits.keep_alive_maximum;
+        match (maximum, connect.keep_alive) {
+            (0, asked) => asked,
+            (maximum, 0) => maximum,
+            (maximum, asked) => asked.min(maximum),
+        }
+    }
+
+    fn put_in_service(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        connect: &Connect<'_>,
+    ) {
+        let prefix: Rc<str> = self.prefix(id).into();
+        let keep_alive = self.keep_alive(connect);
+        let silence_allowed =
+            (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
+        let session = self.sessions.get_mut(key).expect("just opened");
+        session.connection = Some(id);
+        session.protocol_version = connect.version as u8;
+        session.will = connect
+            .will
+            .as_ref()
+            .map(|will| StoredWill::new(will, &prefix));
+        let inflight_maximum = self.config.limits.inflight_maximum;
+        let attached = Attached {
+            session: key,
+            version: connect.version,
+            silence_allowed,
+            window: connect
+                .receive_maximum
+                .unwrap_or(u16::MAX)
+                .min(inflight_maximum),
+            maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX),
+            problem_information: connect.request_problem_information,
+            aliases_in: Vec::new(),
+            aliases_out: AliasesOut::new(
+                connect
+                    .topic_alias_maximum
+                    .min(self.config.limits.topic_alias_maximum),
+            ),
+            prefix,
+        };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        connection.phase = Phase::Attached(Box::new(attached));
+        connection.last_packet = now.instant;
+        let serial = connection.serial;
+        if let Some(allowed) = silence_allowed {
+            self.timers.set(
+                now.instant + allowed,
+                Timer::KeepAlive {
+                    connection: id,
+                    serial,
+                },
+            );
+        }
+        self.traffic.connections += 1;
+    }
+
+    fn acknowledge_connect(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        connect: &Connect<'_>,
+        session_present: bool,
+        assigned: Option<&str>,
+    ) {
+        let limits = &self.config.limits;
+        let expiry = self
+            .sessions
+            .get(key)
+            .map_or(0, |session| session.expiry_interval);
+        let keep_alive = self.keep_alive(connect);
+        let differs = |asked: u32, given: u32| (asked != given).then_some(given);
+        let connack = Connack {
+            session_present,
+            session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
+            receive_maximum: Some(limits.receive_maximum),
+            maximum_packet_size: Some(limits.maximum_packet_size),
+            assigned_client_identifier: assigned,
+            topic_alias_maximum: (limits.topic_alias_maximum > 0)
+                .then_some(limits.topic_alias_maximum),
+            server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
+            ..Connack::new(ReasonCode::Success)
+        };
+        self.send_connack(
+            id,
+            connect.version,
+            connect.maximum_packet_size.unwrap_or(u32::MAX),
+            &connack,
+        );
+    }
+}
+
+/// In which version a CONNACK answers bytes that are no CONNECT of ours; `None`: in none, the connection is just closed.
+fn connack_version(bytes: &[u8], error: &DecodeError) -> Option<ProtocolVersion> {
+    let is_connect = bytes.first().is_some_and(|first| first >> 4 == 1);
+    is_connect.then(|| error.connack_version()).flatten()
+}
+
+impl Session {
+    /// Changes when the session ends after its connection.
+    pub(super) const fn set_expiry(&mut self, seconds: u32) {
+        self.expiry_interval = seconds;
+        self.outbound.set_keeps(seconds > 0);
+    }
+
+    /// How long the session waits for its client; `None`: for ever.
+    pub(super) const fn waits_for(&self) -> Option<Duration> {
+        match self.expiry_interval {
+            NEVER => None,
+            seconds => Some(Duration::from_secs(seconds as u64)),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One client's connection: what ends with it.
+
+use std::{net::SocketAddr, rc::Rc, time::Duration};
+
+use thicket_mqtt::{PacketId, ProtocolVersion};
+use thicket_session::time::Instant;
+
+use super::SessionKey;
+use crate::ListenerId;
+
+/// A connection and how far it has come.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Never repeated in a worker: a late timer or answer that names another serial is for an earlier connection.
+    pub serial: u64,
+    pub listener: ListenerId,
+    pub peer: SocketAddr,
+    pub phase: Phase,
+    pub out: OutBuffer,
+    /// Bytes of a packet that is not whole yet; before the session is attached, everything since the CONNECT.
+    pub partial: Vec<u8>,
+    /// When the last whole packet came: half a packet does not keep a connection alive.
+    pub last_packet: Instant,
+    /// Named in this round's flush list.
+    pub is_dirty: bool,
+}
+
+/// How far a connection has come.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// No whole CONNECT yet.
+    AwaitConnect,
+    /// Users are being asked.
+    AwaitVerdict,
+    /// The hub is being asked where the client identifier's session lives.
+    AwaitClaim { assigned: Option<Rc<str>> },
+    /// In service.
+    Attached(Box<Attached>),
+    /// The last packet is written or being written; whatever comes in is dropped.
+    Closing,
+}
+
+/// What a connection in service has.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub session: SessionKey,
+    pub version: ProtocolVersion,
+    /// One and a half times the keep alive; `None`: off.
+    pub silence_allowed: Option<Duration>,
+    /// Messages that may be in flight to the client.
+    pub window: u16,
+    /// Largest packet the client takes, bytes.
+    pub maximum_packet_size: u32,
+    /// Reason strings and user properties are welcome in answers [MQTT-3.1.2-29].
+    pub problem_information: bool,
+    pub aliases_in: Vec<Option<Rc<str>>>,
+    pub aliases_out: AliasesOut,
+    /// Bytes of the listener's topic prefix, to be taken off what is sent.
+    pub prefix: Rc<str>,
+}
+
+/// Topic aliases from us to a client: the first topics get them and keep them.
+#[derive(Debug, Default)]
+pub(super) struct AliasesOut {
+    maximum: u16,
+    known: hashbrown::HashMap<Box<str>, u16, foldhash::fast::FixedState>,
+}
+
+impl AliasesOut {
+    pub fn new(maximum: u16) -> Self {
+        Self {
+            maximum,
+            known: hashbrown::HashMap::default(),
+        }
+    }
+
+    pub const fn is_enabled(&self) -> bool {
+        self.maximum > 0
+    }
+
+    /// The alias of a topic, and whether the client knows it already.
+    pub fn alias(&mut self, topic: &str) -> Option<(u16, bool)> {
+        if let Some(&alias) = self.known.get(topic) {
+            return Some((alias, true));
+        }
+        if self.known.len() >= usize::from(self.maximum) {
+            return None;
+        }
+        let alias = self.known.len() as u16 + 1;
+        self.known.insert(topic.into(), alias);
+        Some((alias, false))
+    }
+}
+
+/// Bytes on their way to a socket.
+#[derive(Debug, Default)]
+pub(super) struct OutBuffer {
+    pub bytes: Vec<u8>,
+    start: usize,
+}
+
+impl OutBuffer {
+    /// An idle connection keeps no more than this.
+    const KEPT_CAPACITY: usize = 16 * 1024;
+
+    pub fn pending(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub const fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.start >= self.bytes.len() {
+            self.start = 0;
+            self.bytes.clear();
+            if self.bytes.capacity() > Self::KEPT_CAPACITY {
+                self.bytes.shrink_to(Self::KEPT_CAPACITY);
+            }
+        } else if self.start >= self.bytes.len() / 2 {
+            // Keeps a connection that never quite drains from growing for ever.
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+
+    /// Gives all memory back; only while nothing is pending.
+    pub fn release(&mut self) {
+        if self.len() == 0 {
+            self.bytes = Vec::new();
+            self.start = 0;
+        }
+    }
+
+    /// Overwrites the packet identifier that stands at `offset` of `bytes`.
+    pub fn patch_packet_id(&mut self, offset: usize, id: PacketId) {
+        self.bytes[offset..offset + 2].copy_from_slice(&id.value().to_be_bytes());
+    }
+}
+
+impl Connection {
+    pub fn new(serial: u64, listener: ListenerId, peer: SocketAddr, now: Instant) -> Self {
+        Self {
+            serial,
+            listener,
+            peer,
+            phase: Phase::AwaitConnect,
+            out: OutBuffer::default(),
+            partial: Vec::new(),
+            last_packet: now,
+            is_dirty: false,
+        }
+    }
+
+    pub fn attached(&self) -> Option<&Attached> {
+        match &self.phase {
+            Phase::Attached(attached) => Some(attached),
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitClaim { .. }
+            | Phase::Closing => None,
+        }
+    }
+
+    pub fn attached_mut(&mut self) -> Option<&mut Attached> {
+        match &mut self.phase {
+            Phase::Attached(attached) => Some(attached),
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitClaim { .. }
+            | Phase::Closing => None,
+        }
+    }
+}

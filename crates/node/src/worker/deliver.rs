@@ -1,0 +1,407 @@
+//! To the sessions of this worker: encoded once for each kind of taker, appended to out-buffers, queued where that is not possible.
+
+use std::rc::Rc;
+
+use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_session::{
+    server::{Delivery, MatchedIdentifiers, Message, MessageId, Started},
+    time::Instant,
+};
+
+use super::{
+    SessionKey, Worker,
+    connection::{Attached, Connection},
+    interests::Taker,
+};
+use crate::{ConnectionId, Now};
+
+/// A message on its way to takers.
+#[derive(Debug)]
+pub(super) struct Outgoing<'a> {
+    pub publish: &'a Publish<'a>,
+    pub id: MessageId,
+    pub expires_at: Option<Instant>,
+    /// Made when the first taker has to keep it.
+    message: Option<Rc<Message>>,
+}
+
+impl<'a> Outgoing<'a> {
+    pub fn new(publish: &'a Publish<'a>, expires_at: Option<Instant>) -> Self {
+        Self {
+            publish,
+            id: MessageId::default(),
+            expires_at,
+            message: None,
+        }
+    }
+
+    fn message(&mut self) -> Rc<Message> {
+        let make = || Rc::new(Message::new(self.id, self.publish, self.expires_at));
+        Rc::clone(self.message.get_or_insert_with(make))
+    }
+}
+
+/// How one taker gets a message.
+#[derive(Debug, Clone, Copy)]
+struct Form<'a> {
+    qos: Qos,
+    retain: bool,
+    dup: bool,
+    packet_id: Option<PacketId>,
+    identifiers: &'a MatchedIdentifiers,
+}
+
+/// The message of this moment as encoded for each kind of taker that came up.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    bytes: Vec<u8>,
+    /// By version, QoS and RETAIN.
+    variants: [Option<Variant>; 12],
+    is_shared: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Variant {
+    start: usize,
+    end: usize,
+    /// Of the packet identifier, from `start`.
+    packet_id_at: usize,
+}
+
+impl Scratch {
+    /// Begins another message; with a single taker nothing is remembered.
+    fn begin(&mut self, takers: usize) {
+        self.is_shared = takers > 1;
+        if self.is_shared {
+            self.bytes.clear();
+            self.variants = [None; 12];
+        }
+    }
+}
+
+impl Worker {
+    /// Delivers to all `takers`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
+    pub(super) fn deliver(
+        &mut self,
+        now: Now,
+        takers: &[Taker],
+        outgoing: &mut Outgoing<'_>,
+        from: Option<SessionKey>,
+    ) {
+        self.scratch.begin(takers.len());
+        for taker in takers {
+            if taker.no_local && from == Some(taker.session) {
+                continue;
+            }
+            self.deliver_to(now, taker, outgoing);
+        }
+    }
+
+    /// What follows goes to a single session.
+    pub(super) fn begin_alone(&mut self) {
+        self.scratch.begin(1);
+    }
+
+    /// Delivers to one taker of a shared subscription.
+    pub(super) fn deliver_alone(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
+        self.scratch.begin(1);
+        self.deliver_to(now, taker, outgoing);
+    }
+
+    fn deliver_to(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
+        let retain = outgoing.publish.retain && taker.retain_as_published;
+        self.deliver_form(
+            now,
+            taker.session,
+            outgoing,
+            taker.qos,
+            retain,
+            &taker.identifiers,
+        );
+    }
+
+    /// Delivers to one session: now if it can be, from its queue later if it must be.
+    pub(super) fn deliver_form(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        outgoing: &mut Outgoing<'_>,
+        granted: Qos,
+        retain: bool,
+        identifiers: &MatchedIdentifiers,
+    ) {
+        let qos = outgoing.publish.qos.min(granted);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let limit = self.config.limits.out_buffer_bytes as usize;
+        let mut form = Form {
+            qos,
+            retain,
+            dup: false,
+            packet_id: None,
+            identifiers,
+        };
+        let connection = session
+            .connection
+            .and_then(|id| Some((id, self.connections.get_mut(id.0 as usize)?.as_deref_mut()?)));
+        if qos == Qos::AtMostOnce {
+            let Some((id, connection)) = connection else {
+                return;
+            };
+            if connection.out.len() > limit {
+                session.dropped_messages += 1;
+                self.traffic.dropped_messages += 1;
+                return;
+            }
+            self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
+            return;
+        }
+        let keep = |outgoing: &mut Outgoing<'_>| Delivery {
+            message: outgoing.message(),
+            qos,
+            retain,
+            identifiers: identifiers.clone(),
+        };
+        if let Some((id, connection)) = connection
+            && connection.out.len() <= limit
+            && let Some(attached) = connection.attached()
+        {
+            if !fits(attached, outgoing.publish, form) {
+                // As if it had been delivered [MQTT-3.1.2-25].
+                self.traffic.dropped_messages += 1;
+                return;
+            }
+            form.packet_id = session
+                .outbound
+                .begin(qos, attached.window, || keep(outgoing));
+            if form.packet_id.is_some() {
+                self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
+                return;
+            }
+        }
+        let delivery = keep(outgoing);
+        if session.outbound.enqueue(delivery).is_err() {
+            session.dropped_messages += 1;
+            self.traffic.dropped_messages += 1;
+        }
+    }
+
+    /// Appends a PUBLISH to a connection's out-buffer. False: it is larger than the client takes.
+    fn send_publish(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        publish: &Publish<'_>,
+        expires_at: Option<Instant>,
+        form: Form<'_>,
+    ) -> bool {
+        let Some(connection) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return true;
+        };
+        let before = connection.out.bytes.len();
+        if !encode(
+            connection,
+            &mut self.scratch,
+            now.instant,
+            publish,
+            expires_at,
+            form,
+        ) {
+            self.traffic.dropped_messages += 1;
+            return false;
+        }
+        self.traffic.external_out_messages += 1;
+        self.traffic.external_out_bytes += publish.payload.len() as u64;
+        debug_assert!(connection.out.bytes.len() > before, "something was written");
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(id);
+        }
+        true
+    }
+
+    /// Sends what the session's queue and window allow.
+    pub(super) fn pull(&mut self, now: Now, key: SessionKey) {
+        let limit = self.config.limits.out_buffer_bytes as usize;
+        loop {
+            let Some(session) = self.sessions.get_mut(key) else {
+                return;
+            };
+            if session.outbound.is_drained() || session.awaits_queue || session.is_frozen {
+                return;
+            }
+            let Some(id) = session.connection else { return };
+            let Some(connection) = self
+                .connections
+                .get(id.0 as usize)
+                .and_then(Option::as_deref)
+            else {
+                return;
+            };
+            let Some(attached) = connection
+                .attached()
+                .filter(|_| connection.out.len() <= limit)
+            else {
+                return;
+            };
+            let Some(started) = session.outbound.pull(now.instant, attached.window) else {
+                return;
+            };
+            match started {
+                Started::Pubrel(packet_id) => {
+                    self.send(
+                        id,
+                        &Packet::Pubrel(Acknowledgement::new(packet_id, ReasonCode::Success)),
+                    );
+                }
+                Started::Expired(_) => self.traffic.expired_messages += 1,
+                Started::Publish {
+                    packet_id,
+                    dup,
+                    delivery,
+                } => self.send_delivery(now, key, id, packet_id, dup, &delivery),
+            }
+        }
+    }
+
+    fn send_delivery(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        id: ConnectionId,
+        packet_id: Option<PacketId>,
+        dup: bool,
+        delivery: &Delivery,
+    ) {
+        let message = &delivery.message;
+        let publish = Publish {
+            qos: message.qos(),
+            retain: message.retain(),
+            properties: message.properties(),
+            ..Publish::new(message.topic(), message.payload())
+        };
+        let form = Form {
+            qos: delivery.qos,
+            retain: delivery.retain,
+            dup,
+            packet_id,
+            identifiers: &delivery.identifiers,
+        };
+        self.scratch.begin(1);
+        let sent = self.send_publish(now, id, &publish, message.expires_at(), form);
+        if let (false, Some(packet_id), Some(session)) =
+            (sent, packet_id, self.sessions.get_mut(key))
+        {
+            // As if it had been delivered and acknowledged [MQTT-3.1.2-25].
+            session.outbound.handle_puback(packet_id);
+            session.outbound.handle_pubrec(packet_id, true);
+        }
+    }
+}
+
+/// The packet for one taker, without topic alias.
+fn packet<'a>(
+    attached: &Attached,
+    publish: &Publish<'a>,
+    form: Form<'a>,
+    expiry: Option<u32>,
+) -> Publish<'a> {
+    Publish {
+        dup: form.dup,
+        qos: form.qos,
+        retain: form.retain,
+        topic: publish
+            .topic
+            .get(attached.prefix.len()..)
+            .unwrap_or(publish.topic),
+        packet_id: form.packet_id,
+        topic_alias: None,
+        message_expiry_interval: expiry,
+        subscription_identifiers: form.identifiers.as_slice().into(),
+        properties: publish.properties,
+        payload: publish.payload,
+    }
+}
+
+/// Whether the client takes a packet of this size [MQTT-3.1.2-24].
+fn fits(attached: &Attached, publish: &Publish<'_>, form: Form<'_>) -> bool {
+    if attached.maximum_packet_size == u32::MAX {
+        return true;
+    }
+    let form = Form {
+        packet_id: PacketId::new(1),
+        ..form
+    };
+    let packet = packet(attached, publish, form, publish.message_expiry_interval);
+    packet.encoded_len(attached.version) <= attached.maximum_packet_size as usize
+}
+
+/// Seconds of expiry left, rounded up: what is under way is never sent with 0 [MQTT-3.3.2-6].
+fn expiry_left(now: Instant, expires_at: Option<Instant>) -> Option<u32> {
+    let left_ms = expires_at?.as_millis().saturating_sub(now.as_millis());
+    Some(u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX))
+}
+
+/// Appends the packet to the connection's out-buffer; false if the client does not take packets of its size.
+fn encode(
+    connection: &mut Connection,
+    scratch: &mut Scratch,
+    now: Instant,
+    publish: &Publish<'_>,
+    expires_at: Option<Instant>,
+    form: Form<'_>,
+) -> bool {
+    let super::Phase::Attached(attached) = &mut connection.phase else {
+        return true;
+    };
+    let out = &mut connection.out;
+    let is_plain = scratch.is_shared
+        && form.identifiers.as_slice().is_empty()
+        && attached.prefix.is_empty()
+        && attached.maximum_packet_size == u32::MAX
+        && !attached.aliases_out.is_enabled();
+    let is_v5 = attached.version == ProtocolVersion::V5;
+    let variant = usize::from(is_v5) * 6 + form.qos as usize * 2 + usize::from(form.retain);
+    if is_plain && let Some(known) = scratch.variants[variant] {
+        let start = out.bytes.len();
+        out.bytes
+            .extend_from_slice(&scratch.bytes[known.start..known.end]);
+        if let Some(packet_id) = form.packet_id {
+            out.patch_packet_id(start + known.packet_id_at, packet_id);
+        }
+        return true;
+    }
+    let mut packet = packet(attached, publish, form, expiry_left(now, expires_at));
+    if attached.aliases_out.is_enabled()
+        && let Some((alias, is_known)) = attached.aliases_out.alias(packet.topic)
+    {
+        packet.topic_alias = Some(alias);
+        if is_known {
+            packet.topic = "";
+        }
+    }
+    let maximum = attached.maximum_packet_size;
+    if maximum != u32::MAX && packet.encoded_len(attached.version) > maximum as usize {
+        return false;
+    }
+    let start = out.bytes.len();
+    let Ok(packet_id_at) = packet.encode(attached.version, &mut out.bytes) else {
+        return false;
+    };
+    if is_plain {
+        let scratch_start = scratch.bytes.len();
+        scratch.bytes.extend_from_slice(&out.bytes[start..]);
+        let packet_id_at = packet_id_at.map_or(0, |at| at - start);
+        scratch.variants[variant] = Some(Variant {
+            start: scratch_start,
+            end: scratch.bytes.len(),
+            packet_id_at,
+        });
+    }
+    true
+}

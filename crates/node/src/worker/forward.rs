@@ -1,0 +1,409 @@
+//! To other workers of this node and, through the hub, to other nodes: one record a message, appended to the batch of each place.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use thicket_mqtt::{Publish, Qos};
+use thicket_overlay::{
+    NodeSlot,
+    record::{Record, Records, SharedChoices},
+};
+use thicket_session::server::MessageId;
+
+use super::{
+    Owed, Worker,
+    deliver::Outgoing,
+    interests::{GroupRoute, Route},
+};
+use crate::{
+    EventLevel, Now, Peer, WorkerId, WorkerOutput,
+    mail::{
+        Content, ForwardEntry, Interest, Mail, NumberRuns, Origin, Place, is_share_key, push_number,
+    },
+};
+
+/// What leaves for one other thread at the end of the round.
+#[derive(Debug, Default)]
+struct Batch {
+    records: Vec<u8>,
+    entries: Vec<ForwardEntry>,
+}
+
+/// What leaves at the end of the round.
+#[derive(Debug)]
+pub(super) struct Batches {
+    workers: Vec<Batch>,
+    hub: Batch,
+    /// Numbers of others that were admitted here in this round.
+    admitted: Vec<(Peer, Origin, NumberRuns)>,
+    /// The record of this moment, with what the hub must know of it.
+    record: Vec<u8>,
+    number: u64,
+    qos: Qos,
+}
+
+impl Batches {
+    pub fn new(workers: u8) -> Self {
+        Self {
+            workers: (0..workers).map(|_| Batch::default()).collect(),
+            hub: Batch::default(),
+            admitted: Vec::new(),
+            record: Vec::new(),
+            number: 0,
+            qos: Qos::AtMostOnce,
+        }
+    }
+
+    /// Turns everything into mail.
+    pub fn seal(&mut self, origin: Origin, outputs: &mut VecDeque<WorkerOutput>) {
+        for (index, batch) in self.workers.iter_mut().enumerate() {
+            if !batch.records.is_empty() {
+                let bytes = std::mem::take(&mut batch.records);
+                let to = Peer::Worker(WorkerId(index as u8));
+                outputs.push_back(WorkerOutput::Mail {
+                    to,
+                    mail: Mail(Content::Records { origin, bytes }),
+                });
+            }
+        }
+        if !self.hub.entries.is_empty() {
+            let Batch { records, entries } = std::mem::take(&mut self.hub);
+            outputs.push_back(WorkerOutput::Mail {
+                to: Peer::Hub,
+                mail: Mail(Content::Forward { records, entries }),
+            });
+        }
+        for (to, origin, numbers) in self.admitted.drain(..) {
+            let content = match to {
+                Peer::Worker(_) => Content::Acknowledged(numbers),
+                Peer::Hub => Content::Admitted { origin, numbers },
+            };
+            outputs.push_back(WorkerOutput::Mail {
+                to,
+                mail: Mail(content),
+            });
+        }
+    }
+
+    fn add(&mut self, place: Place, retain: bool, destinations: impl FnOnce() -> Arc<[NodeSlot]>) {
+        match place {
+            Place::Worker(worker) => {
+                if let Some(batch) = self.workers.get_mut(usize::from(worker.0)) {
+                    batch.records.extend_from_slice(&self.record);
+                }
+            }
+            Place::Node(_) => {
+                self.hub.records.extend_from_slice(&self.record);
+                let len = u32::try_from(self.record.len())
+                    .expect("a record is little more than a packet");
+                self.hub.entries.push(ForwardEntry {
+                    len,
+                    destinations: destinations(),
+                    number: self.number,
+                    qos: self.qos,
+                    retain,
+                });
+            }
+        }
+    }
+
+    fn admit(&mut self, to: Peer, origin: Origin, number: u64) {
+        match self.admitted.last_mut() {
+            Some((last_to, last_origin, numbers)) if *last_to == to && *last_origin == origin => {
+                push_number(numbers, number)
+            }
+            Some(_) | None => self.admitted.push((to, origin, vec![(number, number)])),
+        }
+    }
+}
+
+impl Worker {
+    /// Hands a message to the other workers and nodes that want it, and to the hub if it is to be retained. `open` grows by one if
+    /// acknowledgements are owed.
+    pub(super) fn forward(
+        &mut self,
+        now: Now,
+        route: &Route,
+        publish: &Publish<'_>,
+        owed: Option<Owed>,
+        open: &mut u16,
+    ) -> MessageId {
+        let is_acknowledged = publish.qos > Qos::AtMostOnce;
+        let asks_hub = publish.retain || !route.nodes.is_empty();
+        let waits_for = route
+            .workers
+            .iter()
+            .filter(|(_, qos)| is_acknowledged && *qos > Qos::AtMostOnce)
+            .count() as u32
+            + u32::from(is_acknowledged && asks_hub);
+        let number = if waits_for > 0 {
+            *open += u16::from(owed.is_some());
+            self.pending.add(waits_for, owed)
+        } else if publish.retain {
+            self.pending.skip()
+        } else {
+            0
+        };
+        let mut qos0_workers = Vec::new();
+        self.encode_record(now, publish, number, publish.qos, None);
+        for (worker, qos) in &route.workers {
+            if is_acknowledged && *qos == Qos::AtMostOnce {
+                qos0_workers.push(*worker);
+            } else {
+                self.batches
+                    .add(Place::Worker(*worker), false, || Arc::new([]));
+            }
+        }
+        if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
+            let everyone = || {
+                if route.nodes_qos0.is_empty() {
+                    Arc::clone(&route.nodes)
+                } else {
+                    union(route)
+                }
+            };
+            let some = || Arc::clone(&route.nodes);
+            if is_acknowledged && !publish.retain {
+                self.batches.add(Place::Node(NodeSlot::LOCAL), false, some);
+            } else {
+                self.batches
+                    .add(Place::Node(NodeSlot::LOCAL), publish.retain, everyone);
+            }
+        }
+        let qos0_nodes = is_acknowledged && !publish.retain && !route.nodes_qos0.is_empty();
+        if qos0_nodes || !qos0_workers.is_empty() {
+            self.encode_record(now, publish, 0, Qos::AtMostOnce, None);
+            for worker in qos0_workers {
+                self.batches
+                    .add(Place::Worker(worker), false, || Arc::new([]));
+            }
+            if qos0_nodes {
+                self.batches.add(Place::Node(NodeSlot::LOCAL), false, || {
+                    Arc::clone(&route.nodes_qos0)
+                });
+            }
+        }
+        let origin = self.origin();
+        MessageId {
+            node: origin.node.0,
+            incarnation: origin.incarnation.0,
+            stream: self.id.0,
+            number,
+        }
+    }
+
+    fn encode_record(
+        &mut self,
+        now: Now,
+        publish: &Publish<'_>,
+        number: u64,
+        qos: Qos,
+        group: Option<&str>,
+    ) {
+        let mut choices = Vec::new();
+        let shared = match group
+            .and_then(|key| key.strip_prefix("$share/"))
+            .and_then(|key| key.split_once('/'))
+        {
+            Some(choice) => SharedChoices::build([choice].into_iter(), &mut choices),
+            None => SharedChoices::default(),
+        };
+        let record = Record {
+            number,
+            qos,
+            retain: publish.retain,
+            expiry_left_ms: publish
+                .message_expiry_interval
+                .map(|seconds| u64::from(seconds) * 1000),
+            time: None,
+            publication: None,
+            publisher: None,
+            shared,
+            topic: publish.topic,
+            properties: publish.properties,
+            payload: publish.payload,
+            ..Record::default()
+        };
+        let _ = now;
+        self.batches.number = number;
+        self.batches.qos = qos;
+        self.batches.record.clear();
+        record.encode(&mut self.batches.record);
+    }
+
+    /// One member of a shared subscription gets the message: one here, or one of another place that chooses in turn.
+    pub(super) fn publish_to_group(
+        &mut self,
+        now: Now,
+        group: &GroupRoute,
+        outgoing: &mut Outgoing<'_>,
+        owed: Option<Owed>,
+        open: &mut u16,
+    ) {
+        match self.choose(group) {
+            None => {}
+            Some(Choice::Local(index)) => {
+                self.deliver_alone(now, &group.local[index].taker, outgoing)
+            }
+            Some(Choice::Peer(place, interest)) => {
+                let publish = outgoing.publish;
+                let qos = publish.qos.min(interest.qos);
+                let number = if qos > Qos::AtMostOnce {
+                    *open += u16::from(owed.is_some());
+                    self.pending.add(1, owed)
+                } else {
+                    0
+                };
+                let message = Publish {
+                    retain: false,
+                    ..*publish
+                };
+                self.encode_record(now, &message, number, qos, Some(&group.key));
+                let destinations = || match place {
+                    Place::Node(slot) => Arc::new([slot]) as Arc<[NodeSlot]>,
+                    Place::Worker(_) => Arc::new([]),
+                };
+                self.batches.add(place, false, destinations);
+            }
+        }
+    }
+
+    fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
+        let turn = self.interests.next_turn(&group.key) as usize;
+        let elsewhere: usize = group
+            .peers
+            .iter()
+            .map(|(_, interest)| interest.weight as usize)
+            .sum();
+        let connected = group.connected as usize;
+        let total = connected + elsewhere;
+        if total == 0 {
+            return choose_absent(group, turn);
+        }
+        let mut turn = turn % total;
+        if turn < connected {
+            return group.choose_connected(turn).map(Choice::Local);
+        }
+        turn -= connected;
+        for (place, interest) in &group.peers {
+            if turn < interest.weight as usize {
+                return Some(Choice::Peer(*place, *interest));
+            }
+            turn -= interest.weight as usize;
+        }
+        None
+    }
+
+    /// Messages of another worker's, or of another node's, stream.
+    pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
+        for record in Records::new(bytes) {
+            match record {
+                Ok((record, _)) => self.handle_record(now, from, origin, &record),
+                Err(error) => {
+                    self.event(
+                        EventLevel::Error,
+                        "unreadable record inside the node",
+                        vec![("error", error.to_string())],
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) {
+        let publish = Publish {
+            qos: record.qos,
+            retain: record.retain,
+            message_expiry_interval: record
+                .expiry_left_ms
+                .map(|ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
+            properties: record.properties,
+            ..Publish::new(record.topic, record.payload)
+        };
+        let expires_at = record
+            .expiry_left_ms
+            .map(|ms| now.instant + std::time::Duration::from_millis(ms));
+        let mut outgoing = Outgoing::new(&publish, expires_at);
+        outgoing.id = MessageId {
+            node: origin.node.0,
+            incarnation: origin.incarnation.0,
+            stream: origin.stream.0 as u8,
+            number: record.number,
+        };
+        let route = self.interests.route(record.topic);
+        if record.shared.is_empty() {
+            self.deliver(now, &route.takers, &mut outgoing, None);
+        } else {
+            for (name, filter) in record.shared.iter() {
+                let group = route
+                    .groups
+                    .iter()
+                    .find(|group| is_share_key(&group.key, name, filter));
+                if let Some(group) = group
+                    && let Some(index) = self.choose_here(group)
+                {
+                    self.deliver_alone(now, &group.local[index].taker, &mut outgoing);
+                }
+            }
+        }
+        // Stored as this node stores: in memory. The acknowledgement may go.
+        if record.number > 0 {
+            self.batches.admit(from, origin, record.number);
+        }
+    }
+
+    /// The choice fell on this worker: one of its members, the connected ones first.
+    fn choose_here(&mut self, group: &GroupRoute) -> Option<usize> {
+        let turn = self.interests.next_turn(&group.key) as usize;
+        if group.connected > 0 {
+            return group.choose_connected(turn % group.connected as usize);
+        }
+        (!group.local.is_empty()).then(|| turn % group.local.len())
+    }
+}
+
+/// Who takes a message of a shared subscription.
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    /// A member here, by its index.
+    Local(usize),
+    /// Another place.
+    Peer(Place, Interest),
+}
+
+impl GroupRoute {
+    fn choose_connected(&self, turn: usize) -> Option<usize> {
+        self.local
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| member.connected)
+            .nth(turn)
+            .map(|(index, _)| index)
+    }
+}
+
+/// Nobody of the group is connected anywhere: a session that waits for its client keeps the message.
+fn choose_absent(group: &GroupRoute, turn: usize) -> Option<Choice> {
+    if !group.local.is_empty() {
+        return Some(Choice::Local(turn % group.local.len()));
+    }
+    let waiting: Vec<_> = group
+        .peers
+        .iter()
+        .filter(|(_, interest)| interest.persistent)
+        .collect();
+    let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
+    Some(Choice::Peer(*place, *interest))
+}
+
+/// All nodes of a route, ascending.
+fn union(route: &Route) -> Arc<[NodeSlot]> {
+    let mut nodes: Vec<NodeSlot> = route
+        .nodes
+        .iter()
+        .chain(route.nodes_qos0.iter())
+        .copied()
+        .collect();
+    nodes.sort_unstable();
+    nodes.into()
+}

@@ -1,0 +1,524 @@
+//! Who wants what: the sessions of this worker, and the other workers and nodes in aggregate.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+
+use thicket_mqtt::{Qos, ReasonCode};
+use thicket_overlay::NodeSlot;
+use thicket_session::{
+    server::{MatchedIdentifiers, Subscription},
+    topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree, level_count},
+};
+
+use super::SessionKey;
+use crate::{
+    WorkerId,
+    mail::{Interest, InterestChange, Place},
+};
+
+/// Topics whose routes are remembered.
+const CACHED_TOPICS: usize = 65_536;
+/// Bytes of remembered routes.
+const CACHED_BYTES: usize = 32 * 1024 * 1024;
+
+/// A session's share in a filter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    pub subscription: Subscription,
+    /// The session outlives its connection.
+    pub persistent: bool,
+    pub connected: bool,
+}
+
+/// All members of one filter, or of one group of it.
+#[derive(Debug, Default)]
+struct Members {
+    members: BTreeMap<SessionKey, Member>,
+    by_qos: [u32; 3],
+    persistent: u32,
+    connected: u32,
+}
+
+impl Members {
+    fn count(&mut self, member: Member, add: bool) {
+        let step = |count: &mut u32| *count = if add { *count + 1 } else { *count - 1 };
+        step(&mut self.by_qos[member.subscription.options.qos as usize]);
+        if member.persistent {
+            step(&mut self.persistent);
+        }
+        if member.connected {
+            step(&mut self.connected);
+        }
+    }
+
+    fn insert(&mut self, session: SessionKey, member: Member) -> Option<Member> {
+        let old = self.members.insert(session, member);
+        if let Some(old) = old {
+            self.count(old, false);
+        }
+        self.count(member, true);
+        old
+    }
+
+    fn remove(&mut self, session: SessionKey) -> Option<Member> {
+        let old = self.members.remove(&session)?;
+        self.count(old, false);
+        Some(old)
+    }
+
+    /// What others must know of them; `None` when there is nobody. `shared`: the number of connected members matters.
+    fn interest(&self, shared: bool) -> Option<Interest> {
+        let qos = match self.by_qos {
+            [0, 0, 0] => return None,
+            [_, 0, 0] => Qos::AtMostOnce,
+            [_, _, 0] => Qos::AtLeastOnce,
+            [_, _, _] => Qos::ExactlyOnce,
+        };
+        let weight = if shared { self.connected } else { 0 };
+        Some(Interest {
+            qos,
+            persistent: self.persistent > 0,
+            weight,
+        })
+    }
+}
+
+/// The sessions of this worker that subscribe to one filter.
+#[derive(Debug, Default)]
+struct Subscribers {
+    plain: Members,
+    groups: BTreeMap<ShareName, LocalGroup>,
+}
+
+/// The members here of one shared subscription.
+#[derive(Debug)]
+struct LocalGroup {
+    /// `$share/name/filter`.
+    key: Arc<str>,
+    members: Members,
+}
+
+/// The other workers and nodes that want one filter.
+#[derive(Debug, Default)]
+struct Peers {
+    plain: BTreeMap<Place, Interest>,
+    groups: BTreeMap<ShareName, PeerGroup>,
+}
+
+/// The places that have members of one shared subscription.
+#[derive(Debug)]
+struct PeerGroup {
+    /// `$share/name/filter`.
+    key: Arc<str>,
+    places: BTreeMap<Place, Interest>,
+}
+
+/// A session that takes a message.
+#[derive(Debug)]
+pub(super) struct Taker {
+    pub session: SessionKey,
+    /// The highest QoS of the subscriptions that match [MQTT-3.3.4-2].
+    pub qos: Qos,
+    /// Every subscription that matches says No Local.
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    pub identifiers: MatchedIdentifiers,
+}
+
+/// A shared subscription that matches: one of the candidates takes the message.
+#[derive(Debug)]
+pub(super) struct GroupRoute {
+    /// `$share/name/filter`.
+    pub key: Arc<str>,
+    pub local: Vec<LocalCandidate>,
+    /// Other places with the number of their connected members.
+    pub peers: Vec<(Place, Interest)>,
+    /// Connected members here.
+    pub connected: u32,
+}
+
+/// A member of a group in this worker.
+#[derive(Debug)]
+pub(super) struct LocalCandidate {
+    pub taker: Taker,
+    pub connected: bool,
+}
+
+/// Where messages of one topic go.
+#[derive(Debug)]
+pub(super) struct Route {
+    /// Why no client may publish to the topic.
+    pub refusal: Option<ReasonCode>,
+    pub takers: Vec<Taker>,
+    pub groups: Vec<GroupRoute>,
+    /// Other workers of this node, with the highest QoS wanted there, ascending.
+    pub workers: Vec<(WorkerId, Qos)>,
+    /// Nodes that want it at QoS 1 or 2, ascending.
+    pub nodes: Arc<[NodeSlot]>,
+    /// Nodes that want it at QoS 0 only, ascending.
+    pub nodes_qos0: Arc<[NodeSlot]>,
+}
+
+impl Route {
+    /// Whether nobody anywhere wants the topic.
+    pub fn is_empty(&self) -> bool {
+        self.takers.is_empty()
+            && self.groups.is_empty()
+            && self.workers.is_empty()
+            && self.nodes.is_empty()
+            && self.nodes_qos0.is_empty()
+    }
+
+    /// Whether the topic's only takers are sessions of this worker.
+    pub fn is_local(&self) -> bool {
+        self.groups.is_empty()
+            && self.workers.is_empty()
+            && self.nodes.is_empty()
+            && self.nodes_qos0.is_empty()
+    }
+}
+
+/// All interests a worker knows of.
+#[derive(Debug)]
+pub(super) struct Interests {
+    local: SubscriptionTree<Subscribers>,
+    peers: SubscriptionTree<Peers>,
+    cache: MatchCache<Rc<Route>>,
+    subscriptions: usize,
+    maximum_levels: usize,
+    /// Hands the turns of shared subscriptions out: one counter a group, kept while the group is known here.
+    turns: BTreeMap<Arc<str>, u32>,
+}
+
+impl Interests {
+    pub fn new(seed: u64, maximum_levels: u16) -> Self {
+        Self {
+            maximum_levels: usize::from(maximum_levels),
+            local: SubscriptionTree::new(seed),
+            peers: SubscriptionTree::new(seed ^ 1),
+            cache: MatchCache::new(seed ^ 2, CACHED_TOPICS, CACHED_BYTES),
+            subscriptions: 0,
+            turns: BTreeMap::new(),
+        }
+    }
+
+    /// Subscriptions of all sessions of this worker.
+    pub const fn len(&self) -> usize {
+        self.subscriptions
+    }
+
+    /// Adds or replaces a session's subscription. The change is what others must learn, if the aggregate is new.
+    pub fn subscribe(
+        &mut self,
+        session: SessionKey,
+        key: &SubscriptionFilter,
+        member: Member,
+    ) -> Option<InterestChange> {
+        let subscribers = self.local.entry(&key.filter);
+        let members = match &key.share_name {
+            Some(name) => {
+                let new = || LocalGroup {
+                    key: key.to_string().into(),
+                    members: Members::default(),
+                };
+                &mut subscribers
+                    .groups
+                    .entry(name.clone())
+                    .or_insert_with(new)
+                    .members
+            }
+            None => &mut subscribers.plain,
+        };
+        let before = members.interest(key.is_shared());
+        if members.insert(session, member).is_none() {
+            self.subscriptions += 1;
+        }
+        let after = members.interest(key.is_shared());
+        self.local.touch();
+        (before != after).then(|| InterestChange {
+            key: key.clone(),
+            interest: after,
+        })
+    }
+
+    /// Removes a session's subscription.
+    pub fn unsubscribe(
+        &mut self,
+        session: SessionKey,
+        key: &SubscriptionFilter,
+    ) -> Option<InterestChange> {
+        let subscribers = self.local.get_mut(&key.filter)?;
+        let members = match &key.share_name {
+            Some(name) => &mut subscribers.groups.get_mut(name)?.members,
+            None => &mut subscribers.plain,
+        };
+        let before = members.interest(key.is_shared());
+        members.remove(session)?;
+        self.subscriptions -= 1;
+        let after = members.interest(key.is_shared());
+        if let (Some(name), None) = (&key.share_name, after) {
+            subscribers.groups.remove(name);
+        }
+        let unused = subscribers.plain.members.is_empty() && subscribers.groups.is_empty();
+        self.local.touch();
+        if unused {
+            self.local.remove(&key.filter);
+        }
+        (before != after).then(|| InterestChange {
+            key: key.clone(),
+            interest: after,
+        })
+    }
+
+    /// A member of a group connected or disconnected: only shared subscriptions care.
+    pub fn set_connected(
+        &mut self,
+        session: SessionKey,
+        key: &SubscriptionFilter,
+        connected: bool,
+    ) -> Option<InterestChange> {
+        let name = key.share_name.as_ref()?;
+        let members = &mut self
+            .local
+            .get_mut(&key.filter)?
+            .groups
+            .get_mut(name)?
+            .members;
+        let before = members.interest(true);
+        let mut member = *members.members.get(&session)?;
+        member.connected = connected;
+        members.insert(session, member);
+        let after = members.interest(true);
+        self.local.touch();
+        (before != after).then(|| InterestChange {
+            key: key.clone(),
+            interest: after,
+        })
+    }
+
+    /// Another place changed what it wants.
+    pub fn apply(&mut self, place: Place, change: &InterestChange) {
+        let filter = &change.key.filter;
+        match (&change.key.share_name, change.interest) {
+            (None, Some(interest)) => {
+                self.peers.entry(filter).plain.insert(place, interest);
+            }
+            (Some(name), Some(interest)) => {
+                let new = || PeerGroup {
+                    key: change.key.to_string().into(),
+                    places: BTreeMap::new(),
+                };
+                let group = self
+                    .peers
+                    .entry(filter)
+                    .groups
+                    .entry(name.clone())
+                    .or_insert_with(new);
+                group.places.insert(place, interest);
+            }
+            (name, None) => self.remove_peer(place, filter, name.as_ref()),
+        }
+        self.peers.touch();
+    }
+
+    fn remove_peer(
+        &mut self,
+        place: Place,
+        filter: &thicket_session::topic::TopicFilter,
+        name: Option<&ShareName>,
+    ) {
+        let Some(peers) = self.peers.get_mut(filter) else {
+            return;
+        };
+        match name {
+            None => {
+                peers.plain.remove(&place);
+            }
+            Some(name) => {
+                let emptied = peers.groups.get_mut(name).is_some_and(|group| {
+                    group.places.remove(&place);
+                    group.places.is_empty()
+                });
+                if emptied {
+                    peers.groups.remove(name);
+                }
+            }
+        }
+        if peers.plain.is_empty() && peers.groups.is_empty() {
+            self.peers.remove(filter);
+        }
+    }
+
+    /// Where messages of `topic` go.
+    pub fn route(&mut self, topic: &str) -> Rc<Route> {
+        let generation = self
+            .local
+            .generation()
+            .wrapping_add(self.peers.generation());
+        if let Some(route) = self.cache.get(topic, generation) {
+            return Rc::clone(route);
+        }
+        let route = Rc::new(self.compute_route(topic));
+        let bytes = size_of::<Route>()
+            + route.takers.len() * size_of::<Taker>()
+            + route.groups.len() * 256
+            + route.workers.len() * 2
+            + (route.nodes.len() + route.nodes_qos0.len()) * 2;
+        self.cache
+            .insert(topic, generation, Rc::clone(&route), bytes);
+        route
+    }
+
+    fn compute_route(&self, topic: &str) -> Route {
+        let mut takers: Vec<Taker> = Vec::new();
+        let mut matched = Vec::new();
+        self.local
+            .for_each_match(topic, |subscribers| matched.push(subscribers));
+        for subscribers in &matched {
+            takers.extend(
+                subscribers
+                    .plain
+                    .members
+                    .iter()
+                    .map(|(session, member)| Taker::new(*session, member)),
+            );
+        }
+        if matched.len() > 1 {
+            takers = merge(takers);
+        }
+        let mut route = Route {
+            refusal: self.refusal(topic),
+            takers,
+            groups: Vec::new(),
+            workers: Vec::new(),
+            nodes: Arc::new([]),
+            nodes_qos0: Arc::new([]),
+        };
+        self.add_peers(topic, &mut route);
+        route.groups = self.group_routes(topic);
+        route
+    }
+
+    fn refusal(&self, topic: &str) -> Option<ReasonCode> {
+        if is_reserved(topic) {
+            Some(ReasonCode::NotAuthorized)
+        } else if level_count(topic) > self.maximum_levels {
+            Some(ReasonCode::TopicNameInvalid)
+        } else {
+            None
+        }
+    }
+
+    fn add_peers(&self, topic: &str, route: &mut Route) {
+        if self.peers.is_empty() {
+            return;
+        }
+        let mut places: BTreeMap<Place, Qos> = BTreeMap::new();
+        self.peers.for_each_match(topic, |peers| {
+            for (place, interest) in &peers.plain {
+                let qos = places.entry(*place).or_default();
+                *qos = (*qos).max(interest.qos);
+            }
+        });
+        let mut nodes = Vec::new();
+        let mut nodes_qos0 = Vec::new();
+        for (place, qos) in places {
+            match (place, qos) {
+                (Place::Worker(worker), qos) => route.workers.push((worker, qos)),
+                (Place::Node(slot), Qos::AtMostOnce) => nodes_qos0.push(slot),
+                (Place::Node(slot), Qos::AtLeastOnce | Qos::ExactlyOnce) => nodes.push(slot),
+            }
+        }
+        route.nodes = nodes.into();
+        route.nodes_qos0 = nodes_qos0.into();
+    }
+
+    fn group_routes(&self, topic: &str) -> Vec<GroupRoute> {
+        let mut groups: BTreeMap<Arc<str>, GroupRoute> = BTreeMap::new();
+        let new = |key: &Arc<str>| GroupRoute {
+            key: Arc::clone(key),
+            local: Vec::new(),
+            peers: Vec::new(),
+            connected: 0,
+        };
+        self.local.for_each_match(topic, |subscribers| {
+            for LocalGroup { key, members } in subscribers.groups.values() {
+                let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
+                group.connected = members.connected;
+                group
+                    .local
+                    .extend(
+                        members
+                            .members
+                            .iter()
+                            .map(|(session, member)| LocalCandidate {
+                                taker: Taker::new(*session, member),
+                                connected: member.connected,
+                            }),
+                    );
+            }
+        });
+        self.peers.for_each_match(topic, |peers| {
+            for PeerGroup { key, places } in peers.groups.values() {
+                let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
+                group
+                    .peers
+                    .extend(places.iter().map(|(place, interest)| (*place, *interest)));
+            }
+        });
+        groups.into_values().collect()
+    }
+
+    /// The next turn of a group: rises by one each time.
+    pub fn next_turn(&mut self, key: &Arc<str>) -> u32 {
+        if self.turns.len() > CACHED_TOPICS {
+            self.turns.clear();
+        }
+        let turn = self.turns.entry(Arc::clone(key)).or_default();
+        *turn = turn.wrapping_add(1);
+        *turn
+    }
+}
+
+impl Taker {
+    fn new(session: SessionKey, member: &Member) -> Self {
+        let options = member.subscription.options;
+        Self {
+            session,
+            qos: options.qos,
+            no_local: options.no_local,
+            retain_as_published: options.retain_as_published,
+            identifiers: member
+                .subscription
+                .identifier
+                .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id])),
+        }
+    }
+}
+
+/// One taker a session: overlapping subscriptions make one copy with all identifiers [MQTT-3.3.4-4].
+fn merge(mut takers: Vec<Taker>) -> Vec<Taker> {
+    takers.sort_by_key(|taker| taker.session);
+    let mut merged: Vec<Taker> = Vec::with_capacity(takers.len());
+    for taker in takers {
+        match merged.last_mut() {
+            Some(last) if last.session == taker.session => {
+                last.qos = last.qos.max(taker.qos);
+                last.no_local &= taker.no_local;
+                last.retain_as_published |= taker.retain_as_published;
+                for identifier in taker.identifiers.as_slice() {
+                    last.identifiers.add(*identifier);
+                }
+            }
+            Some(_) | None => merged.push(taker),
+        }
+    }
+    merged
+}
+
+/// Topics that clients may not publish to: the nodes', the broker's own, and what looks like a shared subscription.
+pub(super) fn is_reserved(topic: &str) -> bool {
+    topic.starts_with('$')
+        && ["$thicket/", "$SYS/", "$share/"]
+            .iter()
+            .any(|prefix| topic.starts_with(prefix))
+}

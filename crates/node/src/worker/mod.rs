@@ -1,0 +1,360 @@
+//! The worker: connections and sessions of one thread.
+//!
+//! One input is everything read from one connection. Each PUBLISH in it is parsed once, matched once (or found in the cache), and
+//! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
+//! of a round the batches become mail and each connection that has something to send is named once.
+
+mod close;
+mod connect;
+mod connection;
+mod deliver;
+mod forward;
+mod interests;
+mod moves;
+mod pending;
+mod publish;
+mod receive;
+mod report;
+mod retained;
+mod sessions;
+mod subscribe;
+mod timers;
+mod wills;
+
+use std::collections::VecDeque;
+
+use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_overlay::StreamId;
+use thicket_session::time::Instant;
+
+use self::{
+    connection::{Connection, Phase},
+    deliver::Scratch,
+    forward::Batches,
+    interests::Interests,
+    pending::Pending,
+    retained::Queries,
+    sessions::{SessionKey, Sessions},
+    subscribe::Gates,
+    timers::Timers,
+};
+use crate::{
+    ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, WorkerConfig, WorkerId,
+    WorkerInput, WorkerOutput,
+    mail::{Content, Mail, Origin},
+    random::Random,
+};
+
+/// Connections and sessions of one thread. See the module's documentation and [`WorkerInput`], [`WorkerOutput`].
+#[derive(Debug)]
+pub struct Worker {
+    id: WorkerId,
+    config: WorkerConfig,
+    random: Random,
+    connections: Vec<Option<Box<Connection>>>,
+    sessions: Sessions,
+    interests: Interests,
+    /// What publishers are owed when other workers and nodes have admitted their messages.
+    pending: Pending<Option<Owed>>,
+    batches: Batches,
+    gates: Gates,
+    queries: Queries,
+    timers: Timers,
+    scratch: Scratch,
+    dirty: Vec<ConnectionId>,
+    outputs: VecDeque<WorkerOutput>,
+    traffic: Traffic,
+    next_serial: u64,
+    /// Owed acknowledgements whose conditions were met while something else was borrowed.
+    met: Vec<Owed>,
+}
+
+/// What a publisher is owed when the conditions of a message are met.
+#[derive(Debug, Clone, Copy)]
+struct Owed {
+    session: SessionKey,
+    session_serial: u64,
+    /// In the session's line of acknowledgements.
+    sequence: u64,
+    packet_id: PacketId,
+    qos: Qos,
+}
+
+/// A peer broke a rule: the connection ends with this reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refusal {
+    reason_code: ReasonCode,
+    reason: String,
+}
+
+impl Refusal {
+    fn new(reason_code: ReasonCode, reason: impl Into<String>) -> Self {
+        Self {
+            reason_code,
+            reason: reason.into(),
+        }
+    }
+
+    fn protocol(reason: impl Into<String>) -> Self {
+        Self::new(ReasonCode::ProtocolError, reason)
+    }
+}
+
+impl Worker {
+    /// A worker without connections. `seed` comes from the operating system; all that is random here comes from it.
+    #[must_use]
+    pub fn new(id: WorkerId, config: WorkerConfig, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let sessions = Sessions::new(random.next_u64());
+        let interests = Interests::new(random.next_u64(), config.limits.topic_levels);
+        Self {
+            id,
+            random,
+            connections: Vec::new(),
+            sessions,
+            interests,
+            pending: Pending::new(),
+            batches: Batches::new(config.workers),
+            gates: Gates::default(),
+            queries: Queries::default(),
+            timers: Timers::default(),
+            scratch: Scratch::default(),
+            dirty: Vec::new(),
+            outputs: VecDeque::new(),
+            traffic: Traffic::default(),
+            next_serial: 1,
+            met: Vec::new(),
+            config,
+        }
+    }
+
+    /// The only way in.
+    pub fn handle_input(&mut self, now: Now, input: WorkerInput<'_>) {
+        match input {
+            WorkerInput::Accepted {
+                connection,
+                listener,
+                peer,
+            } => {
+                let serial = self.serial();
+                self.insert_connection(
+                    connection,
+                    Connection::new(serial, listener, peer, now.instant),
+                );
+                let at = now.instant + self.config.limits.connect_timeout;
+                self.timers
+                    .set(at, timers::Timer::Connect { connection, serial });
+            }
+            WorkerInput::Adopted { connection, state } => {
+                self.handle_adopted(now, connection, *state)
+            }
+            WorkerInput::Received { connection, bytes } => {
+                self.handle_received(now, connection, bytes)
+            }
+            WorkerInput::Closed { connection } => self.handle_closed(now, connection),
+            WorkerInput::Mail { from, mail } => self.handle_mail(now, from, mail),
+            WorkerInput::Authenticated {
+                connection,
+                verdict,
+            } => self.handle_verdict(now, connection, verdict),
+            WorkerInput::Timeout => self.handle_timeout(now),
+        }
+        self.settle_met(now);
+    }
+
+    /// Turns the batches of this round into mail and names the connections to flush. Once a round, after all inputs.
+    pub fn end_round(&mut self, now: Now) {
+        self.settle_met(now);
+        let origin = self.origin();
+        self.batches.seal(origin, &mut self.outputs);
+        for connection in std::mem::take(&mut self.dirty) {
+            let Some(state) = self.connection_mut(connection) else {
+                continue;
+            };
+            state.is_dirty = false;
+            if state.out.len() > 0 && !matches!(state.phase, Phase::Closing) {
+                self.outputs.push_back(WorkerOutput::Flush(connection));
+            }
+        }
+    }
+
+    /// The next order to the shell.
+    pub fn poll_output(&mut self) -> Option<WorkerOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When `Timeout` is wanted.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Bytes to write to a connection, oldest first; empty for one we do not know.
+    #[must_use]
+    pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
+        self.connection(connection)
+            .map_or(&[], |state| state.out.pending())
+    }
+
+    /// The socket took the first `count` bytes of `pending_output`.
+    pub fn handle_written(&mut self, now: Now, connection: ConnectionId, count: usize) {
+        let limit = self.config.limits.out_buffer_bytes as usize;
+        let Some(state) = self.connection_mut(connection) else {
+            return;
+        };
+        let before = state.out.len();
+        state.out.consume(count);
+        let after = state.out.len();
+        let session = state.attached().map(|attached| attached.session);
+        // The queue is no longer pulled while the buffer is full; half empty is soon enough to go on.
+        if let Some(session) = session
+            && (after == 0 || (before > limit / 2 && after <= limit / 2))
+        {
+            self.pull(now, session);
+            self.resume_replays(session);
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            node: self.config.node,
+            incarnation: self.config.incarnation,
+            stream: StreamId(u16::from(self.id.0)),
+        }
+    }
+
+    fn serial(&mut self) -> u64 {
+        self.next_serial += 1;
+        self.next_serial - 1
+    }
+
+    fn insert_connection(&mut self, id: ConnectionId, connection: Connection) {
+        let index = id.0 as usize;
+        if index >= self.connections.len() {
+            self.connections.resize_with(index + 1, || None);
+        }
+        self.connections[index] = Some(Box::new(connection));
+    }
+
+    fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(id.0 as usize)?.as_deref()
+    }
+
+    fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// The session of a connection in service.
+    fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
+        Some(self.connection(id)?.attached()?.session)
+    }
+
+    fn mark_dirty(&mut self, id: ConnectionId) {
+        if let Some(state) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_deref_mut)
+            && !state.is_dirty
+        {
+            state.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    fn mail(&mut self, to: Peer, content: Content) {
+        self.outputs.push_back(WorkerOutput::Mail {
+            to,
+            mail: Mail(content),
+        });
+    }
+
+    /// Mail that must come after this round's records in the eyes of its receiver.
+    fn mail_after_records(&mut self, to: Peer, content: Content) {
+        let origin = self.origin();
+        self.batches.seal(origin, &mut self.outputs);
+        self.mail(to, content);
+    }
+
+    fn event(
+        &mut self,
+        level: EventLevel,
+        message: &'static str,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        self.outputs.push_back(WorkerOutput::Event(Event {
+            level,
+            message,
+            fields,
+        }));
+    }
+
+    fn handle_adopted(&mut self, now: Now, id: ConnectionId, state: Handover) {
+        let serial = self.serial();
+        let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
+        connection.partial = state.buffered;
+        let assigned = state.claim.and_then(|claim| claim.assigned);
+        connection.phase = Phase::AwaitClaim {
+            assigned: assigned.map(|id| (*id).into()),
+        };
+        self.insert_connection(id, connection);
+        self.attach(now, id);
+    }
+
+    fn handle_mail(&mut self, now: Now, from: Peer, mail: Mail) {
+        match mail.0 {
+            Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
+            Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
+            Content::Refused(runs) => self.handle_refused(&runs),
+            Content::InterestSettled { sequence } => self.handle_interest_settled(now, sequence),
+            Content::Peers { sequence, changes } => {
+                for (place, change) in &changes {
+                    self.interests.apply(*place, change);
+                }
+                self.mail(Peer::Hub, Content::PeersApplied { sequence });
+            }
+            Content::Granted {
+                connection,
+                serial,
+                client_id,
+                home,
+            } => self.handle_granted(now, connection, serial, &client_id, home),
+            Content::ClaimRefused {
+                connection,
+                serial,
+                reason_code,
+            } => {
+                self.handle_claim_refused(now, connection, serial, reason_code);
+            }
+            Content::Freeze {
+                request,
+                client_id,
+                discard,
+            } => self.handle_freeze(now, request, &client_id, discard),
+            Content::Drain { request, client_id } => self.handle_drain(now, request, &client_id),
+            Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
+            Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
+            Content::ImportQueue { client_id, queue } => {
+                self.handle_import_queue(now, &client_id, &queue)
+            }
+            Content::RetainedPage {
+                query,
+                records,
+                has_more,
+            } => self.handle_retained_page(now, query, &records, has_more),
+            // What only the hub is told.
+            Content::Forward { .. }
+            | Content::Admitted { .. }
+            | Content::Interest { .. }
+            | Content::PeersApplied { .. }
+            | Content::Claim(_)
+            | Content::Session { .. }
+            | Content::Frozen { .. }
+            | Content::Drained { .. }
+            | Content::Imported { .. }
+            | Content::RetainedQuery { .. }
+            | Content::RetainedCancel { .. } => {
+                debug_assert!(false, "mail for the hub came to a worker");
+            }
+        }
+    }
+}

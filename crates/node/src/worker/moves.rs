@@ -1,0 +1,303 @@
+//! Sessions on their way to another node, and from one (rule 11 between nodes).
+//!
+//! | step | the node it leaves | the node it comes to |
+//! | --- | --- | --- |
+//! | freeze | client disconnected; messages are queued, nobody may connect | |
+//! | import | | session made, without connection; its messages are queued behind a queue still to come |
+//! | settled | | everybody sends its messages here too |
+//! | drain | the queue goes, the session ends without a will | |
+//! | queue | | what came twice is dropped; the client's CONNECT is answered |
+
+use std::{collections::BTreeSet, rc::Rc};
+
+use thicket_session::server::{
+    Inbound, MessageId, SessionSnapshot, WillSnapshot, decode_queue, encode_queue,
+};
+use thicket_session::time::Instant;
+
+use super::{
+    SessionKey, Worker,
+    close::Cause,
+    interests::Member,
+    sessions::{Session, StoredWill},
+    timers::Timer,
+};
+use crate::{
+    EventLevel, Now, Peer,
+    mail::{Content, SessionState},
+};
+
+impl Worker {
+    /// Another node asks for the session.
+    pub(super) fn handle_freeze(&mut self, now: Now, request: u64, client_id: &str, discard: bool) {
+        let Some(key) = self.sessions.find(client_id) else {
+            self.mail(
+                Peer::Hub,
+                Content::Frozen {
+                    request,
+                    snapshot: None,
+                },
+            );
+            return;
+        };
+        if let Some(connection) = self
+            .sessions
+            .get(key)
+            .and_then(|session| session.connection)
+        {
+            self.disconnect(
+                connection,
+                thicket_mqtt::ReasonCode::SessionTakenOver,
+                "the client connected to another node",
+            );
+            self.detach(now, connection, Cause::TakenOver);
+        }
+        if discard && self.sessions.get(key).is_some() {
+            self.end_session(now, key);
+        }
+        let snapshot = self.sessions.find(client_id).and_then(|key| {
+            let session = self.sessions.get_mut(key)?;
+            session.is_frozen = true;
+            Some(session.snapshot(now.instant).encode(now.instant))
+        });
+        // What this session published before must be on its way before anybody hears that it has gone.
+        self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+    }
+
+    /// The other node receives its messages now: the queue follows, and the session ends here.
+    pub(super) fn handle_drain(&mut self, now: Now, request: u64, client_id: &str) {
+        let key = self.sessions.find(client_id).filter(|key| {
+            self.sessions
+                .get(*key)
+                .is_some_and(|session| session.is_frozen)
+        });
+        let queue = match key.and_then(|key| self.sessions.get_mut(key)) {
+            Some(session) => {
+                session.will = None;
+                encode_queue(session.outbound.queue(), now.instant)
+            }
+            None => encode_queue([], now.instant),
+        };
+        if let Some(key) = key {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.outbound.take_queue();
+            }
+            self.remove_session(now, key);
+        }
+        self.mail(Peer::Hub, Content::Drained { request, queue });
+    }
+
+    /// The move came to nothing.
+    pub(super) fn handle_thaw(&mut self, now: Now, client_id: &str) {
+        let Some(key) = self.sessions.find(client_id) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.is_frozen = false;
+        session.awaits_queue = false;
+        self.restart_timers(now, key);
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id: client_id.into(),
+                state: SessionState::Waiting,
+            },
+        );
+        self.pull(now, key);
+    }
+
+    /// A session from another node.
+    pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8]) {
+        let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.event(
+                    EventLevel::Error,
+                    "a session from another node is unreadable",
+                    vec![("error", error.to_string())],
+                );
+                self.mail(Peer::Hub, Content::Imported { request });
+                return;
+            }
+        };
+        if let Some(old) = self.sessions.find(&snapshot.client_id) {
+            if let Some(connection) = self
+                .sessions
+                .get(old)
+                .and_then(|session| session.connection)
+            {
+                self.detach(now, connection, Cause::Moved);
+            }
+            self.remove_session(now, old);
+        }
+        let serial = self.serial();
+        let key = self.sessions.insert(Session::restore(
+            serial,
+            &snapshot,
+            now.instant,
+            &self.config.limits,
+        ));
+        let mut changes = Vec::new();
+        for (filter, subscription) in &snapshot.subscriptions {
+            let member = Member {
+                subscription: *subscription,
+                persistent: true,
+                connected: false,
+            };
+            changes.extend(self.interests.subscribe(key, filter, member));
+        }
+        self.announce(changes);
+        self.restart_timers(now, key);
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id: snapshot.client_id.into(),
+                state: SessionState::Waiting,
+            },
+        );
+        self.wait_for_import(now, request);
+    }
+
+    /// The rest of an imported session's queue, older than what came here meanwhile.
+    pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
+        let Some(key) = self.sessions.find(client_id) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.awaits_queue = false;
+        match decode_queue(bytes, now.instant) {
+            Ok(earlier) => {
+                let here: BTreeSet<MessageId> = session
+                    .outbound
+                    .queue()
+                    .map(|delivery| delivery.message.id())
+                    .collect();
+                let is_new = |id: MessageId| id.number == 0 || !here.contains(&id);
+                session.outbound.prepend(
+                    earlier
+                        .into_iter()
+                        .filter(|delivery| is_new(delivery.message.id()))
+                        .collect(),
+                );
+            }
+            Err(error) => {
+                self.event(
+                    EventLevel::Error,
+                    "a queue from another node is unreadable",
+                    vec![("error", error.to_string())],
+                );
+            }
+        }
+        self.pull(now, key);
+    }
+
+    /// Expiry and will of a session without connection.
+    fn restart_timers(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let serial = session.serial;
+        if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
+            self.timers.set(
+                (since + waits_for).max(now.instant),
+                Timer::SessionExpiry {
+                    session: key,
+                    serial,
+                },
+            );
+        }
+        if let Some(due) = session.will_due {
+            self.timers.set(
+                due.max(now.instant),
+                Timer::WillDelay {
+                    session: key,
+                    serial,
+                },
+            );
+        }
+    }
+}
+
+impl Session {
+    /// All of the session but its queue.
+    fn snapshot(&self, now: Instant) -> SessionSnapshot {
+        let will = self
+            .will
+            .as_ref()
+            .zip(self.will_due)
+            .map(|(will, due)| WillSnapshot {
+                due_in: due.since(now),
+                topic: will.topic.to_string(),
+                payload: will.payload.to_vec(),
+                properties: will.properties.to_vec(),
+                qos: will.qos,
+                retain: will.retain,
+                message_expiry_interval: will.message_expiry_interval,
+            });
+        SessionSnapshot {
+            client_id: self.client_id.to_string(),
+            uid: self.uid,
+            expiry_interval: self.expiry_interval,
+            away_for: self.disconnected_at.map(|since| now.since(since)),
+            subscriptions: self
+                .subscriptions
+                .iter()
+                .map(|(filter, subscription)| (filter.clone(), *subscription))
+                .collect(),
+            inbound: self.inbound.held().collect(),
+            inbound_generation: self.inbound.generation(),
+            next_packet_id: self.outbound.next_packet_id(),
+            in_flight: self.outbound.in_flight().collect(),
+            will,
+        }
+    }
+
+    /// The session of a snapshot, without connection, its queue still to come.
+    fn restore(
+        serial: u64,
+        snapshot: &SessionSnapshot,
+        now: Instant,
+        limits: &crate::Limits,
+    ) -> Self {
+        let client_id: Rc<str> = snapshot.client_id.as_str().into();
+        let mut session = Self::new(
+            serial,
+            client_id,
+            snapshot.uid,
+            snapshot.expiry_interval,
+            limits,
+        );
+        // The instant it lost its client may lie before this clock began.
+        let away_for = snapshot.away_for.unwrap_or_default().as_millis() as u64;
+        session.disconnected_at = Some(Instant::from_millis(
+            now.as_millis().saturating_sub(away_for),
+        ));
+        session.subscriptions = snapshot.subscriptions.iter().cloned().collect();
+        session.inbound = Inbound::restore(
+            snapshot.inbound.iter().copied(),
+            snapshot.inbound_generation,
+        );
+        session.outbound.set_next_packet_id(snapshot.next_packet_id);
+        session.outbound.restore(snapshot.in_flight.iter().cloned());
+        session.awaits_queue = true;
+        if let Some(will) = &snapshot.will {
+            session.will_due = Some(now + will.due_in);
+            session.will = Some(StoredWill {
+                topic: will.topic.as_str().into(),
+                payload: will.payload.as_slice().into(),
+                properties: will.properties.as_slice().into(),
+                qos: will.qos,
+                retain: will.retain,
+                delay_interval: u32::try_from(will.due_in.as_secs())
+                    .unwrap_or(u32::MAX)
+                    .max(1),
+                message_expiry_interval: will.message_expiry_interval,
+            });
+        }
+        session
+    }
+}

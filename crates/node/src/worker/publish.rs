@@ -1,0 +1,364 @@
+//! A PUBLISH from a client: checked, sent on its way, acknowledged when its conditions are met.
+
+use std::rc::Rc;
+
+use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_session::server::InboundPublish;
+
+use super::{Owed, Refusal, SessionKey, Worker, deliver::Outgoing, sessions::OwedAcknowledgement};
+use crate::{ConnectionId, Now, mail::NumberRuns};
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nobody wants it.
+    NoTakers,
+    /// All conditions are met.
+    Met,
+    /// This many numbers are still to be acknowledged.
+    Open(u16),
+}
+
+impl Worker {
+    pub(super) fn handle_publish(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        publish: &Publish<'_>,
+    ) -> Result<(), Refusal> {
+        if !publish.subscription_identifiers.is_empty() {
+            // [MQTT-3.3.4-6]
+            return Err(Refusal::protocol(
+                "PUBLISH from a client with a subscription identifier",
+            ));
+        }
+        self.traffic.external_in_messages += 1;
+        self.traffic.external_in_bytes += publish.payload.len() as u64;
+        let mut publish = *publish;
+        let resolved;
+        if let Some(full) = self.full_topic(id, &publish)? {
+            resolved = full;
+            publish.topic = &resolved;
+            publish.topic_alias = None;
+        }
+        match (publish.qos, publish.packet_id) {
+            (Qos::AtMostOnce, _) | (_, None) => {
+                if self.refusal_of(publish.topic).is_none() {
+                    self.publish(now, &publish, Some(key), None);
+                }
+                Ok(())
+            }
+            (Qos::AtLeastOnce, Some(packet_id)) => self.take(now, id, key, &publish, packet_id),
+            (Qos::ExactlyOnce, Some(packet_id)) => {
+                self.take_once(now, id, key, &publish, packet_id)
+            }
+        }
+    }
+
+    /// The topic with its alias resolved and the listener's prefix before it; `None`: as it stands in the packet.
+    fn full_topic(
+        &mut self,
+        id: ConnectionId,
+        publish: &Publish<'_>,
+    ) -> Result<Option<Rc<str>>, Refusal> {
+        let maximum = self.config.limits.topic_alias_maximum;
+        let Some(attached) = self
+            .connection_mut(id)
+            .and_then(|connection| connection.attached_mut())
+        else {
+            return Ok(None);
+        };
+        let Some(alias) = publish.topic_alias else {
+            let prefix = &attached.prefix;
+            return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));
+        };
+        if alias > maximum {
+            // [MQTT-3.3.2-9]
+            let reason = format!("topic alias {alias} is above the maximum {maximum}");
+            return Err(Refusal::new(ReasonCode::TopicAliasInvalid, reason));
+        }
+        let index = usize::from(alias) - 1;
+        if publish.topic.is_empty() {
+            let known = attached.aliases_in.get(index).cloned().flatten();
+            return match known {
+                Some(topic) => Ok(Some(topic)),
+                None => Err(Refusal::protocol(format!(
+                    "topic alias {alias} has no topic yet"
+                ))),
+            };
+        }
+        let topic: Rc<str> = format!("{}{}", attached.prefix, publish.topic).into();
+        if attached.aliases_in.len() <= index {
+            attached.aliases_in.resize(index + 1, None);
+        }
+        attached.aliases_in[index] = Some(Rc::clone(&topic));
+        Ok(Some(topic))
+    }
+
+    /// Why nobody may publish to a topic.
+    fn refusal_of(&mut self, topic: &str) -> Option<ReasonCode> {
+        self.interests.route(topic).refusal
+    }
+
+    /// Whether a will topic may be published to (its levels are counted when it is).
+    pub(super) fn may_publish(&self, len: usize, topic: &str) -> bool {
+        len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !super::interests::is_reserved(topic)
+    }
+
+    /// QoS 1.
+    fn take(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        publish: &Publish<'_>,
+        packet_id: PacketId,
+    ) -> Result<(), Refusal> {
+        if let Some(reason_code) = self.refusal_of(publish.topic) {
+            return self.answer(id, key, packet_id, Qos::AtLeastOnce, reason_code);
+        }
+        self.check_receive_maximum(key)?;
+        self.publish_and_answer(now, id, key, publish, packet_id)
+    }
+
+    /// QoS 2.
+    fn take_once(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        publish: &Publish<'_>,
+        packet_id: PacketId,
+    ) -> Result<(), Refusal> {
+        let refusal = self.refusal_of(publish.topic);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
+        match session.inbound.handle_publish(packet_id) {
+            InboundPublish::Deliver => {}
+            InboundPublish::Wait => return Ok(()),
+            InboundPublish::AnswerAgain => {
+                self.send(
+                    id,
+                    &Packet::Pubrec(Acknowledgement::new(packet_id, ReasonCode::Success)),
+                );
+                return Ok(());
+            }
+        }
+        if let Some(reason_code) = refusal {
+            return self.answer(id, key, packet_id, Qos::ExactlyOnce, reason_code);
+        }
+        self.check_receive_maximum(key)?;
+        self.publish_and_answer(now, id, key, publish, packet_id)
+    }
+
+    /// More unacknowledged messages than we allowed: 5.0 clients know the limit [MQTT-3.3.4-7].
+    fn check_receive_maximum(&self, key: SessionKey) -> Result<(), Refusal> {
+        let Some(session) = self.sessions.get(key) else {
+            return Ok(());
+        };
+        let maximum = usize::from(self.config.limits.receive_maximum);
+        // QoS 2 identifiers count until PUBREL; QoS 1 ones while their acknowledgement waits.
+        let unacknowledged = session.inbound.len() + session.acknowledgements.len();
+        if session.protocol_version == ProtocolVersion::V5 as u8 && unacknowledged > maximum {
+            let reason = format!("more than {maximum} messages without acknowledgement");
+            return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
+        }
+        Ok(())
+    }
+
+    fn publish_and_answer(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        publish: &Publish<'_>,
+        packet_id: PacketId,
+    ) -> Result<(), Refusal> {
+        let Some(session) = self.sessions.get(key) else {
+            return Ok(());
+        };
+        let sequence = session.first_acknowledgement + session.acknowledgements.len() as u64;
+        let owed = Owed {
+            session: key,
+            session_serial: session.serial,
+            sequence,
+            packet_id,
+            qos: publish.qos,
+        };
+        let (open, reason_code) = match self.publish(now, publish, Some(key), Some(owed)) {
+            Outcome::NoTakers if !publish.retain => (0, ReasonCode::NoMatchingSubscribers),
+            Outcome::NoTakers | Outcome::Met => (0, ReasonCode::Success),
+            Outcome::Open(open) => (open, ReasonCode::Success),
+        };
+        if open == 0 {
+            return self.answer(id, key, packet_id, publish.qos, reason_code);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.owe(OwedAcknowledgement {
+                packet_id,
+                qos: publish.qos,
+                reason_code,
+                open,
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends a message to all who want it, here and elsewhere. `from`: the publisher's session, for No Local. `owed`: what the
+    /// publisher gets when the numbers of an `Open` outcome are acknowledged.
+    pub(super) fn publish(
+        &mut self,
+        now: Now,
+        publish: &Publish<'_>,
+        from: Option<SessionKey>,
+        owed: Option<Owed>,
+    ) -> Outcome {
+        let route = self.interests.route(publish.topic);
+        let expires_at = publish
+            .message_expiry_interval
+            .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
+        let mut outgoing = Outgoing::new(publish, expires_at);
+        if route.is_local() && !publish.retain {
+            self.deliver(now, &route.takers, &mut outgoing, from);
+            return if route.takers.is_empty() {
+                Outcome::NoTakers
+            } else {
+                Outcome::Met
+            };
+        }
+        let mut open = 0;
+        outgoing.id = self.forward(now, &route, publish, owed, &mut open);
+        self.deliver(now, &route.takers, &mut outgoing, from);
+        for group in &route.groups {
+            self.publish_to_group(now, group, &mut outgoing, owed, &mut open);
+        }
+        match open {
+            0 if route.is_empty() => Outcome::NoTakers,
+            0 => Outcome::Met,
+            open => Outcome::Open(open),
+        }
+    }
+
+    /// PUBACK or PUBREC now, or when those before it have gone.
+    fn answer(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        packet_id: PacketId,
+        qos: Qos,
+        reason_code: ReasonCode,
+    ) -> Result<(), Refusal> {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(());
+        };
+        let owed = OwedAcknowledgement {
+            packet_id,
+            qos,
+            reason_code,
+            open: 0,
+        };
+        if session.acknowledgements.is_empty() {
+            self.acknowledge(id, key, owed);
+        } else {
+            session.owe(owed);
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, id: ConnectionId, key: SessionKey, owed: OwedAcknowledgement) {
+        let ack = Acknowledgement::new(owed.packet_id, owed.reason_code);
+        if owed.qos == Qos::ExactlyOnce {
+            if let Some(session) = self.sessions.get_mut(key) {
+                if owed.reason_code.is_error() {
+                    session.inbound.handle_refused(owed.packet_id);
+                } else {
+                    session.inbound.handle_met(owed.packet_id);
+                }
+            }
+            self.send(id, &Packet::Pubrec(ack));
+        } else {
+            self.send(id, &Packet::Puback(ack));
+        }
+    }
+
+    /// Others have admitted these of our numbers.
+    pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
+        for &(from, to) in runs {
+            self.pending
+                .acknowledge(from, to, |owed| self.met.extend(owed));
+        }
+    }
+
+    /// Some of our numbers found no room on their way (rule 18): their publishers are told.
+    pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
+        let mut refused = Vec::new();
+        for &(from, to) in runs {
+            self.pending
+                .acknowledge(from, to, |owed| refused.extend(owed));
+        }
+        for owed in refused {
+            if let Some(session) = self.sessions.get_same(owed.session, owed.session_serial)
+                && let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement)
+                && let Some(slot) = session.acknowledgements.get_mut(index as usize)
+            {
+                slot.reason_code = ReasonCode::QuotaExceeded;
+            }
+            self.traffic.dropped_messages += 1;
+            self.met.push(owed);
+        }
+    }
+
+    /// Sends the acknowledgements whose conditions are met.
+    pub(super) fn settle_met(&mut self, _now: Now) {
+        for owed in std::mem::take(&mut self.met) {
+            self.settle(owed);
+        }
+    }
+
+    fn settle(&mut self, owed: Owed) {
+        let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+            return;
+        };
+        let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement) else {
+            self.settle_late(owed);
+            return;
+        };
+        let Some(slot) = session.acknowledgements.get_mut(index as usize) else {
+            return;
+        };
+        slot.open = slot.open.saturating_sub(1);
+        while let Some(session) = self.sessions.get_mut(owed.session) {
+            let Some(id) = session.connection else { return };
+            let Some(front) = session
+                .acknowledgements
+                .front()
+                .copied()
+                .filter(|front| front.open == 0)
+            else {
+                return;
+            };
+            session.acknowledgements.pop_front();
+            session.first_acknowledgement += 1;
+            self.acknowledge(id, owed.session, front);
+        }
+    }
+
+    /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a
+    /// client that is back already and has asked again gets its PUBREC.
+    fn settle_late(&mut self, owed: Owed) {
+        let Some(session) = self.sessions.get_mut(owed.session) else {
+            return;
+        };
+        if owed.qos == Qos::ExactlyOnce
+            && session.inbound.handle_met(owed.packet_id)
+            && let Some(id) = session.connection
+        {
+            self.send(
+                id,
+                &Packet::Pubrec(Acknowledgement::new(owed.packet_id, ReasonCode::Success)),
+            );
+        }
+    }
+}

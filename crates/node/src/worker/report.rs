@@ -1,0 +1,66 @@
+//! What a worker tells about itself.
+
+use super::Worker;
+use crate::{SessionReport, SubscriptionReport, Traffic};
+
+impl Worker {
+    /// All sessions, in no order that means anything.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        self.sessions
+            .iter()
+            .map(|(_, session)| SessionReport {
+                client_id: session.client_id.to_string(),
+                connected: session.connection.is_some(),
+                protocol_version: session.protocol_version,
+                peer: session
+                    .connection
+                    .and_then(|id| self.connection(id))
+                    .map(|connection| connection.peer.to_string()),
+                clean_start: !session.is_persistent(),
+                session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
+                subscriptions: session.subscriptions.len(),
+                queued_messages: session.outbound.queued(),
+                queued_bytes: session.outbound.queued_bytes(),
+                inflight: session.outbound.inflight(),
+                dropped_messages: session.dropped_messages,
+                worker: self.id.0,
+            })
+            .collect()
+    }
+
+    /// All subscriptions, by session, filters ascending.
+    #[must_use]
+    pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
+        let of_session = |session: &super::sessions::Session| {
+            let client_id = session.client_id.to_string();
+            session
+                .subscriptions
+                .iter()
+                .map(move |(filter, subscription)| SubscriptionReport {
+                    client_id: client_id.clone(),
+                    filter: filter.to_string(),
+                    qos: subscription.options.qos as u8,
+                    no_local: subscription.options.no_local,
+                    retain_as_published: subscription.options.retain_as_published,
+                    subscription_identifier: subscription.identifier,
+                })
+                .collect::<Vec<_>>()
+        };
+        self.sessions
+            .iter()
+            .flat_map(|(_, session)| of_session(session))
+            .collect()
+    }
+
+    /// Counters of this worker; what is between nodes the hub counts.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            sessions: self.sessions.len() as u64,
+            subscriptions: self.interests.len() as u64,
+            unacknowledged_messages: self.pending.len() as u64,
+            ..self.traffic
+        }
+    }
+}

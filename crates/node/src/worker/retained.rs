@@ -1,0 +1,213 @@
+//! Retained messages on their way from the hub to a new subscription, a page at a time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use thicket_mqtt::Publish;
+use thicket_overlay::record::Records;
+use thicket_session::{
+    server::{MatchedIdentifiers, Subscription},
+    topic::SubscriptionFilter,
+};
+
+use super::{
+    SessionKey, Worker,
+    deliver::Outgoing,
+    sessions::{Replay, ReplayPhase},
+};
+use crate::{Now, Peer, mail::Content};
+
+/// Messages in a session's queue above which no further page is asked for.
+const QUEUED_MESSAGES: usize = 1000;
+
+/// Which session asked for which pages.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    next: u64,
+    open: BTreeMap<u64, SessionKey>,
+}
+
+impl Worker {
+    /// Asks for the retained messages of a subscription that was just acknowledged.
+    pub(super) fn start_replay(
+        &mut self,
+        key: SessionKey,
+        filter: &SubscriptionFilter,
+        subscription: Subscription,
+    ) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        self.queries.next += 1;
+        let query = self.queries.next;
+        self.queries.open.insert(query, key);
+        let filter = filter.filter.clone();
+        let phase = ReplayPhase::Asked;
+        session.replays.push_back(Replay {
+            query,
+            filter: filter.clone(),
+            subscription,
+            phase,
+        });
+        // What this client published before it subscribed is on its way to the hub and must be there first.
+        self.mail_after_records(
+            Peer::Hub,
+            Content::RetainedQuery {
+                query,
+                filter,
+                from_start: true,
+            },
+        );
+    }
+
+    pub(super) fn handle_retained_page(
+        &mut self,
+        now: Now,
+        query: u64,
+        records: &[u8],
+        has_more: bool,
+    ) {
+        let Some(&key) = self.queries.open.get(&query) else {
+            return;
+        };
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let Some(replay) = session.replays.iter().find(|replay| replay.query == query) else {
+            return;
+        };
+        let subscription = replay.subscription;
+        let identifiers = subscription
+            .identifier
+            .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
+        for record in Records::new(records) {
+            let Ok((record, _)) = record else { break };
+            let publish = Publish {
+                qos: record.qos,
+                retain: true,
+                message_expiry_interval: record
+                    .expiry_left_ms
+                    .map(|ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
+                properties: record.properties,
+                ..Publish::new(record.topic, record.payload)
+            };
+            let expires_at = record
+                .expiry_left_ms
+                .map(|ms| now.instant + Duration::from_millis(ms));
+            let mut outgoing = Outgoing::new(&publish, expires_at);
+            self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
+        }
+        self.go_on_with_replay(key, query, has_more);
+    }
+
+    fn go_on_with_replay(&mut self, key: SessionKey, query: u64, has_more: bool) {
+        let has_room = self.has_room_for_replay(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !has_more {
+            session.replays.retain(|replay| replay.query != query);
+            self.queries.open.remove(&query);
+            return;
+        }
+        let Some(replay) = session
+            .replays
+            .iter_mut()
+            .find(|replay| replay.query == query)
+        else {
+            return;
+        };
+        replay.phase = if has_room {
+            ReplayPhase::Asked
+        } else {
+            ReplayPhase::Paused
+        };
+        if has_room {
+            let filter = replay.filter.clone();
+            self.mail(
+                Peer::Hub,
+                Content::RetainedQuery {
+                    query,
+                    filter,
+                    from_start: false,
+                },
+            );
+        }
+    }
+
+    fn has_room_for_replay(&self, key: SessionKey) -> bool {
+        let limit = self.config.limits.out_buffer_bytes as usize / 4;
+        let Some(session) = self.sessions.get(key) else {
+            return false;
+        };
+        let Some(connection) = session.connection.and_then(|id| self.connection(id)) else {
+            return false;
+        };
+        connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
+    }
+
+    /// The client has taken what it had.
+    pub(super) fn resume_replays(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let paused = session
+            .replays
+            .iter()
+            .find(|replay| replay.phase == ReplayPhase::Paused)
+            .map(|replay| replay.query);
+        if let Some(query) = paused
+            && self.has_room_for_replay(key)
+        {
+            self.go_on_with_replay(key, query, true);
+        }
+    }
+
+    pub(super) fn cancel_replays(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        for replay in std::mem::take(&mut session.replays) {
+            self.cancel(replay.query);
+        }
+    }
+
+    pub(super) fn cancel_replays_of(&mut self, key: SessionKey, filter: &SubscriptionFilter) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let (ended, kept) = std::mem::take(&mut session.replays)
+            .into_iter()
+            .partition(|replay| replay.filter == filter.filter);
+        session.replays = kept;
+        for replay in Vec::from(ended) {
+            let replay: Replay = replay;
+            self.cancel(replay.query);
+        }
+    }
+
+    fn cancel(&mut self, query: u64) {
+        if self.queries.open.remove(&query).is_some() {
+            self.mail(Peer::Hub, Content::RetainedCancel { query });
+        }
+    }
+
+    fn deliver_replayed(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        outgoing: &mut Outgoing<'_>,
+        subscription: Subscription,
+        identifiers: &MatchedIdentifiers,
+    ) {
+        self.begin_alone();
+        // RETAIN is set on what is sent because of a SUBSCRIBE (5.0, 3.3.1.3).
+        self.deliver_form(
+            now,
+            key,
+            outgoing,
+            subscription.options.qos,
+            true,
+            identifiers,
+        );
+    }
+}

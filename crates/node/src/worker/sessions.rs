@@ -1,0 +1,230 @@
+//! The sessions that live in a worker.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
+
+use hashbrown::HashMap;
+use slab::Slab;
+use thicket_mqtt::{PacketId, Qos, ReasonCode, Will};
+use thicket_session::{
+    server::{Inbound, Outbound, OutboundLimits, Subscription},
+    time::Instant,
+    topic::{SubscriptionFilter, TopicFilter},
+};
+
+use crate::{ConnectionId, Limits};
+
+/// A session of a worker: small and dense, used again after the session has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SessionKey(pub u32);
+
+/// Seconds that mean never.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Never repeated in a worker.
+    pub serial: u64,
+    pub client_id: Rc<str>,
+    /// Identity across nodes and moves.
+    pub uid: u128,
+    pub connection: Option<ConnectionId>,
+    /// Session Expiry Interval in seconds; 0: ends with the connection, [`NEVER`]: never.
+    pub expiry_interval: u32,
+    /// When the connection ended; `None` while there is one.
+    pub disconnected_at: Option<Instant>,
+    /// Protocol level of the last connection, for reports.
+    pub protocol_version: u8,
+    pub subscriptions: BTreeMap<SubscriptionFilter, Subscription>,
+    pub outbound: Outbound,
+    pub inbound: Inbound,
+    /// Acknowledgements to the client, in the order of its PUBLISHes; the front ones go as soon as they are done.
+    pub acknowledgements: VecDeque<OwedAcknowledgement>,
+    /// Sequence of `acknowledgements[0]`.
+    pub first_acknowledgement: u64,
+    pub will: Option<StoredWill>,
+    /// When a delayed will is due.
+    pub will_due: Option<Instant>,
+    /// Retained messages still to be sent.
+    pub replays: VecDeque<Replay>,
+    pub dropped_messages: u64,
+    /// The session is on its way to another node: nobody may connect, messages are queued.
+    pub is_frozen: bool,
+    /// Messages arrived since an import began, waiting behind the queue that is still to come.
+    pub awaits_queue: bool,
+}
+
+/// An acknowledgement that waits for conditions or for its turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwedAcknowledgement {
+    pub packet_id: PacketId,
+    pub qos: Qos,
+    pub reason_code: ReasonCode,
+    /// Numbers that others have not acknowledged yet.
+    pub open: u16,
+}
+
+/// A will kept for later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredWill {
+    pub topic: Box<str>,
+    pub payload: Box<[u8]>,
+    pub properties: Box<[u8]>,
+    pub qos: Qos,
+    pub retain: bool,
+    pub delay_interval: u32,
+    pub message_expiry_interval: Option<u32>,
+}
+
+impl StoredWill {
+    pub fn new(will: &Will<'_>, prefix: &str) -> Self {
+        let mut properties = Vec::new();
+        will.properties.write_to(&mut properties);
+        Self {
+            topic: format!("{prefix}{}", will.topic).into(),
+            payload: will.payload.into(),
+            properties: properties.into(),
+            qos: will.qos,
+            retain: will.retain,
+            delay_interval: will.delay_interval,
+            message_expiry_interval: will.message_expiry_interval,
+        }
+    }
+}
+
+/// Retained messages on their way to one subscription.
+#[derive(Debug)]
+pub(super) struct Replay {
+    pub query: u64,
+    pub filter: TopicFilter,
+    pub subscription: Subscription,
+    pub phase: ReplayPhase,
+}
+
+/// How far a replay has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplayPhase {
+    /// The next page is asked for.
+    Asked,
+    /// The next page is not asked for before the client has taken what it has.
+    Paused,
+}
+
+impl Session {
+    /// A new session without connection.
+    pub fn new(
+        serial: u64,
+        client_id: Rc<str>,
+        uid: u128,
+        expiry_interval: u32,
+        limits: &Limits,
+    ) -> Self {
+        let outbound_limits = OutboundLimits {
+            messages: limits.queue_messages,
+            bytes: limits.queue_bytes,
+        };
+        Self {
+            serial,
+            client_id,
+            uid,
+            connection: None,
+            expiry_interval,
+            disconnected_at: None,
+            protocol_version: 0,
+            subscriptions: BTreeMap::new(),
+            outbound: Outbound::new(outbound_limits, expiry_interval > 0),
+            inbound: Inbound::default(),
+            acknowledgements: VecDeque::new(),
+            first_acknowledgement: 0,
+            will: None,
+            will_due: None,
+            replays: VecDeque::new(),
+            dropped_messages: 0,
+            is_frozen: false,
+            awaits_queue: false,
+        }
+    }
+
+    /// Whether the session outlives its connection.
+    pub const fn is_persistent(&self) -> bool {
+        self.expiry_interval > 0
+    }
+
+    /// Forgets what belongs to the connection that ended.
+    pub fn handle_disconnected(&mut self, now: Instant) {
+        self.connection = None;
+        self.disconnected_at = Some(now);
+        self.first_acknowledgement += self.acknowledgements.len() as u64;
+        self.acknowledgements.clear();
+        self.replays.clear();
+    }
+
+    /// Puts an acknowledgement in line; its sequence.
+    pub fn owe(&mut self, owed: OwedAcknowledgement) -> u64 {
+        self.acknowledgements.push_back(owed);
+        self.first_acknowledgement + self.acknowledgements.len() as u64 - 1
+    }
+}
+
+/// All sessions of a worker.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    slab: Slab<Session>,
+    by_client: HashMap<Rc<str>, SessionKey, foldhash::fast::FixedState>,
+}
+
+impl Sessions {
+    /// `seed` keeps clients from choosing identifiers that collide.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            slab: Slab::new(),
+            by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
+        }
+    }
+
+    pub fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.slab.get(key.0 as usize)
+    }
+
+    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.slab.get_mut(key.0 as usize)
+    }
+
+    /// The session if it is still the one that `serial` names.
+    pub fn get_same(&mut self, key: SessionKey, serial: u64) -> Option<&mut Session> {
+        self.get_mut(key).filter(|session| session.serial == serial)
+    }
+
+    pub fn find(&self, client_id: &str) -> Option<SessionKey> {
+        self.by_client.get(client_id).copied()
+    }
+
+    pub fn insert(&mut self, session: Session) -> SessionKey {
+        let client_id = Rc::clone(&session.client_id);
+        let key = SessionKey(
+            u32::try_from(self.slab.insert(session))
+                .expect("fewer than 2^32 sessions fit in memory"),
+        );
+        self.by_client.insert(client_id, key);
+        key
+    }
+
+    pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
+        let session = self.slab.try_remove(key.0 as usize)?;
+        self.by_client.remove(&session.client_id);
+        Some(session)
+    }
+
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
+        self.slab
+            .iter()
+            .map(|(key, session)| (SessionKey(key as u32), session))
+    }
+}

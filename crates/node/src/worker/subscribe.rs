@@ -1,0 +1,288 @@
+//! SUBSCRIBE and UNSUBSCRIBE. A SUBACK waits until everybody reachable has applied what it changes (rule 4 between nodes).
+
+use std::collections::VecDeque;
+
+use thicket_mqtt::{
+    Packet, PacketId, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter, Unsuback,
+    Unsubscribe,
+};
+use thicket_session::{server::Subscription, topic::SubscriptionFilter};
+
+use super::{Refusal, SessionKey, Worker, interests::Member};
+use crate::{
+    ConnectionId, Now, Peer,
+    mail::{Content, InterestChange},
+};
+
+/// What waits for interests to be settled.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    /// Sequence of the last change told to the hub.
+    sent: u64,
+    settled: u64,
+    waiting: VecDeque<(u64, Gate)>,
+}
+
+/// Something that waits.
+#[derive(Debug)]
+enum Gate {
+    Suback(GatedSuback),
+    /// A session that came from another node may receive.
+    Import {
+        request: u64,
+    },
+}
+
+#[derive(Debug)]
+struct GatedSuback {
+    connection: ConnectionId,
+    connection_serial: u64,
+    session: SessionKey,
+    session_serial: u64,
+    packet_id: PacketId,
+    reason_codes: Vec<ReasonCode>,
+    /// Retained messages to be sent afterwards.
+    replays: Vec<(SubscriptionFilter, Subscription)>,
+}
+
+impl Worker {
+    pub(super) fn handle_subscribe(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<(), Refusal> {
+        let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
+        let mut replays = Vec::new();
+        let mut changes = Vec::new();
+        for asked in &subscribe.filters {
+            match self.subscribe(
+                id,
+                key,
+                asked,
+                subscribe.subscription_identifier,
+                &mut changes,
+            )? {
+                Ok(granted) => {
+                    reason_codes.push(granted.reason_code);
+                    replays.extend(granted.replay);
+                }
+                Err(reason_code) => reason_codes.push(reason_code),
+            }
+        }
+        self.announce(changes);
+        let (Some(connection), Some(session)) = (self.connection(id), self.sessions.get(key))
+        else {
+            return Ok(());
+        };
+        let gated = GatedSuback {
+            connection: id,
+            connection_serial: connection.serial,
+            session: key,
+            session_serial: session.serial,
+            packet_id: subscribe.packet_id,
+            reason_codes,
+            replays,
+        };
+        self.wait_for_interests(now, Gate::Suback(gated));
+        Ok(())
+    }
+
+    /// One filter. Outer error: the connection ends; inner error: the code for this filter.
+    fn subscribe(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        asked: &SubscribeFilter<'_>,
+        identifier: Option<u32>,
+        changes: &mut Vec<InterestChange>,
+    ) -> Result<Result<Granted, ReasonCode>, Refusal> {
+        let filter = match self.parse_filter(id, asked.filter) {
+            Ok(filter) => filter,
+            Err(reason_code) => return Ok(Err(reason_code)),
+        };
+        if filter.is_shared() && asked.options.no_local {
+            // [MQTT-3.8.3-4]
+            return Err(Refusal::protocol("No Local on a shared subscription"));
+        }
+        let maximum = self.config.limits.subscriptions as usize;
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(Err(ReasonCode::UnspecifiedError));
+        };
+        let is_new = !session.subscriptions.contains_key(&filter);
+        if is_new && session.subscriptions.len() >= maximum {
+            return Ok(Err(ReasonCode::QuotaExceeded));
+        }
+        let subscription = Subscription {
+            options: asked.options,
+            identifier,
+        };
+        session.subscriptions.insert(filter.clone(), subscription);
+        let member = Member {
+            subscription,
+            persistent: session.is_persistent(),
+            connected: true,
+        };
+        changes.extend(self.interests.subscribe(key, &filter, member));
+        let wants_retained = match asked.options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => is_new,
+            RetainHandling::DoNotSend => false,
+        };
+        // A shared subscription gets no retained messages (5.0, 4.8.2).
+        let replay = (wants_retained && !filter.is_shared()).then_some((filter, subscription));
+        Ok(Ok(Granted {
+            reason_code: granted_code(asked),
+            replay,
+        }))
+    }
+
+    /// The filter with the listener's prefix, if clients may have it.
+    fn parse_filter(&self, id: ConnectionId, text: &str) -> Result<SubscriptionFilter, ReasonCode> {
+        let maximum = usize::from(self.config.limits.topic_levels);
+        let prefix = self.prefix(id);
+        let parse = |text: &str| {
+            SubscriptionFilter::parse_with_maximum_levels(text, maximum)
+                .map_err(|error| error.reason_code())
+        };
+        let filter = parse(text)?;
+        if filter.filter.as_str().starts_with("$thicket/") {
+            return Err(ReasonCode::NotAuthorized);
+        }
+        match &filter.share_name {
+            _ if prefix.is_empty() => Ok(filter),
+            None => parse(&format!("{prefix}{text}")),
+            Some(name) => parse(&format!("$share/{name}/{prefix}{}", filter.filter)),
+        }
+    }
+
+    pub(super) fn handle_unsubscribe(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Result<(), Refusal> {
+        let mut reason_codes = Vec::with_capacity(unsubscribe.filters.len());
+        let mut changes = Vec::new();
+        for text in &unsubscribe.filters {
+            let filter = match self.parse_filter(id, text) {
+                Ok(filter) => filter,
+                Err(reason_code) => {
+                    reason_codes.push(reason_code);
+                    continue;
+                }
+            };
+            let Some(session) = self.sessions.get_mut(key) else {
+                return Ok(());
+            };
+            let code = match session.subscriptions.remove(&filter) {
+                Some(_) => ReasonCode::Success,
+                None => ReasonCode::NoSubscriptionExisted,
+            };
+            changes.extend(self.interests.unsubscribe(key, &filter));
+            self.cancel_replays_of(key, &filter);
+            reason_codes.push(code);
+        }
+        self.announce(changes);
+        self.send(
+            id,
+            &Packet::Unsuback(Unsuback::new(unsubscribe.packet_id, reason_codes)),
+        );
+        Ok(())
+    }
+
+    /// Tells the hub what this worker wants now.
+    pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.gates.sent += 1;
+        let sequence = self.gates.sent;
+        self.mail(Peer::Hub, Content::Interest { sequence, changes });
+    }
+
+    /// The members of shared subscriptions that are connected decide where messages go.
+    pub(super) fn set_members_connected(&mut self, key: SessionKey, connected: bool) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let mut changes = Vec::new();
+        for filter in session
+            .subscriptions
+            .keys()
+            .filter(|filter| filter.is_shared())
+        {
+            changes.extend(self.interests.set_connected(key, filter, connected));
+        }
+        self.announce(changes);
+    }
+
+    pub(super) fn wait_for_import(&mut self, now: Now, request: u64) {
+        self.wait_for_interests(now, Gate::Import { request });
+    }
+
+    fn wait_for_interests(&mut self, now: Now, gate: Gate) {
+        if self.gates.settled >= self.gates.sent {
+            self.open(now, gate);
+        } else {
+            self.gates.waiting.push_back((self.gates.sent, gate));
+        }
+    }
+
+    /// Everybody reachable has applied our changes up to `sequence`.
+    pub(super) fn handle_interest_settled(&mut self, now: Now, sequence: u64) {
+        self.gates.settled = self.gates.settled.max(sequence);
+        while let Some((_, gate)) = self
+            .gates
+            .waiting
+            .pop_front_if(|(waits_for, _)| *waits_for <= sequence)
+        {
+            self.open(now, gate);
+        }
+    }
+
+    fn open(&mut self, now: Now, gate: Gate) {
+        match gate {
+            Gate::Suback(gated) => self.send_suback(now, gated),
+            Gate::Import { request } => self.mail(Peer::Hub, Content::Imported { request }),
+        }
+    }
+
+    fn send_suback(&mut self, _now: Now, gated: GatedSuback) {
+        let is_same = self
+            .connection(gated.connection)
+            .is_some_and(|connection| connection.serial == gated.connection_serial);
+        if !is_same {
+            return;
+        }
+        self.send(
+            gated.connection,
+            &Packet::Suback(Suback::new(gated.packet_id, gated.reason_codes)),
+        );
+        if self
+            .sessions
+            .get_same(gated.session, gated.session_serial)
+            .is_some()
+        {
+            for (filter, subscription) in gated.replays {
+                self.start_replay(gated.session, &filter, subscription);
+            }
+        }
+    }
+}
+
+/// A filter that was granted.
+#[derive(Debug)]
+struct Granted {
+    reason_code: ReasonCode,
+    replay: Option<(SubscriptionFilter, Subscription)>,
+}
+
+const fn granted_code(asked: &SubscribeFilter<'_>) -> ReasonCode {
+    match asked.options.qos {
+        thicket_mqtt::Qos::AtMostOnce => ReasonCode::Success,
+        thicket_mqtt::Qos::AtLeastOnce => ReasonCode::GrantedQos1,
+        thicket_mqtt::Qos::ExactlyOnce => ReasonCode::GrantedQos2,
+    }
+}

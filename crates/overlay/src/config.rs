@@ -1,0 +1,148 @@
+//! What the cluster side of a node is told at the start. Checked values; defaults are the ones a user gets.
+
+use std::time::Duration;
+
+use crate::identity::{Incarnation, NodeId};
+
+/// Configuration of an [`Overlay`](crate::Overlay).
+#[derive(Clone, PartialEq, Eq)]
+pub struct OverlayConfig {
+    /// This node.
+    pub node: NodeId,
+    /// Of this start.
+    pub incarnation: Incarnation,
+    /// For people.
+    pub name: String,
+    /// Nodes of another cluster are refused.
+    pub cluster_name: String,
+    /// HOST:PORT where other nodes reach this one.
+    pub address: String,
+    /// Shared secret of the cluster; `None`: links are not authenticated.
+    pub secret: Option<Vec<u8>>,
+    /// How long things take.
+    pub timing: Timing,
+    /// Bounds.
+    pub limits: OverlayLimits,
+}
+
+impl OverlayConfig {
+    /// A configuration with the defaults, without a secret; the node's name is its identity.
+    #[must_use]
+    pub fn new(node: NodeId, incarnation: Incarnation, cluster_name: &str, address: &str) -> Self {
+        Self {
+            node,
+            incarnation,
+            name: node.to_string(),
+            cluster_name: cluster_name.to_owned(),
+            address: address.to_owned(),
+            secret: None,
+            timing: Timing::default(),
+            limits: OverlayLimits::default(),
+        }
+    }
+}
+
+// By hand, so that no log shows the secret.
+impl std::fmt::Debug for OverlayConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("OverlayConfig")
+            .field("node", &self.node)
+            .field("incarnation", &self.incarnation)
+            .field("name", &self.name)
+            .field("cluster_name", &self.cluster_name)
+            .field("address", &self.address)
+            .field("has_secret", &self.secret.is_some())
+            .field("timing", &self.timing)
+            .field("limits", &self.limits)
+            .finish()
+    }
+}
+
+/// How long things take between nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// Between two hellos on a link.
+    pub hello_interval: Duration,
+    /// A node silent for so long, or without a link for so long, is out.
+    pub out_after: Duration,
+    /// From a new socket to a link both ends use.
+    pub handshake_timeout: Duration,
+    /// First wait before dialling again; doubles up to `redial_maximum`; each wait varies by a quarter.
+    pub redial_minimum: Duration,
+    /// Longest wait before dialling again.
+    pub redial_maximum: Duration,
+    /// How long a node that others reach, but we do not, holds up what waits for every reachable node.
+    pub link_grace: Duration,
+    /// Shortest time between two of our records when only numbers for people (clients, RTT, ...) changed.
+    pub record_interval: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            hello_interval: Duration::from_millis(250),
+            out_after: Duration::from_secs(1),
+            handshake_timeout: Duration::from_secs(5),
+            redial_minimum: Duration::from_millis(100),
+            redial_maximum: Duration::from_secs(5),
+            link_grace: Duration::from_secs(5),
+            record_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Largest packet on a link, and so, less a kibibyte, the largest record and control message. Part of the wire: a node that took
+/// less would end a link over a message that another one accepted.
+pub const MAXIMUM_PACKET_BYTES: u32 = 16 * 1024 * 1024;
+
+/// Bounds of everything another node can make grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OverlayLimits {
+    /// A data batch is sealed when it is this long.
+    pub batch_bytes: usize,
+    /// Data is added to a link's out-buffer only below this; control always is.
+    pub out_buffer_bytes: usize,
+    /// Control waiting for one link; beyond it the link is given up: the other node reads nothing.
+    pub control_bytes: usize,
+    /// Data another node may send us before our workers admitted it; granted as credit. The last quarter is for QoS 1 and 2.
+    pub credit_bytes: u64,
+    /// Bytes of unacknowledged messages for one node above which `has_room` says no.
+    pub resend_bytes_per_node: u64,
+    /// Messages of the same.
+    pub resend_messages_per_node: usize,
+    /// Bytes of unacknowledged messages in all, beyond which `forward` refuses.
+    pub resend_bytes: u64,
+    /// Messages of the same.
+    pub resend_messages: usize,
+    /// Ranges of admitted numbers remembered for one stream of another node; beyond it the link is given up.
+    pub window_ranges: usize,
+    /// Interests of one other node; beyond it the link is given up.
+    pub interests_per_node: usize,
+    /// Changes of our interests kept, so that a node that was away shortly needs no snapshot.
+    pub interest_changes: usize,
+    /// Nodes known, reachable or not.
+    pub nodes: usize,
+    /// Addresses known.
+    pub addresses: usize,
+}
+
+impl Default for OverlayLimits {
+    fn default() -> Self {
+        Self {
+            batch_bytes: 64 * 1024,
+            out_buffer_bytes: 256 * 1024,
+            control_bytes: 64 * 1024 * 1024,
+            credit_bytes: 8 * 1024 * 1024,
+            resend_bytes_per_node: 16 * 1024 * 1024,
+            resend_messages_per_node: 100_000,
+            resend_bytes: 256 * 1024 * 1024,
+            resend_messages: 1_000_000,
+            window_ranges: 1_000_000,
+            interests_per_node: 4_000_000,
+            interest_changes: 65_536,
+            nodes: 1024,
+            addresses: 4096,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The names things have between nodes.
+
+use std::fmt;
+
+/// A node's identity: random, stable, not tied to an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+/// Higher at every start of a node, never repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Incarnation(pub u64);
+
+impl Incarnation {
+    /// The next one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// A node as this process numbers it: small, dense, never reused for another [`NodeId`] while the process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeSlot(pub u16);
+
+impl NodeSlot {
+    /// This node itself. No output names it, no message is forwarded to it.
+    pub const LOCAL: Self = Self(0);
+
+    /// The slot as an index into a table.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One of the ordered streams of messages a node originates: the index of the worker that numbers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub u16);
+
+/// A socket that leads (or may lead) to another node: an index the shell chooses, small and dense. Free again when the shell
+/// has handed in `Closed` or has performed `Close`, whichever comes first; after that neither side names it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u32);
+
+/// Where a message that arrived comes from. With the message's number it names the message in the whole cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Origin {
+    /// The node whose worker numbered the message.
+    pub slot: NodeSlot,
+    /// Of the start of that node the number belongs to.
+    pub incarnation: Incarnation,
+    /// The worker there.
+    pub stream: StreamId,
+}

@@ -1,0 +1,441 @@
+//! One forwarded message as bytes, and the batches it travels in: between the workers of a node and between nodes alike.
+//!
+//! ```text
+//! batch   version u8 | origin u64 | incarnation u64 | stream u16 | low varint | records to the end
+//! record  length varint (of what follows) | flags u16 | [expiry left u64] | number varint | [time u64 u16]
+//!         | [publication u128 u16 u32] | [publisher] | [shared choices] | [destinations u64*]
+//!         | topic | [application properties] | payload to the end
+//! ```
+//!
+//! Integers are little-endian; `varint` is LEB128; strings and lists have a varint length before them; what stands in brackets
+//! is there when its flag is set. The expiry has a fixed place and size, so that [`age_expiry`] can lower it in an encoded
+//! record. Decoding borrows and allocates nothing.
+
+use thicket_mqtt::{ApplicationProperties, Qos};
+
+use crate::identity::{Incarnation, NodeId, StreamId};
+use crate::wire::{Reader, WireError, put_bytes, put_varint, varint_len};
+
+/// The version in front of every batch.
+pub const BATCH_VERSION: u8 = 1;
+
+mod flag {
+    pub(super) const QOS: u16 = 0b11;
+    pub(super) const RETAIN: u16 = 1 << 2;
+    pub(super) const EXPIRY: u16 = 1 << 3;
+    pub(super) const TIME: u16 = 1 << 4;
+    pub(super) const PUBLICATION: u16 = 1 << 5;
+    pub(super) const PUBLISHER: u16 = 1 << 6;
+    pub(super) const SHARED: u16 = 1 << 7;
+    pub(super) const DESTINATIONS: u16 = 1 << 8;
+    pub(super) const PROPERTIES: u16 = 1 << 9;
+    pub(super) const RESERVED: u16 = !0x03FF;
+}
+
+/// What stands in front of the records of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// The node whose worker numbered the records.
+    pub origin: NodeId,
+    /// Of the start of that node the numbers belong to.
+    pub incarnation: Incarnation,
+    /// The worker there.
+    pub stream: StreamId,
+    /// The lowest number of the stream that may still be sent again; 0 if none was ever numbered. What is below may be forgotten.
+    pub low: u64,
+}
+
+impl BatchHeader {
+    /// Bytes of a header at most.
+    pub const MAXIMUM_BYTES: usize = 1 + 8 + 8 + 2 + 10;
+
+    /// Appends the header to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(BATCH_VERSION);
+        out.extend_from_slice(&self.origin.0.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.0.to_le_bytes());
+        out.extend_from_slice(&self.stream.0.to_le_bytes());
+        put_varint(out, self.low);
+    }
+
+    /// Reads the header at the start of a batch; answers with it the records after it.
+    ///
+    /// # Errors
+    /// Malformed: too short, or of a version that is not [`BATCH_VERSION`].
+    pub fn decode(bytes: &[u8]) -> Result<(Self, Records<'_>), WireError> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8()?;
+        if version != BATCH_VERSION {
+            return Err(WireError::Value {
+                field: "batch version",
+                value: version.into(),
+            });
+        }
+        let header = Self {
+            origin: NodeId(reader.u64()?),
+            incarnation: Incarnation(reader.u64()?),
+            stream: StreamId(reader.u16()?),
+            low: reader.varint()?,
+        };
+        Ok((
+            header,
+            Records {
+                rest: reader.rest(),
+            },
+        ))
+    }
+}
+
+/// The records of a batch in order, each with its encoded bytes. Ends after the first error.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// The records that `bytes` hold back to back, without a header before them.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<(Record<'a>, &'a [u8]), WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match Record::decode(self.rest) {
+            Ok((record, len)) => {
+                let (bytes, rest) = self.rest.split_at(len);
+                self.rest = rest;
+                Some(Ok((record, bytes)))
+            }
+            Err(error) => {
+                self.rest = &[];
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// A hybrid clock's time: the origin's wall clock, and a counter that orders what falls into one millisecond (rule 17).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct HybridTime {
+    /// Milliseconds since 1970-01-01 UTC.
+    pub millis: u64,
+    /// Within the millisecond.
+    pub counter: u16,
+}
+
+/// What names a QoS 2 publication wherever its publisher resends it (rule 10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicationId {
+    /// Uid of the publisher's session.
+    pub session: u128,
+    /// The packet identifier its publisher gave it.
+    pub packet_id: u16,
+    /// How often that identifier was freed before.
+    pub generation: u32,
+}
+
+/// One forwarded message. Borrowed: decoding one allocates nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record<'a> {
+    /// Number in its stream, from 1; 0: never acknowledged, never sent again (QoS 0 that is not retained).
+    pub number: u64,
+    /// QoS of the publication.
+    pub qos: Qos,
+    /// RETAIN of the publication.
+    pub retain: bool,
+    /// Milliseconds until the message expires, `None`: never.
+    pub expiry_left_ms: Option<u64>,
+    /// When it was published, for what is retained.
+    pub time: Option<HybridTime>,
+    /// Identity of a QoS 2 publication.
+    pub publication: Option<PublicationId>,
+    /// Client identifier of the publisher, where a No Local subscription may need it.
+    pub publisher: Option<&'a str>,
+    /// Shared subscriptions for which the origin chose the receiver.
+    pub shared: SharedChoices<'a>,
+    /// Nodes this copy still has to reach; empty: the receiver alone.
+    pub destinations: Destinations<'a>,
+    /// Topic name: not empty, no wildcards.
+    pub topic: &'a str,
+    /// The properties that are passed on as they are.
+    pub properties: ApplicationProperties<'a>,
+    /// Payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Appends the record to `out`. Nothing is checked: what is no topic name is refused by the reader.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let body_len = self.body_len();
+        out.reserve(varint_len(body_len as u64) + body_len);
+        put_varint(out, body_len as u64);
+        let body_start = out.len();
+        out.extend_from_slice(&self.flags().to_le_bytes());
+        if let Some(expiry) = self.expiry_left_ms {
+            out.extend_from_slice(&expiry.to_le_bytes());
+        }
+        put_varint(out, self.number);
+        if let Some(time) = self.time {
+            out.extend_from_slice(&time.millis.to_le_bytes());
+            out.extend_from_slice(&time.counter.to_le_bytes());
+        }
+        if let Some(publication) = &self.publication {
+            out.extend_from_slice(&publication.session.to_le_bytes());
+            out.extend_from_slice(&publication.packet_id.to_le_bytes());
+            out.extend_from_slice(&publication.generation.to_le_bytes());
+        }
+        if let Some(publisher) = self.publisher {
+            put_bytes(out, publisher.as_bytes());
+        }
+        if !self.shared.is_empty() {
+            put_bytes(out, self.shared.raw);
+        }
+        if !self.destinations.is_empty() {
+            put_bytes(out, self.destinations.raw);
+        }
+        put_bytes(out, self.topic.as_bytes());
+        if !self.properties.is_empty() {
+            put_varint(out, self.properties.encoded_len() as u64);
+            self.properties.write_to(out);
+        }
+        out.extend_from_slice(self.payload);
+        debug_assert_eq!(
+            out.len() - body_start,
+            body_len,
+            "the length in front is the length written"
+        );
+    }
+
+    /// Bytes of the record when encoded.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let body_len = self.body_len();
+        varint_len(body_len as u64) + body_len
+    }
+
+    fn body_len(&self) -> usize {
+        let with_length = |len: usize| varint_len(len as u64) + len;
+        let optional = |len: usize| if len == 0 { 0 } else { with_length(len) };
+        2 + self.expiry_left_ms.map_or(0, |_| 8)
+            + varint_len(self.number)
+            + self.time.map_or(0, |_| 10)
+            + self.publication.map_or(0, |_| 22)
+            + self
+                .publisher
+                .map_or(0, |publisher| with_length(publisher.len()))
+            + optional(self.shared.raw.len())
+            + optional(self.destinations.raw.len())
+            + with_length(self.topic.len())
+            + optional(self.properties.encoded_len())
+            + self.payload.len()
+    }
+
+    fn flags(&self) -> u16 {
+        let with = |there: bool, flag: u16| if there { flag } else { 0 };
+        self.qos as u16
+            | with(self.retain, flag::RETAIN)
+            | with(self.expiry_left_ms.is_some(), flag::EXPIRY)
+            | with(self.time.is_some(), flag::TIME)
+            | with(self.publication.is_some(), flag::PUBLICATION)
+            | with(self.publisher.is_some(), flag::PUBLISHER)
+            | with(!self.shared.is_empty(), flag::SHARED)
+            | with(!self.destinations.is_empty(), flag::DESTINATIONS)
+            | with(!self.properties.is_empty(), flag::PROPERTIES)
+    }
+
+    /// Reads the record at the start of `bytes`; answers how many bytes it has.
+    ///
+    /// # Errors
+    /// Malformed: says which field; the record is not usable, nor is what follows it.
+    #[inline]
+    pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
+        let mut outer = Reader::new(bytes);
+        let mut reader = Reader::new(outer.bytes()?);
+        let len = bytes.len() - outer.rest().len();
+        let flags = reader.u16()?;
+        if flags & flag::RESERVED != 0 {
+            return Err(WireError::Value {
+                field: "record flags",
+                value: flags.into(),
+            });
+        }
+        let qos = Qos::from_bits((flags & flag::QOS) as u8).ok_or(WireError::Value {
+            field: "record QoS",
+            value: 3,
+        })?;
+        let mut record = Self {
+            qos,
+            retain: flags & flag::RETAIN != 0,
+            ..Self::default()
+        };
+        if flags & flag::EXPIRY != 0 {
+            record.expiry_left_ms = Some(reader.u64()?);
+        }
+        record.number = reader.varint()?;
+        if flags & flag::TIME != 0 {
+            record.time = Some(HybridTime {
+                millis: reader.u64()?,
+                counter: reader.u16()?,
+            });
+        }
+        if flags & flag::PUBLICATION != 0 {
+            record.publication = Some(PublicationId {
+                session: reader.u128()?,
+                packet_id: reader.u16()?,
+                generation: reader.u32()?,
+            });
+        }
+        if flags & flag::PUBLISHER != 0 {
+            record.publisher = Some(reader.str("publisher")?);
+        }
+        if flags & flag::SHARED != 0 {
+            record.shared = SharedChoices::check(reader.bytes()?)?;
+        }
+        if flags & flag::DESTINATIONS != 0 {
+            record.destinations = Destinations::check(reader.bytes()?)?;
+        }
+        record.topic = topic(&mut reader)?;
+        if flags & flag::PROPERTIES != 0 {
+            record.properties = ApplicationProperties::from_encoded(reader.bytes()?)?;
+        }
+        record.payload = reader.rest();
+        Ok((record, len))
+    }
+}
+
+/// A topic name: UTF-8, not empty, no wildcards, no U+0000.
+fn topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, WireError> {
+    let topic = reader.str("topic")?;
+    let is_name = !topic.is_empty()
+        && topic.len() <= thicket_session::topic::MAXIMUM_TOPIC_BYTES
+        && !topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
+    if is_name {
+        Ok(topic)
+    } else {
+        Err(WireError::Topic { len: topic.len() })
+    }
+}
+
+/// Lowers the expiry left of the encoded record at the start of `bytes` by `elapsed_ms`, down to 0. Without an expiry, or
+/// where there is no whole record, nothing changes.
+pub fn age_expiry(bytes: &mut [u8], elapsed_ms: u64) {
+    let mut reader = Reader::new(bytes);
+    let (Ok(_), Ok(flags)) = (reader.varint(), reader.u16()) else {
+        return;
+    };
+    let at = bytes.len() - reader.rest().len();
+    if flags & flag::EXPIRY == 0 {
+        return;
+    }
+    if let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>) {
+        *field = u64::from_le_bytes(*field)
+            .saturating_sub(elapsed_ms)
+            .to_le_bytes();
+    }
+}
+
+/// The shared subscriptions for which the origin chose the receiver to serve a message: (group, filter), each pair once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedChoices<'a> {
+    raw: &'a [u8],
+}
+
+impl<'a> SharedChoices<'a> {
+    /// Encodes `choices` (group and filter) into `buffer`, which is cleared first, and answers the view of it.
+    pub fn build<'c>(
+        choices: impl IntoIterator<Item = (&'c str, &'c str)>,
+        buffer: &'a mut Vec<u8>,
+    ) -> Self {
+        buffer.clear();
+        for (group, filter) in choices {
+            put_bytes(buffer, group.as_bytes());
+            put_bytes(buffer, filter.as_bytes());
+        }
+        Self { raw: buffer }
+    }
+
+    fn check(raw: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(raw);
+        if reader.is_empty() {
+            return Err(WireError::Value {
+                field: "shared choices",
+                value: 0,
+            });
+        }
+        while !reader.is_empty() {
+            reader.str("shared group")?;
+            reader.str("shared filter")?;
+        }
+        Ok(Self { raw })
+    }
+
+    /// Whether the origin chose nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.raw.is_empty()
+    }
+
+    /// The pairs of group and filter, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
+        let mut reader = Reader::new(self.raw);
+        // Checked when decoded, written by us otherwise: the first error is the end.
+        std::iter::from_fn(move || {
+            Some((
+                reader.str("shared group").ok()?,
+                reader.str("shared filter").ok()?,
+            ))
+        })
+    }
+}
+
+/// The nodes a copy still has to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Destinations<'a> {
+    raw: &'a [u8],
+}
+
+impl<'a> Destinations<'a> {
+    /// Encodes `nodes` into `buffer`, which is cleared first, and answers the view of it.
+    pub fn build(nodes: impl IntoIterator<Item = NodeId>, buffer: &'a mut Vec<u8>) -> Self {
+        buffer.clear();
+        for node in nodes {
+            buffer.extend_from_slice(&node.0.to_le_bytes());
+        }
+        Self { raw: buffer }
+    }
+
+    fn check(raw: &'a [u8]) -> Result<Self, WireError> {
+        if raw.is_empty() || !raw.len().is_multiple_of(8) {
+            return Err(WireError::Value {
+                field: "destinations length",
+                value: raw.len() as u64,
+            });
+        }
+        Ok(Self { raw })
+    }
+
+    /// Whether the receiver is the only destination.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.raw.is_empty()
+    }
+
+    /// The nodes in the order they were given.
+    pub fn iter(&self) -> impl Iterator<Item = NodeId> + 'a {
+        self.raw
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|chunk| NodeId(u64::from_le_bytes(*chunk)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Which node is asked about a client id, without asking anybody: highest random weight.
+
+use crate::identity::NodeId;
+
+/// The node of `nodes` with the highest weight for `client_id`, `None` if there is none. The same on every machine and for
+/// ever: nodes of different versions must agree. A node that comes or goes moves only the clients it gains or loses.
+///
+/// Ties, which a 64-bit weight makes rare, go to the lower identity.
+#[must_use]
+pub fn rendezvous(client_id: &str, nodes: &[NodeId]) -> Option<NodeId> {
+    let client = fnv1a(client_id.as_bytes());
+    nodes
+        .iter()
+        .copied()
+        .max_by_key(|node| (mix(client ^ mix(node.0)), std::cmp::Reverse(*node)))
+}
+
+/// FNV-1a, 64 bits.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The finalizer of SplitMix64: every bit of the input moves about half of the output's.
+pub(crate) const fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes() -> Vec<NodeId> {
+        (1..=5).map(|number| NodeId(number * 0x1111)).collect()
+    }
+
+    #[test]
+    fn known_choices_never_change() {
+        // A change would split clusters of mixed versions.
+        assert_eq!(
+            fnv1a(b"a"),
+            0xaf63_dc4c_8601_ec8c,
+            "published test vector of FNV-1a"
+        );
+        assert_eq!(
+            mix(0),
+            0xe220_a839_7b1d_cdaf,
+            "first output of SplitMix64 for seed 0"
+        );
+        assert_eq!(rendezvous("anybody", &[]), None);
+        assert_eq!(rendezvous("anybody", &[NodeId(7)]), Some(NodeId(7)));
+    }
+
+    #[test]
+    fn the_order_of_nodes_does_not_matter_and_a_leaver_moves_only_its_own() {
+        let (all, mut reversed) = (nodes(), nodes());
+        reversed.reverse();
+        let without_first = all.get(1..).expect("five nodes");
+        let mut counts = [0_u32; 5];
+        for number in 0..5000 {
+            let client = format!("client-{number}");
+            let chosen = rendezvous(&client, &all).expect("five nodes");
+            assert_eq!(rendezvous(&client, &reversed), Some(chosen), "{client}");
+            let rest = rendezvous(&client, without_first).expect("four nodes");
+            assert!(
+                chosen == NodeId(0x1111) || rest == chosen,
+                "{client} moved without need"
+            );
+            counts[all
+                .iter()
+                .position(|node| *node == chosen)
+                .expect("one of them")] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "uneven: {counts:?}"
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! What an operator sees of the cluster.
+
+use crate::identity::{Incarnation, NodeId, NodeSlot};
+
+/// One node as this one sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Our slot for it.
+    pub slot: NodeSlot,
+    /// Its identity.
+    pub node: NodeId,
+    /// Of its start.
+    pub incarnation: Incarnation,
+    /// For people.
+    pub name: String,
+    /// HOST:PORT for links.
+    pub address: String,
+    /// Up: control and data reach it. True for this node itself.
+    pub is_up: bool,
+    /// Smoothed RTT of the link in microseconds, as exact as the shell's clock; `None` without a link.
+    pub rtt_us: Option<u64>,
+    /// Clients connected to it.
+    pub clients: u64,
+    /// Subscriptions of its sessions.
+    pub subscriptions: u64,
+    /// What its link carried since the process started; zero for this node itself.
+    pub counters: LinkCounters,
+}
+
+/// What the links to one node carried, all links since the process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkCounters {
+    /// Records sent, resends included.
+    pub data_out_messages: u64,
+    /// Bytes of them, batch headers included.
+    pub data_out_bytes: u64,
+    /// Records received, duplicates included.
+    pub data_in_messages: u64,
+    /// Bytes of them, batch headers included.
+    pub data_in_bytes: u64,
+    /// Control packets sent.
+    pub control_out_messages: u64,
+    /// Bytes of them.
+    pub control_out_bytes: u64,
+    /// Control packets received.
+    pub control_in_messages: u64,
+    /// Bytes of them.
+    pub control_in_bytes: u64,
+    /// Records received again and dropped.
+    pub duplicates: u64,
+    /// Records sent again over a later link.
+    pub resends: u64,
+    /// QoS 0 records not sent: no credit, or the node was between two links.
+    pub dropped: u64,
+    /// Links that ended because bytes could not be read or broke a rule.
+    pub refused: u64,
+}
+
+/// What concerns no single node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OverlayCounters {
+    /// Handshakes refused: strangers, other clusters or versions, wrong secrets, identities in use.
+    pub refused_links: u64,
+    /// Messages refused because the resend buffer was full.
+    pub refused_messages: u64,
+    /// Addresses not kept because the table was full.
+    pub refused_addresses: u64,
+    /// Bytes of unacknowledged messages kept now.
+    pub unacknowledged_bytes: u64,
+    /// Unacknowledged messages kept now.
+    pub unacknowledged_messages: u64,
+}

@@ -1,0 +1,108 @@
+//! Topic names and topic filters (5.0, 4.7 and 4.8.2), and the structures that match them.
+
+mod filter;
+mod levels;
+mod match_cache;
+mod name;
+mod subscription_filter;
+mod subscription_tree;
+mod wildcard_trie;
+
+pub use filter::{DEFAULT_MAXIMUM_LEVELS, TopicFilter, TopicFilterError};
+pub use match_cache::MatchCache;
+pub use name::{TopicName, TopicNameError};
+pub use subscription_filter::{ShareName, SubscriptionFilter, SubscriptionFilterError};
+pub use subscription_tree::SubscriptionTree;
+
+/// The longest topic name or filter in bytes [MQTT-4.7.3-3].
+pub const MAXIMUM_TOPIC_BYTES: usize = 65_535;
+
+/// Whether `filter` matches `topic` (5.0, 4.7): the plain rule for one pair, both taken to be valid.
+///
+/// Takes one pass over both. For many filters use a [`SubscriptionTree`].
+#[must_use]
+pub fn matches(filter: &str, topic: &str) -> bool {
+    // A publisher of $SYS must not reach those who asked for everything [MQTT-4.7.2-1].
+    if topic.starts_with('$') && filter.starts_with(['#', '+']) {
+        return false;
+    }
+    let mut topic_levels = topic.split('/');
+    for filter_level in filter.split('/') {
+        if filter_level == "#" {
+            return true;
+        }
+        match topic_levels.next() {
+            Some(level) if filter_level == "+" || filter_level == level => {}
+            Some(_) | None => return false,
+        }
+    }
+    topic_levels.next().is_none()
+}
+
+/// Number of levels of a topic name or filter: one more than its slashes.
+#[must_use]
+pub fn level_count(topic: &str) -> usize {
+    topic.bytes().filter(|byte| *byte == b'/').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_match_topics_as_the_specification_says() {
+        // Examples of 4.7.1 and 4.7.2 first, corners after them.
+        let cases: &[(&str, &str, bool)] = &[
+            ("sport/tennis/player1/#", "sport/tennis/player1", true),
+            (
+                "sport/tennis/player1/#",
+                "sport/tennis/player1/ranking",
+                true,
+            ),
+            (
+                "sport/tennis/player1/#",
+                "sport/tennis/player1/score/wimbledon",
+                true,
+            ),
+            ("sport/#", "sport", true),
+            ("#", "sport/tennis", true),
+            ("sport/tennis/+", "sport/tennis/player1", true),
+            ("sport/tennis/+", "sport/tennis/player1/ranking", false),
+            ("sport/+", "sport", false),
+            ("sport/+", "sport/", true),
+            ("+/+", "/finance", true),
+            ("/+", "/finance", true),
+            ("+", "/finance", false),
+            ("#", "$SYS/monitor", false),
+            ("+/monitor/Clients", "$SYS/monitor/Clients", false),
+            ("$SYS/#", "$SYS/monitor", true),
+            ("$SYS/monitor/+", "$SYS/monitor/Clients", true),
+            ("ACCOUNTS", "Accounts", false),
+            ("a/b", "a/b", true),
+            ("a/b", "a/bc", false),
+            ("a/b", "a", false),
+            ("a/+/c", "a//c", true),
+            ("a/+/#", "a/b", true),
+            ("a/+/#", "a", false),
+            ("/", "/", true),
+            ("+/", "a/", true),
+            ("//#", "/", true),
+            ("///#", "/", false),
+            ("//#", "//", true),
+            ("a/$x", "a/$x", true),
+            ("a/+", "a/$x", true),
+            ("é/+", "é/☃", true),
+        ];
+        for (filter, topic, expected) in cases {
+            assert_eq!(matches(filter, topic), *expected, "{filter} and {topic}");
+        }
+    }
+
+    #[test]
+    fn levels_are_counted_by_slashes() {
+        let cases = [("a", 1), ("/", 2), ("a/b/c", 3), ("//", 3)];
+        for (topic, levels) in cases {
+            assert_eq!(level_count(topic), levels, "{topic}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Asks the HTTP API of a node.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
+use thicket_broker::api::ErrorEntry;
+
+/// Longer than a node gives its threads to answer.
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The API of one node.
+#[derive(Debug)]
+pub struct Api {
+    /// HOST:PORT.
+    address: String,
+    agent: ureq::Agent,
+}
+
+impl Api {
+    /// At HOST:PORT. Nothing is sent yet.
+    pub fn new(address: impl Into<String>) -> Self {
+        // The API is on loopback: a proxy from the environment would look for it on its own.
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            .proxy(None)
+            .build();
+        Self {
+            address: address.into(),
+            agent: config.into(),
+        }
+    }
+
+    /// The body of an answer, as it came.
+    pub fn text(&self, path: &str) -> anyhow::Result<String> {
+        let (status, body) = self.fetch(path)?;
+        if (200..300).contains(&status) {
+            return Ok(body);
+        }
+        let words = serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error);
+        bail!("the node at {} answers {status}: {words}", self.address)
+    }
+
+    /// An answer.
+    pub fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let text = self.text(path)?;
+        serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{} does not answer like a node of this version",
+                self.address
+            )
+        })
+    }
+
+    fn fetch(&self, path: &str) -> anyhow::Result<(u16, String)> {
+        let url = format!("http://{}{path}", self.address);
+        let mut response = self
+            .agent
+            .get(&url)
+            .call()
+            .map_err(|error| self.in_words(error))?;
+        let body = response
+            .body_mut()
+            .read_to_string()
+            .map_err(|error| self.in_words(error))?;
+        Ok((response.status().as_u16(), body))
+    }
+
+    fn in_words(&self, error: ureq::Error) -> anyhow::Error {
+        let address = &self.address;
+        match error {
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                anyhow::anyhow!(
+                    "nobody listens on {address}: is the node running, and is that its `--http` address?"
+                )
+            }
+            ureq::Error::Timeout(_) => anyhow::anyhow!(
+                "no answer from {address} within {} seconds",
+                TIMEOUT.as_secs()
+            ),
+            error => anyhow::Error::new(error).context(format!("cannot ask {address}")),
+        }
+    }
+}

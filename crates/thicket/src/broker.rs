@@ -1,0 +1,115 @@
+//! `thicket broker`: one node, until a signal.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thicket_broker::{Failure, Node, Settings};
+
+/// Arguments of `thicket broker`.
+#[derive(Debug, clap::Args)]
+pub struct Broker {
+    /// TOML file with any of the settings below; flags and environment variables win over it
+    #[arg(long, env = "THICKET_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Stop when standard input ends. `thicket up` holds the other end: however it dies, its nodes do not outlive it.
+    #[arg(long, hide = true)]
+    stop_with_stdin: bool,
+}
+
+/// Why a running node is asked to end.
+enum Wake {
+    Signal,
+    ParentGone,
+    Failed(Failure),
+}
+
+/// Runs a node until SIGINT or SIGTERM.
+pub fn run(arguments: Broker) -> anyhow::Result<()> {
+    let mut settings = arguments.settings;
+    if let Some(path) = &arguments.config {
+        settings = settings.or(Settings::from_file(path)?);
+    }
+    thicket_broker::start_log(settings.log_level, settings.log_format);
+    let config = settings.check()?;
+    raise_descriptor_limit();
+    let (sender, wake) = channel();
+    // Before the node starts, so that a signal that comes early is not lost.
+    watch_signals(sender.clone())?;
+    let mut node = Node::start(config)?;
+    if arguments.stop_with_stdin {
+        watch_stdin(sender.clone())?;
+    }
+    watch_failures(&mut node, sender)?;
+    let woken = wake.recv().context("nobody is left to stop this node")?;
+    node.stop();
+    match woken {
+        Wake::Signal | Wake::ParentGone => Ok(()),
+        Wake::Failed(failure) => anyhow::bail!("the node ended: {}", failure.problem),
+    }
+}
+
+/// Every connection is a descriptor, and the usual soft limit of 1024 is meant for other programs.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// The first signal stops the node, the second does not wait for it.
+fn watch_signals(wake: Sender<Wake>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let watch = move || {
+        for (count, signal) in signals.forever().enumerate() {
+            if count > 0 {
+                std::process::exit(128 + signal);
+            }
+            tracing::info!(signal, "stopping");
+            // Fails only if the node is stopping already.
+            let _ = wake.send(Wake::Signal);
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(watch)?;
+    Ok(())
+}
+
+fn watch_stdin(wake: Sender<Wake>) -> anyhow::Result<()> {
+    let watch = move || {
+        let mut scratch = [0; 64];
+        // Whatever comes is not for us; the end, or a broken pipe, is.
+        while matches!(std::io::stdin().read(&mut scratch), Ok(1..)) {}
+        let _ = wake.send(Wake::ParentGone);
+    };
+    std::thread::Builder::new()
+        .name("stdin".into())
+        .spawn(watch)?;
+    Ok(())
+}
+
+fn watch_failures(node: &mut Node, wake: Sender<Wake>) -> anyhow::Result<()> {
+    let Some(failures) = node.failures() else {
+        return Ok(());
+    };
+    let watch = move || {
+        for failure in failures {
+            let _ = wake.send(Wake::Failed(failure));
+        }
+    };
+    std::thread::Builder::new()
+        .name("failures".into())
+        .spawn(watch)?;
+    Ok(())
+}

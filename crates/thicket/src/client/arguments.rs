@@ -1,0 +1,179 @@
+//! Arguments that both commands have: where to connect, and as whom.
+
+use anyhow::ensure;
+use thicket_mqtt::{ProtocolVersion, Qos};
+use thicket_session::client::{CleanStart, ClientConfig, WillConfig};
+
+/// Where to connect, and as whom.
+#[derive(Debug, clap::Args)]
+pub struct Connect {
+    /// Host of the broker
+    #[arg(short = 'h', long, default_value = "localhost")]
+    pub host: String,
+    /// Port of the broker
+    #[arg(short, long, default_value_t = 1883)]
+    pub port: u16,
+    /// Client identifier [default: the broker chooses one]
+    #[arg(short, long, value_name = "CLIENT_ID")]
+    id: Option<String>,
+    /// User name
+    #[arg(short, long, value_name = "NAME")]
+    username: Option<String>,
+    /// Password
+    #[arg(
+        short = 'P',
+        long = "pw",
+        value_name = "PASSWORD",
+        requires = "username"
+    )]
+    password: Option<String>,
+    /// Version of MQTT: 3.1, 3.1.1 or 5
+    #[arg(short = 'V', long, default_value = "5", value_parser = version)]
+    protocol_version: ProtocolVersion,
+    /// Keep alive, seconds; 0: off
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 60)]
+    keepalive: u16,
+    /// Keep the session: no clean start, and no end with the connection. Needs --id
+    #[arg(short = 'c', long = "disable-clean-session", requires = "id")]
+    keep_session: bool,
+    /// How long the broker keeps the session (5) [default: 0, with -c for ever]
+    #[arg(short = 'x', long, value_name = "SECONDS")]
+    session_expiry_interval: Option<u32>,
+    /// Topic of the will: a message the broker sends if this client vanishes
+    #[arg(long, value_name = "TOPIC", help_heading = "Will")]
+    will_topic: Option<String>,
+    /// Payload of the will [default: empty]
+    #[arg(
+        long,
+        value_name = "PAYLOAD",
+        requires = "will_topic",
+        help_heading = "Will"
+    )]
+    will_payload: Option<String>,
+    /// QoS of the will
+    #[arg(long, value_name = "QOS", default_value = "0", value_parser = qos, requires = "will_topic", help_heading = "Will")]
+    will_qos: Qos,
+    /// Retain the will
+    #[arg(long, requires = "will_topic", help_heading = "Will")]
+    will_retain: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Connect {
+    /// What the client is to say in its CONNECT.
+    pub fn config(&self) -> anyhow::Result<ClientConfig> {
+        let is_v5 = self.protocol_version == ProtocolVersion::V5;
+        ensure!(
+            is_v5 || self.session_expiry_interval.is_none(),
+            "-x: only version 5 has a session expiry; use -c"
+        );
+        let mut config = ClientConfig::new(self.protocol_version, self.client_id());
+        config.keep_alive = self.keepalive;
+        config.user_name.clone_from(&self.username);
+        config.password = self.password.clone().map(String::into_bytes);
+        config.session_expiry_interval = match (is_v5, self.session_expiry_interval) {
+            (false, _) => 0,
+            (true, Some(seconds)) => seconds,
+            (true, None) if self.keep_session => u32::MAX,
+            (true, None) => 0,
+        };
+        config.will = self.will_topic.clone().map(|topic| WillConfig {
+            topic,
+            payload: self.will_payload.clone().unwrap_or_default().into_bytes(),
+            qos: self.will_qos,
+            retain: self.will_retain,
+            ..WillConfig::default()
+        });
+        Ok(config)
+    }
+
+    /// Whether to throw away what the broker has of this client.
+    pub const fn clean_start(&self) -> CleanStart {
+        if self.keep_session {
+            CleanStart::No
+        } else {
+            CleanStart::Yes
+        }
+    }
+
+    /// 3.1 wants one of 1 to 23 characters; later versions let the broker choose.
+    fn client_id(&self) -> String {
+        match (&self.id, self.protocol_version) {
+            (Some(id), _) => id.clone(),
+            (None, ProtocolVersion::V31) => format!("thicket-{}", std::process::id()),
+            (None, ProtocolVersion::V311 | ProtocolVersion::V5) => String::new(),
+        }
+    }
+}
+
+fn version(text: &str) -> Result<ProtocolVersion, String> {
+    match text.trim_start_matches("mqttv") {
+        "3.1" | "31" => Ok(ProtocolVersion::V31),
+        "3.1.1" | "311" => Ok(ProtocolVersion::V311),
+        "5" | "5.0" => Ok(ProtocolVersion::V5),
+        _ => Err("expected 3.1, 3.1.1 or 5".to_owned()),
+    }
+}
+
+/// 0, 1 or 2.
+pub fn qos(text: &str) -> Result<Qos, String> {
+    match text {
+        "0" => Ok(Qos::AtMostOnce),
+        "1" => Ok(Qos::AtLeastOnce),
+        "2" => Ok(Qos::ExactlyOnce),
+        _ => Err("expected 0, 1 or 2".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    #[command(disable_help_flag = true)]
+    struct Line {
+        #[command(flatten)]
+        connect: Connect,
+    }
+
+    fn config(arguments: &[&str]) -> anyhow::Result<ClientConfig> {
+        let line = Line::try_parse_from(std::iter::once("sub").chain(arguments.iter().copied()))?;
+        line.connect.config()
+    }
+
+    #[test]
+    fn a_kept_session_does_not_expire_unless_told_to() {
+        let cases: [(&[&str], u32); 4] = [
+            (&[], 0),
+            (&["-c", "-i", "a"], u32::MAX),
+            (&["-c", "-i", "a", "-x", "60"], 60),
+            (&["-c", "-i", "a", "-V", "3.1.1"], 0),
+        ];
+        for (arguments, expected) in cases {
+            assert_eq!(
+                config(arguments)
+                    .expect("good arguments")
+                    .session_expiry_interval,
+                expected,
+                "{arguments:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_together_are_refused() {
+        let cases: [(&[&str], &str); 4] = [
+            (&["-c"], "--id"),
+            (&["-V", "3.1.1", "-x", "5"], "only version 5"),
+            (&["-P", "secret"], "--username"),
+            (&["-V", "4"], "expected 3.1, 3.1.1 or 5"),
+        ];
+        for (arguments, expected) in cases {
+            let error = config(arguments).expect_err("bad arguments").to_string();
+            assert!(error.contains(expected), "{arguments:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A socket for a session: one thread reads it, another may read lines or signals, and all of it comes in through one channel.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thicket_mqtt::{Disconnect, ReasonCode};
+use thicket_session::client::{Client, ClientConfig, ConnectionState, Event};
+
+use super::arguments::Connect;
+use super::words;
+
+/// For the TCP connection, each address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// One read of the socket.
+const READ: usize = 64 * 1024;
+/// Inputs that may wait; a thread with more waits itself.
+const WAITING: usize = 16;
+
+/// Something for the main thread.
+#[derive(Debug)]
+pub enum Input {
+    /// From the broker; empty: it closed the connection.
+    Bytes(Vec<u8>),
+    /// A message to be published; `None`: there will be no more.
+    Line(Option<Vec<u8>>),
+    /// Ctrl-C and the like.
+    Signal,
+}
+
+/// What came of waiting.
+#[derive(Debug)]
+pub enum Waited {
+    /// Something from the broker; events were told.
+    Served,
+    /// See [`Input::Line`].
+    Line(Option<Vec<u8>>),
+    /// The time is over.
+    TimedOut,
+    /// The user has enough.
+    Signal,
+}
+
+/// A session with a broker.
+pub struct Connection {
+    /// The protocol.
+    pub client: Client,
+    stream: TcpStream,
+    inputs: Receiver<Input>,
+    sender: SyncSender<Input>,
+    start: Instant,
+}
+
+impl Connection {
+    /// Connects, and waits until the broker has accepted.
+    pub fn open(arguments: &Connect, config: ClientConfig) -> anyhow::Result<Self> {
+        let stream = dial(&arguments.host, arguments.port)?;
+        let (sender, inputs) = sync_channel(WAITING);
+        let mut connection = Self {
+            client: Client::new(config),
+            stream,
+            inputs,
+            sender,
+            start: Instant::now(),
+        };
+        connection.start_reader()?;
+        connection.start_signals()?;
+        let now = connection.now();
+        connection.client.connect(now, arguments.clean_start())?;
+        while connection.client.state() != ConnectionState::Connected {
+            // The client has a deadline of its own for this.
+            if let Waited::Signal = connection.wait(None, |_| Ok(()))? {
+                bail!("interrupted while connecting");
+            }
+        }
+        Ok(connection)
+    }
+
+    /// For threads that bring more inputs.
+    pub fn sender(&self) -> SyncSender<Input> {
+        self.sender.clone()
+    }
+
+    /// The client's clock.
+    pub fn now(&self) -> thicket_session::Instant {
+        thicket_session::Instant::from_millis(
+            u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
+        )
+    }
+
+    /// Writes what is to be written, then waits for one input or until `until`. `on_event` hears what the broker said; its error ends the wait.
+    pub fn wait(
+        &mut self,
+        until: Option<Instant>,
+        mut on_event: impl FnMut(&Event<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Waited> {
+        self.flush()?;
+        let input = self.next_input(until)?;
+        let now = self.now();
+        let mut result = Ok(());
+        let mut listen = |event: Event<'_>| {
+            if result.is_ok() {
+                result = match &event {
+                    Event::Disconnected(why) => Err(words::disconnect(why)),
+                    other => on_event(other),
+                };
+            }
+        };
+        let waited = match input {
+            Some(Input::Bytes(bytes)) if bytes.is_empty() => {
+                bail!("the broker closed the connection")
+            }
+            Some(Input::Bytes(bytes)) => {
+                self.client.handle_bytes(now, &bytes, &mut listen);
+                Waited::Served
+            }
+            Some(Input::Line(line)) => Waited::Line(line),
+            Some(Input::Signal) => Waited::Signal,
+            None => {
+                self.client.handle_timeout(now, &mut listen);
+                Waited::TimedOut
+            }
+        };
+        // A protocol error of the broker is answered before we go.
+        self.flush()?;
+        result.map(|()| waited)
+    }
+
+    /// Writes everything and says goodbye.
+    pub fn close(mut self) -> anyhow::Result<()> {
+        self.client
+            .disconnect(&Disconnect::new(ReasonCode::Success))?;
+        self.flush()?;
+        // The broker may have closed already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        Ok(())
+    }
+
+    /// The next input, or `None` when `until` or a deadline of the client comes first.
+    fn next_input(&self, until: Option<Instant>) -> anyhow::Result<Option<Input>> {
+        let deadline = self
+            .client
+            .poll_timeout()
+            .map(|at| self.start + Duration::from_millis(at.as_millis()));
+        let Some(next) = deadline.into_iter().chain(until).min() else {
+            return Ok(Some(self.inputs.recv()?));
+        };
+        match self
+            .inputs
+            .recv_timeout(next.saturating_duration_since(Instant::now()))
+        {
+            Ok(input) => Ok(Some(input)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("the threads of this program ended"),
+        }
+    }
+
+    /// Writes what is to be written.
+    pub fn flush(&mut self) -> anyhow::Result<()> {
+        // Taking bytes off may put others in.
+        while !self.client.output().is_empty() {
+            let bytes = self.client.output();
+            let count = bytes.len();
+            self.stream
+                .write_all(bytes)
+                .context("the connection to the broker broke")?;
+            self.client.consume(count);
+        }
+        Ok(())
+    }
+
+    fn start_reader(&self) -> anyhow::Result<()> {
+        let mut stream = self.stream.try_clone()?;
+        let sender = self.sender.clone();
+        let read = move || {
+            let mut buffer = vec![0; READ];
+            loop {
+                let count = match stream.read(&mut buffer) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    // A reset is an end: the main thread cannot do more about it.
+                    result => result.unwrap_or(0),
+                };
+                if sender.send(Input::Bytes(buffer[..count].to_vec())).is_err() || count == 0 {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("socket".into())
+            .spawn(read)?;
+        Ok(())
+    }
+
+    fn start_signals(&self) -> anyhow::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let sender = self.sender.clone();
+        let watch = move || {
+            for (count, signal) in signals.forever().enumerate() {
+                if count > 0 || sender.try_send(Input::Signal).is_err() {
+                    std::process::exit(128 + signal);
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(watch)?;
+        Ok(())
+    }
+}
+
+fn dial(host: &str, port: u16) -> anyhow::Result<TcpStream> {
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot find the host {host}"))?;
+    let mut last = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            bail!(
+                "nobody listens on {host}:{port} (connection refused): is a broker running there?"
+            )
+        }
+        Some(error) => Err(error).with_context(|| format!("cannot connect to {host}:{port}")),
+        None => bail!("the host {host} has no address"),
+    }
+}

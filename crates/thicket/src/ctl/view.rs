@@ -1,0 +1,210 @@
+//! Answers of the API as tables.
+
+use thicket_broker::api::{NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+
+use crate::table::render;
+
+pub fn nodes(nodes: &[NodeEntry]) -> String {
+    let row = |node: &NodeEntry| {
+        let state = match (node.is_self, node.reachable) {
+            (true, _) => "this node",
+            (false, true) => "reachable",
+            (false, false) => "unreachable",
+        };
+        vec![
+            node.name.clone(),
+            node.id.clone(),
+            node.address.clone(),
+            state.to_owned(),
+            node.rtt_us.map_or_else(nothing, milliseconds),
+            node.clients.to_string(),
+            node.subscriptions.to_string(),
+        ]
+    };
+    let rows: Vec<_> = nodes.iter().map(row).collect();
+    render(
+        &[
+            "NAME",
+            "ID",
+            "ADDRESS",
+            "STATE",
+            "RTT",
+            "CLIENTS",
+            "SUBSCRIPTIONS",
+        ],
+        &rows,
+    )
+}
+
+pub fn sessions(sessions: &[SessionEntry]) -> String {
+    let row = |session: &SessionEntry| {
+        vec![
+            session.client_id.clone(),
+            if session.connected {
+                "connected"
+            } else {
+                "away"
+            }
+            .to_owned(),
+            version(session.protocol_version),
+            session.peer.clone().unwrap_or_else(nothing),
+            session
+                .session_expiry_interval_s
+                .map_or_else(nothing, expiry),
+            session.subscriptions.to_string(),
+            session.queued_messages.to_string(),
+            session.inflight_messages.to_string(),
+            session.dropped_messages.to_string(),
+            session.worker.to_string(),
+        ]
+    };
+    let head = [
+        "CLIENT ID",
+        "STATE",
+        "MQTT",
+        "PEER",
+        "EXPIRY",
+        "SUBSCRIPTIONS",
+        "QUEUED",
+        "IN FLIGHT",
+        "DROPPED",
+        "WORKER",
+    ];
+    let rows: Vec<_> = sessions.iter().map(row).collect();
+    render(&head, &rows)
+}
+
+pub fn subscriptions(subscriptions: &[SubscriptionEntry]) -> String {
+    let row = |subscription: &SubscriptionEntry| {
+        let mut options = Vec::new();
+        if subscription.no_local {
+            options.push("no local".to_owned());
+        }
+        if subscription.retain_as_published {
+            options.push("retain as published".to_owned());
+        }
+        if let Some(identifier) = subscription.subscription_identifier {
+            options.push(format!("identifier {identifier}"));
+        }
+        vec![
+            subscription.client_id.clone(),
+            subscription.filter.clone(),
+            subscription.qos.to_string(),
+            options.join(", "),
+        ]
+    };
+    let rows: Vec<_> = subscriptions.iter().map(row).collect();
+    render(&["CLIENT ID", "FILTER", "QOS", "OPTIONS"], &rows)
+}
+
+pub fn traffic(traffic: &TrafficEntry) -> String {
+    let total = &traffic.total;
+    let row = |name: &str, messages: u64, bytes: u64| {
+        vec![name.to_owned(), messages.to_string(), bytes.to_string()]
+    };
+    let carried = render(
+        &["TRAFFIC", "MESSAGES", "BYTES"],
+        &[
+            row(
+                "from clients",
+                total.external_in_messages,
+                total.external_in_bytes,
+            ),
+            row(
+                "to clients",
+                total.external_out_messages,
+                total.external_out_bytes,
+            ),
+            row(
+                "from nodes",
+                total.internal_in_messages,
+                total.internal_in_bytes,
+            ),
+            row(
+                "to nodes",
+                total.internal_out_messages,
+                total.internal_out_bytes,
+            ),
+        ],
+    );
+    let count = |name: &str, number: u64| vec![name.to_owned(), number.to_string()];
+    let counts = render(
+        &["COUNT", ""],
+        &[
+            count("dropped messages", total.dropped_messages),
+            count("expired messages", total.expired_messages),
+            count("connections", total.connections),
+            count("sessions", total.sessions),
+            count("subscriptions", total.subscriptions),
+            count("retained messages", total.retained_messages),
+            count("unacknowledged messages", total.unacknowledged_messages),
+        ],
+    );
+    format!("{carried}\n{counts}")
+}
+
+fn nothing() -> String {
+    "-".to_owned()
+}
+
+fn milliseconds(us: u64) -> String {
+    format!("{}.{:03} ms", us / 1000, us % 1000)
+}
+
+fn version(level: u8) -> String {
+    match level {
+        3 => "3.1".to_owned(),
+        4 => "3.1.1".to_owned(),
+        5 => "5.0".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn expiry(seconds: u32) -> String {
+    if seconds == u32::MAX {
+        "never".to_owned()
+    } else {
+        format!("{seconds} s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_a_row_with_its_round_trip_in_milliseconds() {
+        let node = NodeEntry {
+            name: "node-2".into(),
+            id: "00ff".into(),
+            incarnation: 7,
+            address: "127.0.0.1:1884".into(),
+            is_self: false,
+            reachable: true,
+            rtt_us: Some(1042),
+            clients: 3,
+            subscriptions: 4,
+        };
+        let text = nodes(&[node]);
+        let cells: Vec<_> = text
+            .lines()
+            .nth(1)
+            .expect("a row")
+            .split("  ")
+            .filter(|cell| !cell.is_empty())
+            .map(str::trim)
+            .collect();
+        assert_eq!(
+            cells,
+            [
+                "node-2",
+                "00ff",
+                "127.0.0.1:1884",
+                "reachable",
+                "1.042 ms",
+                "3",
+                "4"
+            ]
+        );
+    }
+}

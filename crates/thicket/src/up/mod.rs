@@ -1,0 +1,219 @@
+//! `thicket up`: several nodes on this machine, for trying things out.
+//!
+//! Each node is a process of its own, the same `thicket broker` that runs in production, so that one of them can be killed and its
+//! memory looked at. All end with this process, however it ends: they hold the other end of a pipe.
+
+mod cluster;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thicket_broker::LogLevel;
+
+use crate::table::render;
+use cluster::{Cluster, Member};
+
+/// Time for the nodes to find each other; on an idle machine it takes a fraction of a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Arguments of `thicket up`.
+#[derive(Debug, clap::Args)]
+pub struct Up {
+    /// How many nodes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// Port of the first node; the others follow
+    #[arg(long, default_value_t = 1883)]
+    port: u16,
+    /// Port of the first node's HTTP API; the others follow
+    #[arg(long, default_value_t = 18830)]
+    http_port: u16,
+    /// Name of the cluster: nodes of the same name on this machine join it
+    #[arg(long, value_name = "NAME", default_value = "thicket")]
+    cluster_name: String,
+    /// Threads of each node that serve clients [default: one a core]
+    #[arg(long)]
+    workers: Option<u32>,
+    /// Directory for what the nodes keep, a folder each [default: nothing is kept]
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// Least important lines of the nodes' logs
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log_level: LogLevel,
+}
+
+/// Runs the nodes until Ctrl-C.
+pub fn run(arguments: &Up) -> anyhow::Result<()> {
+    // Before the first child, so that none is left behind by an early Ctrl-C.
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let members = arguments.members()?;
+    for member in &members {
+        check_free(member.address, member, "--port")?;
+        check_free(member.http, member, "--http-port")?;
+    }
+    let mut cluster = Cluster::start(members, arguments)?;
+    if !wait_until_complete(&mut cluster, &mut signals)? {
+        return cluster.stop();
+    }
+    greet(&cluster)?;
+    while !cluster.is_empty() && signals.pending().next().is_none() {
+        cluster.report_ended();
+        std::thread::sleep(PAUSE);
+    }
+    if !cluster.is_empty() {
+        eprintln!("\nstopping {} nodes", cluster.len());
+    }
+    cluster.stop()
+}
+
+impl Up {
+    fn members(&self) -> anyhow::Result<Vec<Member>> {
+        let port = |first: u16, index: u16, flag: &str| {
+            let port = first.checked_add(index).filter(|port| *port != 0);
+            port.ok_or_else(|| {
+                anyhow::anyhow!(
+                    "{flag} {first}: expected {} ports from 1 to 65535 in a row",
+                    self.nodes
+                )
+            })
+        };
+        let ranges_overlap = self.port.abs_diff(self.http_port) < self.nodes;
+        ensure!(
+            !ranges_overlap,
+            "--port {} and --http-port {}: the ports of {} nodes overlap",
+            self.port,
+            self.http_port,
+            self.nodes
+        );
+        (0..self.nodes)
+            .map(|index| {
+                Ok(Member {
+                    name: format!("node-{}", index + 1),
+                    address: SocketAddr::from((
+                        Ipv4Addr::LOCALHOST,
+                        port(self.port, index, "--port")?,
+                    )),
+                    http: SocketAddr::from((
+                        Ipv4Addr::LOCALHOST,
+                        port(self.http_port, index, "--http-port")?,
+                    )),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Found out before anything is started: half a cluster is of no use.
+fn check_free(address: SocketAddr, member: &Member, flag: &str) -> anyhow::Result<()> {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!(
+                "port {} for {} is in use by another process; stop it, or choose other ports with `{flag}`",
+                address.port(),
+                member.name
+            )
+        }
+        Err(error) => bail!("port {} for {}: {error}", address.port(), member.name),
+    }
+}
+
+/// `false`: a signal came first.
+fn wait_until_complete(cluster: &mut Cluster, signals: &mut Signals) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + PATIENCE;
+    while !cluster.is_complete() {
+        if signals.pending().next().is_some() {
+            return Ok(false);
+        }
+        if let Some(member) = cluster.find_ended() {
+            bail!("{member} ended while starting; its last words are above");
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "the nodes did not find each other within {} seconds",
+            PATIENCE.as_secs()
+        );
+        std::thread::sleep(PAUSE);
+    }
+    Ok(true)
+}
+
+/// What is there and what to do with it.
+fn greet(cluster: &Cluster) -> anyhow::Result<()> {
+    let rows: Vec<_> = cluster.rows();
+    let (first, last) = cluster.ends();
+    let (first, last) = (first.port(), last.port());
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{}",
+        render(&["NODE", "MQTT", "HTTP API", "PROCESS", "SEES"], &rows)
+    )?;
+    writeln!(
+        out,
+        "Subscribe on one node and publish on another, in two other terminals:"
+    )?;
+    writeln!(out, "  mosquitto_sub -p {last} -t 'site/+/temp' -v")?;
+    writeln!(out, "  mosquitto_pub -p {first} -t site/1/temp -m 21")?;
+    writeln!(out, "or without other software:")?;
+    writeln!(out, "  thicket sub -p {last} -t 'site/+/temp' -v")?;
+    writeln!(out, "  thicket pub -p {first} -t site/1/temp -m 21")?;
+    writeln!(
+        out,
+        "What the nodes know: thicket ctl --api {} nodes",
+        cluster.api()
+    )?;
+    writeln!(out, "Ctrl-C stops all.")?;
+    out.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        up: Up,
+    }
+
+    fn up(arguments: &[&str]) -> Up {
+        Line::parse_from(std::iter::once("up").chain(arguments.iter().copied())).up
+    }
+
+    #[test]
+    fn ports_follow_the_first() {
+        let members = up(&["--nodes", "2", "--port", "2000"])
+            .members()
+            .expect("enough ports");
+        let ports: Vec<_> = members
+            .iter()
+            .map(|member| (member.address.port(), member.http.port()))
+            .collect();
+        assert_eq!(ports, [(2000, 18830), (2001, 18831)]);
+    }
+
+    #[test]
+    fn ports_that_do_not_exist_or_overlap_are_refused() {
+        for (name, arguments, expected) in [
+            (
+                "beyond the last port",
+                &["--port", "65534"],
+                "expected 3 ports",
+            ),
+            ("overlap", &["--http-port", "1885"], "overlap"),
+        ] {
+            let error = up(arguments).members().expect_err(name).to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+}
