@@ -115,10 +115,10 @@ fn parse_rollup(rollup: &str) -> Memory {
     }
 }
 
-/// CPU time of this process so far, in seconds.
+/// CPU time of this thread so far, in seconds.
 #[must_use]
 pub fn own_cpu_s() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 

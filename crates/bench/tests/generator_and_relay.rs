@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thicket_bench::generator::{Arrivals, Generator, Load, Node, Scenario, Span, Watch};
+use thicket_bench::generator::{Arrivals, Fleet, Generator, Load, Node, Scenario, Span, Watch};
 use thicket_bench::relay::Relay;
 use thicket_bench::workload::{Workload, level_probabilities};
 use thicket_bench::{BenchError, Outcome};
@@ -293,4 +293,34 @@ fn a_refused_subscription_is_told_with_its_reason() {
         "{error}"
     );
     assert!(error.to_string().ends_with("(0x80)"), "{error}");
+}
+
+#[test]
+fn threads_share_the_pairs_and_their_counts_add_up() {
+    let mut fleet = Fleet::connect(scenario(Workload::Pair { pairs: 7 }), 3).unwrap();
+    let outcome = fleet
+        .run(
+            Load::Closed { window: 5 },
+            Span::messages(1000),
+            &Watch::default(),
+            &mut |_| {},
+        )
+        .unwrap();
+    assert!(outcome.counts.is_clean(), "{:?}", outcome.counts);
+    assert_eq!(
+        (outcome.counts.published, outcome.counts.delivered),
+        (1000, 1000)
+    );
+    assert!(
+        outcome.workload.ends_with("in 3 threads"),
+        "{}",
+        outcome.workload
+    );
+
+    let fan_in = scenario(Workload::FanIn {
+        publishers: 4,
+        subscribers: 1,
+    });
+    let error = Fleet::connect(fan_in, 2).unwrap_err().to_string();
+    assert!(error.contains("only pair can be shared out"), "{error}");
 }

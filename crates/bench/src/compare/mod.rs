@@ -26,8 +26,10 @@ use crate::workload::Workload;
 pub struct Comparison {
     /// Workloads.
     pub cases: Vec<Case>,
-    /// Brokers in the order of each repeat; the relay is the one named so.
+    /// Brokers in the order of each repeat.
     pub targets: Vec<Target>,
+    /// How many of them, the first ones, are ours: ratios are taken to all others.
+    pub ours: usize,
     /// Names of brokers that were asked for and are not here.
     pub missing: Vec<String>,
     /// Rounds through all of it.

@@ -3,6 +3,7 @@
 use super::{Case, CaseKind, Comparison, Sample, SampleResult};
 use crate::report::{Part, Report, Table, amount, milliseconds};
 use crate::statistics::{Spread, spread};
+use crate::target::Target;
 
 /// Tables of the figures, of the ratios, of throughput and latency; what failed or was not clean as warnings.
 #[must_use]
@@ -16,11 +17,11 @@ pub fn comparison_report(comparison: &Comparison, samples: &[Sample]) -> Report 
             .to_owned(),
     ));
     report.push(Part::Table(figures(comparison, samples)));
-    for base in bases(comparison) {
+    for Target { name: base, .. } in comparison.targets.iter().skip(comparison.ours) {
         report.push(Part::Text(format!(
             "Ratio to {base} within each repeat: median (smallest - largest)"
         )));
-        report.push(Part::Table(ratios(comparison, samples, &base)));
+        report.push(Part::Table(ratios(comparison, samples, base)));
     }
     report.push(Part::Text(
         "Delivered messages a second, and p99 latency in ms: medians".to_owned(),
@@ -35,17 +36,6 @@ pub fn comparison_report(comparison: &Comparison, samples: &[Sample]) -> Report 
         .parts
         .extend(warnings(samples).into_iter().map(Part::Warning));
     report
-}
-
-/// The relay, if it takes part, and every broker but the first, which is ours.
-fn bases(comparison: &Comparison) -> Vec<String> {
-    let ours = comparison.targets.first().map(|target| target.name.clone());
-    comparison
-        .targets
-        .iter()
-        .map(|target| target.name.clone())
-        .filter(|name| Some(name) != ours.as_ref())
-        .collect()
 }
 
 fn label(case: &Case) -> String {
@@ -217,7 +207,6 @@ mod tests {
     use super::super::case;
     use super::*;
     use crate::idle::IdleCost;
-    use crate::target::Target;
     use std::path::PathBuf;
     use std::time::Duration;
 
@@ -245,6 +234,7 @@ mod tests {
         let comparison = Comparison {
             cases: vec![case("W8").unwrap()],
             targets: vec![target("node"), target("relay")],
+            ours: 1,
             missing: vec!["ghost".to_owned()],
             repeats: 3,
             measured: Duration::ZERO,

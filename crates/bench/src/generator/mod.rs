@@ -7,6 +7,7 @@
 mod audience;
 mod client;
 mod connect;
+mod fleet;
 mod receiving;
 mod round;
 mod run;
@@ -20,6 +21,7 @@ use mio::{Events, Poll, Token};
 use rustix::fd::OwnedFd;
 
 pub use audience::Counts;
+pub use fleet::Fleet;
 pub use run::{Progress, Watch};
 pub use scenario::{Arrivals, Load, Node, Scenario, Span, Until};
 
@@ -97,6 +99,11 @@ impl Generator {
             .iter()
             .filter(|stream| stream.recipients == 0)
             .count()
+    }
+
+    /// Latencies of the last run, in nanoseconds.
+    pub(crate) fn latency(&self) -> &hdrhistogram::Histogram<u64> {
+        &self.receiving.latency
     }
 
     fn now_ns(&self) -> u64 {

@@ -82,6 +82,7 @@ fn comparison(arguments: &Compare) -> anyhow::Result<Comparison> {
         let one: Vec<&str> = extra.iter().copied().chain(["--workers", "1"]).collect();
         targets.push(Target::node("node, 1 worker", program, &one));
     }
+    let ours = targets.len();
     targets.push(Target::relay(this));
     let mut missing = Vec::new();
     for peer in &arguments.peers {
@@ -95,6 +96,7 @@ fn comparison(arguments: &Compare) -> anyhow::Result<Comparison> {
     Ok(Comparison {
         cases,
         targets,
+        ours,
         missing,
         repeats: arguments.repeats as usize,
         measured: seconds("--seconds", arguments.seconds)?,
