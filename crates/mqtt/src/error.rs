@@ -218,6 +218,9 @@ pub enum EncodeError {
     /// Misuse: a PUBLISH of QoS 1 or 2 without packet identifier, or of QoS 0 with one [MQTT-2.2.1-2].
     #[error("packet identifier does not go with the QoS")]
     PacketIdMismatch,
+    /// Misuse: a PUBLISH without topic, and without an alias that stands for it (5.0, 3.3.2.1).
+    #[error("publish has neither topic nor alias")]
+    TopicMissing,
     /// Misuse: Subscription Identifier 0 or over 268,435,455.
     #[error("subscription identifier {value} is out of range")]
     SubscriptionIdentifierInvalid { value: u32 },

@@ -25,11 +25,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod acknowledge;
 mod application;
+mod connect;
 mod error;
 mod packet;
 mod publish;
 mod reason;
+mod subscribe;
 mod types;
 
 mod decode;
@@ -38,13 +41,15 @@ mod property;
 mod reader;
 mod write;
 
+pub use acknowledge::{Acknowledgement, Auth, Disconnect};
 pub use application::{ApplicationProperties, ApplicationProperty};
+pub use connect::{Connack, Connect, Login, Will};
 pub use decode::{FrameHeader, connect_version, decode, frame_header};
 pub use error::{DecodeError, EncodeError};
-pub use packet::{
-    Acknowledgement, Auth, Connack, Connect, Disconnect, Login, Packet, PacketKind, Suback,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsuback, Unsubscribe, UserProperties, Will,
-};
+pub use packet::{Packet, PacketKind, UserProperties};
 pub use publish::{Publish, SubscriptionIdentifiers};
 pub use reason::{ReasonCode, UnknownReasonCode};
+pub use subscribe::{
+    Suback, Subscribe, SubscribeFilter, SubscriptionOptions, Unsuback, Unsubscribe,
+};
 pub use types::{PacketId, ProtocolVersion, Qos, RetainHandling};

@@ -6,7 +6,10 @@ use crate::{ApplicationProperty, DecodeError, EncodeError, PacketKind, Qos};
 
 /// Any property with its value, range checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::enum_variant_names, reason = "User Property is the specification's name")]
+#[allow(
+    clippy::enum_variant_names,
+    reason = "User Property is the specification's name"
+)]
 pub(crate) enum Property<'a> {
     PayloadFormatIndicator(u8),
     MessageExpiryInterval(u32),
@@ -70,7 +73,7 @@ pub(crate) mod id {
 
 impl<'a> Property<'a> {
     /// Reads the property at the front and checks its value.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let number = reader.variable_byte_integer()?;
         let id = u8::try_from(number).map_err(|_| DecodeError::PropertyUnknown { id: number })?;
@@ -300,18 +303,41 @@ impl<'a> Properties<'a> {
     }
 
     /// The next property, `None` at the end of the section.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<Property<'a>>, DecodeError> {
         if self.reader.is_empty() {
             return Ok(None);
         }
         let property = Property::read(&mut self.reader)?;
-        let bit = 1 << property.id();
+        self.note(property.id())?;
+        Ok(Some(property))
+    }
+
+    /// Checks a Content Type or User Property at the front and steps over it; false if another property stands there.
+    /// These are the texts that messages carry and a broker only passes on.
+    #[inline]
+    pub(crate) fn skip_text(&mut self) -> Result<bool, DecodeError> {
+        let (id, strings) = match self.reader.rest() {
+            [id @ id::CONTENT_TYPE, ..] => (*id, 1),
+            [id @ id::USER_PROPERTY, ..] => (*id, 2),
+            _ => return Ok(false),
+        };
+        self.reader.u8()?;
+        for _ in 0..strings {
+            self.reader.skip_string()?;
+        }
+        self.note(id)?;
+        Ok(true)
+    }
+
+    #[inline]
+    fn note(&mut self, id: u8) -> Result<(), DecodeError> {
+        let bit = 1 << id;
         if self.seen & bit & !self.repeatable != 0 {
-            return Err(DecodeError::PropertyRepeated { id: property.id() });
+            return Err(DecodeError::PropertyRepeated { id });
         }
         self.seen |= bit;
-        Ok(Some(property))
+        Ok(())
     }
 
     /// Bytes that were not read yet.

@@ -8,6 +8,13 @@ pub(crate) const VARIABLE_BYTE_INTEGER_MAX: u32 = 268_435_455;
 /// Reads a variable byte integer: its value and its length in bytes; `None` if `bytes` ends too early.
 #[inline]
 pub(crate) fn variable_byte_integer(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
+    match bytes {
+        [byte @ 0..0x80, ..] => Ok(Some((u32::from(*byte), 1))),
+        _ => long_variable_byte_integer(bytes),
+    }
+}
+
+fn long_variable_byte_integer(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     let mut value = 0;
     for (index, &byte) in bytes.iter().take(4).enumerate() {
         value |= u32::from(byte & 0x7F) << (7 * index);
@@ -126,22 +133,31 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn string(&mut self) -> Result<&'a str, DecodeError> {
         let text = utf8(self.binary()?)?;
-        // Without early exit, so that it is done many bytes at a time.
-        if text.bytes().fold(false, |found, byte| found | (byte == 0)) {
+        if contains(text.as_bytes(), |byte| byte == 0) {
             return Err(DecodeError::StringContainsNull);
         }
         Ok(text)
+    }
+
+    /// Checks a string and steps over it. ASCII, the common case, needs no decoding.
+    #[inline]
+    pub(crate) fn skip_string(&mut self) -> Result<(), DecodeError> {
+        let before = *self;
+        let bytes = self.binary()?;
+        if contains(bytes, |byte| (byte == 0) | (byte >= 0x80)) {
+            *self = before;
+            self.string()?;
+        }
+        Ok(())
     }
 
     /// A string without wildcards; may be empty.
     #[inline]
     pub(crate) fn topic_name(&mut self) -> Result<&'a str, DecodeError> {
         let text = utf8(self.binary()?)?;
-        let mut suspect = false;
-        for byte in text.bytes() {
-            suspect |= (byte == 0) | (byte == b'+') | (byte == b'#');
-        }
-        if suspect {
+        if contains(text.as_bytes(), |byte| {
+            (byte == 0) | (byte == b'+') | (byte == b'#')
+        }) {
             return Err(topic_name_error(text));
         }
         Ok(text)
@@ -160,6 +176,30 @@ fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes).map_err(|error| DecodeError::StringNotUtf8 {
         valid_up_to: error.valid_up_to() as u32,
     })
+}
+
+/// Whether any byte is `wanted`. Looks at sixteen at a time and never stops early, which is quickest for the short strings
+/// of topics and properties.
+#[inline]
+fn contains(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> bool {
+    const LANES: usize = 16;
+    let any = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(false, |found, &byte| found | wanted(byte))
+    };
+    let Some(last) = bytes.last_chunk::<LANES>() else {
+        return any(bytes);
+    };
+    let (chunks, _) = bytes.as_chunks::<LANES>();
+    let mut found = [false; LANES];
+    // The last chunk overlaps the one before it instead of leaving a rest.
+    for chunk in chunks.iter().chain([last]) {
+        for lane in 0..LANES {
+            found[lane] |= wanted(chunk[lane]);
+        }
+    }
+    found != [false; LANES]
 }
 
 #[cold]

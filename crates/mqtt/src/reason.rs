@@ -91,7 +91,7 @@ impl ReasonCode {
         })
     }
 
-    /// Whether a 5.0 packet of this kind may carry the code (5.0, tables 3-1 to 3-10 and section 2.4); false for kinds
+    /// Whether a 5.0 packet of this kind may carry the code (5.0, 2.4 and the lists of chapter 3); false for kinds
     /// without codes.
     #[must_use]
     pub fn is_allowed_in(self, kind: PacketKind) -> bool {
@@ -161,8 +161,8 @@ const ALL: &[ReasonCode] = &[
     ReasonCode::WildcardSubscriptionsNotSupported,
 ];
 
-/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where table 3-10 does not;
-/// it is accepted.
+/// The codes a packet may carry. Section 2.4 lets DISCONNECT say Bad authentication method where 3.14.2.1, which is
+/// normative [MQTT-3.14.2-1], does not: the latter holds.
 const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
     use ReasonCode::*;
     match kind {
@@ -235,7 +235,6 @@ const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
             NotAuthorized,
             ServerBusy,
             ServerShuttingDown,
-            BadAuthenticationMethod,
             KeepAliveTimeout,
             SessionTakenOver,
             TopicFilterInvalid,
@@ -264,5 +263,70 @@ const fn allowed(kind: PacketKind) -> &'static [ReasonCode] {
         | PacketKind::Unsubscribe
         | PacketKind::Pingreq
         | PacketKind::Pingresp => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_the_specification_is_known_and_no_other() {
+        // 5.0, 2.4: the successes, then 0x80 to 0xA2 without a gap.
+        let successes = [0x00, 0x01, 0x02, 0x04, 0x10, 0x11, 0x18, 0x19];
+        for code in 0..=u8::MAX {
+            let known = ReasonCode::try_from(code);
+            let expected = successes.contains(&code) || (0x80..=0xA2).contains(&code);
+            assert_eq!(known.is_ok(), expected, "{code:#04x}");
+            if let Ok(known) = known {
+                assert_eq!(known as u8, code);
+                assert_eq!(known.is_error(), code >= 0x80);
+            }
+        }
+        assert_eq!(ReasonCode::try_from(0x03), Err(UnknownReasonCode(0x03)));
+    }
+
+    #[test]
+    fn refusals_become_the_nearest_return_code_of_3_1_1() {
+        let cases = [
+            (ReasonCode::Success, 0),
+            (ReasonCode::UnsupportedProtocolVersion, 1),
+            (ReasonCode::ClientIdentifierNotValid, 2),
+            (ReasonCode::ServerUnavailable, 3),
+            (ReasonCode::UseAnotherServer, 3),
+            (ReasonCode::MalformedPacket, 3),
+            (ReasonCode::BadUserNameOrPassword, 4),
+            (ReasonCode::NotAuthorized, 5),
+            (ReasonCode::Banned, 5),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(code.connect_return_code(), expected, "{code:?}");
+        }
+        for return_code in 0..=5 {
+            let code = ReasonCode::from_connect_return_code(return_code).expect("up to 5");
+            assert_eq!(code.connect_return_code(), return_code);
+        }
+        assert_eq!(ReasonCode::from_connect_return_code(6), None);
+    }
+
+    #[test]
+    fn only_packets_with_codes_allow_any() {
+        let counts = [
+            (PacketKind::Connack, 22),
+            (PacketKind::Puback, 9),
+            (PacketKind::Pubrec, 9),
+            (PacketKind::Pubrel, 2),
+            (PacketKind::Pubcomp, 2),
+            (PacketKind::Suback, 12),
+            (PacketKind::Unsuback, 7),
+            (PacketKind::Disconnect, 29),
+            (PacketKind::Auth, 3),
+            (PacketKind::Publish, 0),
+            (PacketKind::Connect, 0),
+        ];
+        for (kind, expected) in counts {
+            let count = ALL.iter().filter(|code| code.is_allowed_in(kind)).count();
+            assert_eq!(count, expected, "{kind:?}");
+        }
     }
 }

@@ -33,9 +33,15 @@ pub(crate) const fn variable_byte_integer_bytes(value: u32) -> ([u8; 4], usize) 
     (bytes, len)
 }
 
+#[inline]
 pub(crate) fn put_variable_byte_integer(out: &mut Vec<u8>, value: u32) {
     let (bytes, len) = variable_byte_integer_bytes(value);
-    out.extend_from_slice(&bytes[..len]);
+    // Fixed sizes need no call to copy.
+    match (len, bytes) {
+        (1, [first, ..]) => out.push(first),
+        (2, [first, second, ..]) => out.extend_from_slice(&[first, second]),
+        _ => out.extend_from_slice(&bytes[..len]),
+    }
 }
 
 pub(crate) fn put_binary(out: &mut Vec<u8>, data: &[u8]) -> Result<(), EncodeError> {

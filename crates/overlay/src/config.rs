@@ -92,11 +92,13 @@ impl Default for Timing {
     }
 }
 
+/// Largest packet on a link, and so, less a kibibyte, the largest record and control message. Part of the wire: a node that took
+/// less would end a link over a message that another one accepted.
+pub const MAXIMUM_PACKET_BYTES: u32 = 16 * 1024 * 1024;
+
 /// Bounds of everything another node can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayLimits {
-    /// Largest packet accepted on a link, and so the largest record forwarded, less a kibibyte.
-    pub packet_bytes: u32,
     /// A data batch is sealed when it is this long.
     pub batch_bytes: usize,
     /// Data is added to a link's out-buffer only below this; control always is.
@@ -115,6 +117,8 @@ pub struct OverlayLimits {
     pub resend_messages: usize,
     /// Ranges of admitted numbers remembered for one stream of another node; beyond it the link is given up.
     pub window_ranges: usize,
+    /// Interests of one other node; beyond it the link is given up.
+    pub interests_per_node: usize,
     /// Changes of our interests kept, so that a node that was away shortly needs no snapshot.
     pub interest_changes: usize,
     /// Nodes known, reachable or not.
@@ -126,7 +130,6 @@ pub struct OverlayLimits {
 impl Default for OverlayLimits {
     fn default() -> Self {
         Self {
-            packet_bytes: 16 * 1024 * 1024,
             batch_bytes: 64 * 1024,
             out_buffer_bytes: 256 * 1024,
             control_bytes: 64 * 1024 * 1024,
@@ -136,6 +139,7 @@ impl Default for OverlayLimits {
             resend_bytes: 256 * 1024 * 1024,
             resend_messages: 1_000_000,
             window_ranges: 1_000_000,
+            interests_per_node: 4_000_000,
             interest_changes: 65_536,
             nodes: 1024,
             addresses: 4096,

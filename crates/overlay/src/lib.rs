@@ -23,17 +23,30 @@
 //! * Nothing another node sends panics, or sets memory aside for a length merely claimed: bytes that cannot be read end the link.
 //! * Nothing reads a clock; the seed decides every nonce and every jitter; no order depends on a random hash.
 
+mod channel;
 mod config;
+mod dialler;
 mod doors;
+mod hello;
 mod identity;
+mod inbound;
 mod interest;
+mod interests;
+mod link;
+mod message;
+mod outbound;
 mod overlay;
+mod peer;
+mod random;
+mod ranges;
 pub mod record;
 mod rendezvous;
 mod report;
+mod store;
+mod view;
 mod wire;
 
-pub use config::{OverlayConfig, OverlayLimits, Timing};
+pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, Timing};
 pub use doors::{
     ControlError, Delivery, Event, EventLevel, Forward, ForwardError, Input, Output, Unacknowledged,
 };

@@ -75,6 +75,13 @@ impl<'a> Reader<'a> {
         self.bytes
     }
 
+    /// Everything that was not read yet.
+    pub(crate) const fn take_rest(&mut self) -> &'a [u8] {
+        let rest = self.bytes;
+        self.bytes = &[];
+        rest
+    }
+
     /// An error unless everything was read.
     pub(crate) fn finish(self, message: &'static str) -> Result<(), WireError> {
         match self.bytes.len() {

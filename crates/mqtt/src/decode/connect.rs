@@ -10,7 +10,7 @@ use crate::{
 /// Bit 7 of the protocol level, set by bridges of other brokers.
 pub(crate) const BRIDGE_BIT: u8 = 0x80;
 
-/// The connect flags (5.0, figure 3-4).
+/// The connect flags (5.0, 3.1.2.3).
 pub(crate) mod flag {
     pub(crate) const RESERVED: u8 = 0x01;
     pub(crate) const CLEAN_START: u8 = 0x02;

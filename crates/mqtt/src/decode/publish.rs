@@ -3,7 +3,10 @@
 use crate::application::Collector;
 use crate::property::{Properties, Property};
 use crate::reader::Reader;
-use crate::{DecodeError, PacketKind, ProtocolVersion, Publish, Qos, SubscriptionIdentifiers};
+use crate::{
+    ApplicationProperties, DecodeError, PacketKind, ProtocolVersion, Publish, Qos,
+    SubscriptionIdentifiers,
+};
 
 /// Refuses QoS 3 [MQTT-3.3.1-4] and DUP with QoS 0 [MQTT-3.3.1-2].
 #[inline]
@@ -29,25 +32,28 @@ pub(super) fn decode(
         Qos::AtMostOnce => None,
         Qos::AtLeastOnce | Qos::ExactlyOnce => Some(reader.packet_id(PacketKind::Publish)?),
     };
-    let mut publish = Publish {
+    let mut properties = PublishProperties::default();
+    if version.has_properties() {
+        let section = reader.property_section()?;
+        if !section.is_empty() {
+            properties = read_properties(section)?;
+        }
+    }
+    if topic.is_empty() && properties.topic_alias.is_none() {
+        return Err(empty_topic(version));
+    }
+    Ok(Publish {
         dup: first_byte & 0b1000 != 0,
         qos,
         retain: first_byte & 0b0001 != 0,
         topic,
         packet_id,
-        ..Publish::default()
-    };
-    if version.has_properties() {
-        let section = reader.property_section()?;
-        if !section.is_empty() {
-            read_properties(section, &mut publish)?;
-        }
-    }
-    if topic.is_empty() && publish.topic_alias.is_none() {
-        return Err(empty_topic(version));
-    }
-    publish.payload = reader.rest();
-    Ok(publish)
+        topic_alias: properties.topic_alias,
+        message_expiry_interval: properties.message_expiry_interval,
+        subscription_identifiers: properties.subscription_identifiers,
+        properties: properties.application,
+        payload: reader.rest(),
+    })
 }
 
 #[cold]
@@ -59,29 +65,60 @@ const fn empty_topic(version: ProtocolVersion) -> DecodeError {
     }
 }
 
-fn read_properties<'a>(section: &'a [u8], publish: &mut Publish<'a>) -> Result<(), DecodeError> {
-    let mut properties = Properties::of_publish(section);
-    let mut application = Collector::new(section);
-    let mut start = 0;
-    while let Some(property) = properties.next()? {
-        let end = section.len() - properties.left();
+/// What one walk over the properties finds.
+#[derive(Default)]
+struct PublishProperties<'a> {
+    topic_alias: Option<u16>,
+    message_expiry_interval: Option<u32>,
+    subscription_identifiers: SubscriptionIdentifiers<'a>,
+    application: ApplicationProperties<'a>,
+}
+
+impl<'a> PublishProperties<'a> {
+    /// Takes a property of the hop.
+    fn add(&mut self, property: Property<'a>, section: &'a [u8]) -> Result<(), DecodeError> {
         match property {
-            Property::PayloadFormatIndicator(_)
-            | Property::ContentType(_)
-            | Property::ResponseTopic(_)
-            | Property::CorrelationData(_)
-            | Property::UserProperty(..) => application.add(start, end),
-            Property::TopicAlias(alias) => publish.topic_alias = Some(alias),
+            Property::TopicAlias(alias) => self.topic_alias = Some(alias),
             Property::MessageExpiryInterval(seconds) => {
-                publish.message_expiry_interval = Some(seconds);
+                self.message_expiry_interval = Some(seconds);
             }
             Property::SubscriptionIdentifier(_) => {
-                publish.subscription_identifiers = SubscriptionIdentifiers::from_section(section);
+                self.subscription_identifiers = SubscriptionIdentifiers::from_section(section);
             }
             other => return Err(other.not_allowed(PacketKind::Publish)),
         }
+        Ok(())
+    }
+}
+
+fn read_properties(section: &[u8]) -> Result<PublishProperties<'_>, DecodeError> {
+    let mut found = PublishProperties::default();
+    let mut properties = Properties::of_publish(section);
+    let mut application = Collector::new(section);
+    let mut start = 0;
+    loop {
+        let is_application = properties.skip_text()? || {
+            let Some(property) = properties.next()? else {
+                break;
+            };
+            match property {
+                Property::PayloadFormatIndicator(_)
+                | Property::ContentType(_)
+                | Property::ResponseTopic(_)
+                | Property::CorrelationData(_)
+                | Property::UserProperty(..) => true,
+                other => {
+                    found.add(other, section)?;
+                    false
+                }
+            }
+        };
+        let end = section.len() - properties.left();
+        if is_application {
+            application.add(start, end);
+        }
         start = end;
     }
-    publish.properties = application.finish();
-    Ok(())
+    found.application = application.finish();
+    Ok(found)
 }

@@ -2,7 +2,9 @@
 
 use crate::property::{check_subscription_identifier, id};
 use crate::reader::VARIABLE_BYTE_INTEGER_MAX;
-use crate::write::{variable_byte_integer_bytes, variable_byte_integer_len};
+use crate::write::{
+    put_variable_byte_integer, variable_byte_integer_bytes, variable_byte_integer_len,
+};
 use crate::{EncodeError, PacketKind, ProtocolVersion, Publish, Qos};
 
 /// Sizes of a PUBLISH in bytes.
@@ -41,20 +43,11 @@ impl Publish<'_> {
                 });
             }
         };
-        let (length, length_len) = variable_byte_integer_bytes(remaining);
-        out.reserve(1 + length_len + sizes.remaining);
-        let first_byte = (PacketKind::Publish as u8) << 4
-            | u8::from(self.dup) << 3
-            | (self.qos as u8) << 1
-            | u8::from(self.retain);
-        out.push(first_byte);
-        out.extend_from_slice(&length[..length_len]);
-        out.extend_from_slice(&(self.topic.len() as u16).to_be_bytes());
+        // One reservation, then as few and as fixed pieces as possible: each piece checks the room again.
+        out.reserve(5 + sizes.remaining);
+        self.write_header(remaining, out);
         out.extend_from_slice(self.topic.as_bytes());
-        let packet_id_at = self.packet_id.map(|packet_id| {
-            out.extend_from_slice(&packet_id.value().to_be_bytes());
-            out.len() - 2
-        });
+        let packet_id_at = self.write_packet_id(out);
         if version.has_properties() {
             if sizes.properties == 0 {
                 out.push(0);
@@ -66,12 +59,44 @@ impl Publish<'_> {
         Ok(packet_id_at)
     }
 
+    /// Fixed header and length of the topic.
+    #[inline]
+    fn write_header(&self, remaining: u32, out: &mut Vec<u8>) {
+        let first_byte = (PacketKind::Publish as u8) << 4
+            | u8::from(self.dup) << 3
+            | (self.qos as u8) << 1
+            | u8::from(self.retain);
+        let [high, low] = (self.topic.len() as u16).to_be_bytes();
+        match variable_byte_integer_bytes(remaining) {
+            ([first, ..], 1) => out.extend_from_slice(&[first_byte, first, high, low]),
+            ([first, second, ..], 2) => {
+                out.extend_from_slice(&[first_byte, first, second, high, low]);
+            }
+            (bytes, len) => {
+                out.push(first_byte);
+                out.extend_from_slice(&bytes[..len]);
+                out.extend_from_slice(&[high, low]);
+            }
+        }
+    }
+
+    #[inline]
+    fn write_packet_id(&self, out: &mut Vec<u8>) -> Option<usize> {
+        let packet_id = self.packet_id?;
+        let at = out.len();
+        out.extend_from_slice(&packet_id.value().to_be_bytes());
+        Some(at)
+    }
+
     #[inline]
     fn check(&self, version: ProtocolVersion) -> Result<(), EncodeError> {
         if self.topic.len() > usize::from(u16::MAX) {
             return Err(EncodeError::StringTooLong {
                 len: self.topic.len(),
             });
+        }
+        if self.topic.is_empty() && (self.topic_alias.is_none() || !version.has_properties()) {
+            return Err(EncodeError::TopicMissing);
         }
         if self.packet_id.is_some() != (self.qos != Qos::AtMostOnce) {
             return Err(EncodeError::PacketIdMismatch);
@@ -119,8 +144,7 @@ impl Publish<'_> {
     }
 
     fn write_properties(&self, len: u32, out: &mut Vec<u8>) {
-        let (length, length_len) = variable_byte_integer_bytes(len);
-        out.extend_from_slice(&length[..length_len]);
+        put_variable_byte_integer(out, len);
         if let Some(seconds) = self.message_expiry_interval {
             out.push(id::MESSAGE_EXPIRY_INTERVAL);
             out.extend_from_slice(&seconds.to_be_bytes());
@@ -129,10 +153,11 @@ impl Publish<'_> {
             out.push(id::TOPIC_ALIAS);
             out.extend_from_slice(&alias.to_be_bytes());
         }
-        for identifier in self.subscription_identifiers.iter() {
-            let (bytes, len) = variable_byte_integer_bytes(identifier);
-            out.push(id::SUBSCRIPTION_IDENTIFIER);
-            out.extend_from_slice(&bytes[..len]);
+        if !self.subscription_identifiers.is_empty() {
+            for identifier in self.subscription_identifiers.iter() {
+                out.push(id::SUBSCRIPTION_IDENTIFIER);
+                put_variable_byte_integer(out, identifier);
+            }
         }
         self.properties.write_to(out);
     }

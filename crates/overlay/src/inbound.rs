@@ -1,0 +1,319 @@
+//! What arrives from one other node: duplicates, admission, what is to be acknowledged, and the credit granted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+
+use crate::identity::{Incarnation, NodeId, StreamId};
+use crate::message::{AcknowledgedStream, put_stream};
+use crate::ranges::RangeSet;
+
+/// Streams one node may have in one start; beyond it the link ends.
+const MAXIMUM_STREAMS: usize = 1024;
+
+/// Data from one other node.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    windows: BTreeMap<(Incarnation, StreamId), Window>,
+    /// Bytes handed to the hub and not yet admitted or released.
+    outstanding: u64,
+    /// Bytes that arrived on the present link.
+    received: u64,
+    /// What the other node was told it may send on the present link, in all.
+    granted: u64,
+    credit_window: u64,
+    has_acknowledgements: bool,
+}
+
+/// Numbers of one stream that arrived and may arrive again.
+#[derive(Debug, Default)]
+struct Window {
+    low: u64,
+    admitted: RangeSet,
+    /// Handed to the hub, not admitted: number and length, ascending.
+    in_progress: VecDeque<(u64, u32)>,
+    acknowledge: RangeSet,
+}
+
+/// Why data ends a link. Protocol: the other node broke a bound it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InboundError {
+    #[error("{received} bytes of data, {granted} were granted")]
+    CreditExceeded { received: u64, granted: u64 },
+    #[error("more than {maximum} streams")]
+    TooManyStreams { maximum: usize },
+    #[error("more than {maximum} ranges of numbers that may be sent again")]
+    WindowExceeded { maximum: usize },
+}
+
+impl Inbound {
+    pub(crate) const fn new(credit_window: u64) -> Self {
+        Self {
+            windows: BTreeMap::new(),
+            outstanding: 0,
+            received: 0,
+            granted: 0,
+            credit_window,
+            has_acknowledgements: false,
+        }
+    }
+
+    /// A new link: answers what it may carry at first. What the workers still hold from an earlier link is taken off.
+    pub(crate) fn start_link(&mut self) -> u64 {
+        self.received = 0;
+        self.granted = self.limit();
+        self.granted
+    }
+
+    const fn limit(&self) -> u64 {
+        self.received + self.credit_window.saturating_sub(self.outstanding)
+    }
+
+    /// A batch begins: numbers below `low` are never sent again.
+    pub(crate) fn start_batch(
+        &mut self,
+        incarnation: Incarnation,
+        stream: StreamId,
+        low: u64,
+        maximum_ranges: usize,
+    ) -> Result<(), InboundError> {
+        if self.windows.len() >= MAXIMUM_STREAMS
+            && !self.windows.contains_key(&(incarnation, stream))
+        {
+            return Err(InboundError::TooManyStreams {
+                maximum: MAXIMUM_STREAMS,
+            });
+        }
+        let window = self.windows.entry((incarnation, stream)).or_default();
+        if low > window.low {
+            window.low = low;
+            window.admitted.remove_below(low);
+        }
+        if window.admitted.len() > maximum_ranges {
+            return Err(InboundError::WindowExceeded {
+                maximum: maximum_ranges,
+            });
+        }
+        Ok(())
+    }
+
+    /// A record of the batch: whether it is new and goes to the hub.
+    pub(crate) fn arrive(
+        &mut self,
+        incarnation: Incarnation,
+        stream: StreamId,
+        number: u64,
+        len: u32,
+        slack: u64,
+    ) -> Result<bool, InboundError> {
+        self.received += u64::from(len);
+        // One record larger than the window may pass, so `slack` is the longest packet.
+        if self.received > self.granted.saturating_add(slack) {
+            return Err(InboundError::CreditExceeded {
+                received: self.received,
+                granted: self.granted,
+            });
+        }
+        if number > 0
+            && let Some(window) = self.windows.get_mut(&(incarnation, stream))
+        {
+            if number < window.low || window.admitted.contains(number) {
+                window.acknowledge.insert(number);
+                self.has_acknowledgements = true;
+                return Ok(false);
+            }
+            match window.place(number) {
+                Ok(_) => return Ok(false),
+                Err(at) => window.in_progress.insert(at, (number, len)),
+            }
+        }
+        self.outstanding += u64::from(len);
+        Ok(true)
+    }
+
+    /// The workers have taken these numbers, those of them that were handed over.
+    pub(crate) fn admit(
+        &mut self,
+        incarnation: Incarnation,
+        stream: StreamId,
+        numbers: &RangeInclusive<u64>,
+    ) {
+        let Some(window) = self.windows.get_mut(&(incarnation, stream)) else {
+            return;
+        };
+        let first = window
+            .in_progress
+            .partition_point(|(number, _)| number < numbers.start());
+        let after = window
+            .in_progress
+            .partition_point(|(number, _)| number <= numbers.end())
+            .max(first);
+        for (number, len) in window.in_progress.drain(first..after) {
+            self.outstanding = self.outstanding.saturating_sub(u64::from(len));
+            if number >= window.low {
+                window.admitted.insert(number);
+            }
+            window.acknowledge.insert(number);
+            self.has_acknowledgements = true;
+        }
+    }
+
+    /// The workers have taken records without numbers.
+    pub(crate) const fn release(&mut self, bytes: u64) {
+        self.outstanding = self.outstanding.saturating_sub(bytes);
+    }
+
+    /// Whether the other node should hear from us: acknowledgements, or credit worth a packet.
+    pub(crate) const fn owes(&self) -> bool {
+        let more = self.limit().saturating_sub(self.granted);
+        // At rest all of it is granted, so that a record as large as the window can come.
+        self.has_acknowledgements
+            || more > self.credit_window / 8
+            || (more > 0 && self.outstanding == 0)
+    }
+
+    /// Appends all acknowledgements and grants all credit there is; answers the limit.
+    pub(crate) fn take_acknowledgements(&mut self, origin: NodeId, out: &mut Vec<u8>) -> u64 {
+        if self.has_acknowledgements {
+            for ((incarnation, stream), window) in &mut self.windows {
+                if !window.acknowledge.is_empty() {
+                    let stream = AcknowledgedStream {
+                        origin,
+                        incarnation: *incarnation,
+                        stream: *stream,
+                    };
+                    put_stream(
+                        out,
+                        stream,
+                        window.acknowledge.len(),
+                        window.acknowledge.iter(),
+                    );
+                    window.acknowledge.clear();
+                }
+            }
+            self.has_acknowledgements = false;
+        }
+        self.granted = self.granted.max(self.limit());
+        self.granted
+    }
+}
+
+impl Window {
+    fn place(&self, number: u64) -> Result<usize, usize> {
+        match self.in_progress.back() {
+            // Nearly always the number goes to the end.
+            Some((last, _)) if *last >= number => self
+                .in_progress
+                .binary_search_by_key(&number, |(number, _)| *number),
+            Some(_) | None => Err(self.in_progress.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: (Incarnation, StreamId) = (Incarnation(1), StreamId(0));
+
+    fn arrive(inbound: &mut Inbound, number: u64) -> bool {
+        inbound
+            .arrive(HERE.0, HERE.1, number, 10, 0)
+            .expect("within credit")
+    }
+
+    fn acknowledged(inbound: &mut Inbound) -> Vec<RangeInclusive<u64>> {
+        let (mut out, mut ranges) = (Vec::new(), Vec::new());
+        let credit_limit = inbound.take_acknowledgements(NodeId(1), &mut out);
+        let view = crate::message::AcknowledgeView {
+            credit_limit,
+            control_received: 0,
+            streams: &out,
+        };
+        view.for_each_range(|_, range| ranges.push(range))
+            .expect("just written");
+        ranges
+    }
+
+    #[test]
+    fn a_number_is_new_once_and_acknowledged_when_admitted_and_whenever_it_comes_again() {
+        let mut inbound = Inbound::new(1000);
+        inbound.start_link();
+        inbound
+            .start_batch(HERE.0, HERE.1, 3, 10)
+            .expect("first stream");
+        assert_eq!(
+            [5, 4, 7, 5].map(|number| arrive(&mut inbound, number)),
+            [true, true, true, false]
+        );
+        assert!(!inbound.owes(), "nothing is admitted");
+        inbound.admit(HERE.0, HERE.1, &(4..=6));
+        assert_eq!(acknowledged(&mut inbound), [4..=5]);
+        assert!(!arrive(&mut inbound, 4), "admitted");
+        assert!(!arrive(&mut inbound, 2), "below low");
+        assert!(!arrive(&mut inbound, 7), "in progress: not acknowledged");
+        assert_eq!(acknowledged(&mut inbound), [2..=2, 4..=4]);
+        inbound
+            .start_batch(HERE.0, HERE.1, 8, 10)
+            .expect("known stream");
+        inbound.admit(HERE.0, HERE.1, &(7..=7));
+        assert_eq!(acknowledged(&mut inbound), [7..=7]);
+        assert!(
+            inbound.windows[&HERE].admitted.is_empty(),
+            "nothing below low is remembered"
+        );
+    }
+
+    #[test]
+    fn credit_returns_with_admission_and_release() {
+        let mut inbound = Inbound::new(100);
+        assert_eq!(inbound.start_link(), 100);
+        inbound
+            .start_batch(HERE.0, HERE.1, 1, 10)
+            .expect("first stream");
+        (1..=5).for_each(|number| assert!(arrive(&mut inbound, number)));
+        assert!(
+            inbound
+                .arrive(HERE.0, HERE.1, 0, 50, 0)
+                .expect("within credit")
+        );
+        assert_eq!(
+            inbound.take_acknowledgements(NodeId(1), &mut Vec::new()),
+            100
+        );
+        assert_eq!(
+            inbound.arrive(HERE.0, HERE.1, 6, 1, 0),
+            Err(InboundError::CreditExceeded {
+                received: 101,
+                granted: 100
+            }),
+        );
+        inbound.release(50);
+        inbound.admit(HERE.0, HERE.1, &(1..=2));
+        assert_eq!(
+            inbound.take_acknowledgements(NodeId(1), &mut Vec::new()),
+            171
+        );
+        assert_eq!(inbound.start_link(), 70, "three are still held");
+    }
+
+    #[test]
+    fn streams_and_ranges_are_bounded() {
+        let mut inbound = Inbound::new(1 << 20);
+        inbound.start_link();
+        for stream in 0..MAXIMUM_STREAMS as u16 {
+            inbound
+                .start_batch(HERE.0, StreamId(stream), 1, 3)
+                .expect("within the bound");
+        }
+        assert!(inbound.start_batch(Incarnation(2), HERE.1, 1, 3).is_err());
+        for number in [1, 3, 5, 7] {
+            arrive(&mut inbound, number);
+            inbound.admit(HERE.0, HERE.1, &(number..=number));
+        }
+        assert_eq!(
+            inbound.start_batch(HERE.0, HERE.1, 1, 3),
+            Err(InboundError::WindowExceeded { maximum: 3 })
+        );
+        assert_eq!(inbound.start_batch(HERE.0, HERE.1, 3, 3), Ok(()));
+    }
+}

@@ -1,0 +1,287 @@
+//! One socket to another node: how far its handshake is, and the bytes in both directions.
+//!
+//! D dials, A accepts; of the pair the node with the lower id *decides*, so that of several links exactly one is used.
+//!
+//! | state | event | next |
+//! |---|---|---|
+//! | `Dialled` (D: CONNECT is sent) | AUTH with a good proof | `Proved`, AUTH sent |
+//! | `Dialled`, `Proved` | CONNACK, success | `Candidate` |
+//! | `Dialled`, `Proved` | CONNACK, error | closed; the reason is logged |
+//! | `Accepted` (A: waits for CONNECT) | CONNECT without a secret configured | `Candidate`, CONNACK sent |
+//! | `Accepted` | CONNECT with the method, secret configured | `Challenged`, AUTH sent |
+//! | `Challenged` | AUTH with a good proof | `Candidate`, CONNACK sent |
+//! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select`, its records, `Resume` |
+//! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
+//! | `Candidate` (higher id) | `Select` | `Selected`: sends its records, `Resume` |
+//! | `Selected` | `Resume` | `Up` |
+//! | `Up` | anything of `Resume`, `Select`, `Candidate` | refused: closed |
+//! | before `Up` | handshake timeout | closed |
+//! | `Selected`, `Up` | silence | closed |
+//! | any | bytes that cannot be read or are not named here | refused: closed |
+
+use thicket_mqtt::{Packet, ProtocolVersion, Publish};
+use thicket_session::time::Instant;
+
+use crate::channel::Channel;
+use crate::hello::Hello;
+use crate::identity::NodeId;
+use crate::message::Message;
+
+/// One socket to another node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) state: LinkState,
+    /// The address, where this node dialled.
+    pub(crate) dialled: Option<String>,
+    /// What came and is not a whole packet yet.
+    pub(crate) input: Vec<u8>,
+    output: Vec<u8>,
+    /// Of `output`, what the socket has taken.
+    written: usize,
+    /// Where the output ended when the shell was told to flush last.
+    flushed: usize,
+    introduced: [bool; Channel::ALL.len()],
+    aliases: [Option<Channel>; Channel::ALL.len()],
+    /// When the handshake must be done.
+    pub(crate) deadline: Instant,
+    /// When it was chosen.
+    pub(crate) selected_at: Instant,
+    pub(crate) last_received: Instant,
+    pub(crate) next_hello: Instant,
+    pub(crate) hello: Option<SentHello>,
+    pub(crate) hello_sequence: u64,
+    /// Data waits for room in the out-buffer.
+    pub(crate) is_throttled: bool,
+    scratch: Vec<u8>,
+}
+
+/// A hello whose reply is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentHello {
+    pub(crate) sequence: u64,
+    pub(crate) at: Instant,
+}
+
+/// How far a link is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LinkState {
+    /// Our CONNECT is on its way, with this hello.
+    Dialled { own: Box<Hello> },
+    /// Our proof is on its way; the other end gave its own.
+    Proved { own: Box<Hello>, peer: Box<Hello> },
+    /// Waits for a CONNECT.
+    Accepted,
+    /// Waits for the other end's proof.
+    Challenged { own: Box<Hello>, peer: Box<Hello> },
+    /// Both ends know each other; the lower id decides.
+    Candidate { peer: Box<Hello> },
+    /// Chosen; waits for the other end's `Resume`.
+    Selected { peer: Box<Hello> },
+    /// In use.
+    Up { node: NodeId },
+}
+
+impl LinkState {
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Dialled { .. } => "dialled",
+            Self::Proved { .. } => "proved",
+            Self::Accepted => "accepted",
+            Self::Challenged { .. } => "challenged",
+            Self::Candidate { .. } => "candidate",
+            Self::Selected { .. } => "selected",
+            Self::Up { .. } => "up",
+        }
+    }
+
+    /// The node at the other end, once it is proved who that is.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Candidate { peer } | Self::Selected { peer } => Some(peer.node),
+            Self::Up { node } => Some(*node),
+            Self::Dialled { .. }
+            | Self::Proved { .. }
+            | Self::Accepted
+            | Self::Challenged { .. } => None,
+        }
+    }
+
+    /// Whether hellos go over it and silence ends it.
+    pub(crate) const fn is_selected(&self) -> bool {
+        matches!(self, Self::Selected { .. } | Self::Up { .. })
+    }
+}
+
+impl Link {
+    pub(crate) fn new(
+        state: LinkState,
+        dialled: Option<String>,
+        now: Instant,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            state,
+            dialled,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            flushed: 0,
+            introduced: [false; Channel::ALL.len()],
+            aliases: [None; Channel::ALL.len()],
+            deadline,
+            selected_at: now,
+            last_received: now,
+            next_hello: now,
+            hello: None,
+            hello_sequence: 0,
+            is_throttled: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Bytes for the socket, oldest first.
+    pub(crate) fn pending(&self) -> &[u8] {
+        self.output.get(self.written..).unwrap_or_default()
+    }
+
+    /// Whether there is more than what the shell was told to flush.
+    pub(crate) const fn take_flush(&mut self) -> bool {
+        let needs = self.output.len() > self.flushed;
+        self.flushed = self.output.len();
+        needs
+    }
+
+    /// The socket took `count` bytes.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.written = self.output.len().min(self.written.saturating_add(count));
+        // Moving the rest costs as much as it is long: only when at least as much was written.
+        if self.written >= self.output.len() - self.written {
+            self.output.drain(..self.written);
+            self.flushed = self.flushed.saturating_sub(self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Appends a packet of the handshake, or a DISCONNECT.
+    pub(crate) fn write_packet(&mut self, packet: &Packet<'_>) -> bool {
+        packet.encode(ProtocolVersion::V5, &mut self.output).is_ok()
+    }
+
+    /// Appends a control message; answers its bytes.
+    pub(crate) fn write_message(&mut self, message: &Message<'_>) -> usize {
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.clear();
+        message.encode(&mut payload);
+        let written = self.write_publish(message.channel(), &payload);
+        self.scratch = payload;
+        written
+    }
+
+    /// Appends a PUBLISH of QoS 0: the topic goes with the first one of a channel, its alias alone with the others.
+    pub(crate) fn write_publish(&mut self, channel: Channel, payload: &[u8]) -> usize {
+        let before = self.output.len();
+        let is_introduced = std::mem::replace(&mut self.introduced[channel as usize], true);
+        let topic = if is_introduced { "" } else { channel.topic() };
+        let publish = Publish {
+            topic_alias: Some(channel.alias()),
+            ..Publish::new(topic, payload)
+        };
+        // Only a payload over 256 MiB fails; records, control and batches are bounded far below.
+        let encoded = publish.encode(ProtocolVersion::V5, &mut self.output);
+        debug_assert!(encoded.is_ok(), "{encoded:?}");
+        self.output.len() - before
+    }
+
+    /// The channel of a PUBLISH that came; `None` if its topic or alias is none of ours.
+    pub(crate) fn channel(&mut self, publish: &Publish<'_>) -> Option<Channel> {
+        let slot = usize::from(publish.topic_alias?).checked_sub(1)?;
+        if publish.topic.is_empty() {
+            return *self.aliases.get(slot)?;
+        }
+        let channel = Channel::from_topic(publish.topic)?;
+        *self.aliases.get_mut(slot)? = Some(channel);
+        Some(channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        Link::new(
+            LinkState::Accepted,
+            None,
+            Instant::default(),
+            Instant::default(),
+        )
+    }
+
+    #[test]
+    fn the_topic_of_a_channel_travels_once() {
+        let mut link = link();
+        let lengths = [1, 2, 3].map(|_| link.write_publish(Channel::Data, b"x"));
+        assert!(
+            lengths[0] > lengths[1] && lengths[1] == lengths[2],
+            "{lengths:?}"
+        );
+        let (mut receiver, mut rest) = (self::link(), link.pending());
+        for _ in 0..3 {
+            let (packet, len) = thicket_mqtt::decode(rest, ProtocolVersion::V5, 100)
+                .expect("ours")
+                .expect("whole");
+            let Packet::Publish(publish) = packet else {
+                panic!("{packet:?}")
+            };
+            assert_eq!(
+                (receiver.channel(&publish), publish.payload),
+                (Some(Channel::Data), b"x".as_slice())
+            );
+            rest = rest.get(len..).expect("within");
+        }
+        let cases = [
+            (
+                "alias never introduced",
+                Publish {
+                    topic_alias: Some(2),
+                    ..Publish::new("", b"")
+                },
+            ),
+            (
+                "alias too high",
+                Publish {
+                    topic_alias: Some(99),
+                    ..Publish::new(Channel::Hub.topic(), b"")
+                },
+            ),
+            (
+                "unknown topic",
+                Publish {
+                    topic_alias: Some(1),
+                    ..Publish::new("$thicket/other", b"")
+                },
+            ),
+            ("no alias", Publish::new(Channel::Hub.topic(), b"")),
+        ];
+        for (name, publish) in cases {
+            assert_eq!(receiver.channel(&publish), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn output_leaves_in_order_however_much_the_socket_takes() {
+        let mut link = link();
+        let mut sent = Vec::new();
+        for step in 0..50_usize {
+            link.write_publish(Channel::Hub, &[step as u8; 9]);
+            assert!(link.take_flush() && !link.take_flush());
+            let take = (step * 7 % 23).min(link.pending().len());
+            sent.extend_from_slice(&link.pending()[..take]);
+            link.consume(take);
+        }
+        sent.extend_from_slice(link.pending());
+        let mut whole = self::link();
+        (0..50).for_each(|step| drop(whole.write_publish(Channel::Hub, &[step; 9])));
+        assert_eq!(sent, whole.pending());
+    }
+}

@@ -1,0 +1,380 @@
+//! What one destination has not admitted yet, and how much data it grants.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+
+use crate::identity::StreamId;
+
+/// Data towards one other node.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    streams: BTreeMap<StreamId, Queue>,
+    bytes: u64,
+    messages: usize,
+    is_full: bool,
+    credit: Credit,
+    /// The stream a batch was sealed of last: the next one follows.
+    last_served: Option<StreamId>,
+}
+
+/// Messages of one stream for one destination.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// Numbers not acknowledged, ascending. The first `sent` of them went over the present link.
+    pending: VecDeque<u64>,
+    sent: usize,
+    /// The first of them that went over an earlier link as well.
+    sent_before: usize,
+    /// Numbers added among those already sent, still to be sent.
+    late: VecDeque<u64>,
+    /// Records without numbers, back to back, in pieces no longer than a batch.
+    plain: VecDeque<Plain>,
+}
+
+/// Some records back to back.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) records: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What may be sent on the present link.
+#[derive(Debug, Default)]
+struct Credit {
+    sent: u64,
+    limit: u64,
+    window: u64,
+}
+
+impl Credit {
+    /// Whether `len` bytes more may be sent while `reserve` stay for others. A record larger than the window may go alone.
+    const fn allows(&self, len: u64, reserve: u64) -> bool {
+        let left = self.limit.saturating_sub(self.sent);
+        len + reserve <= left || (left > 0 && left >= self.window)
+    }
+}
+
+impl Outbound {
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) const fn has_room(&self) -> bool {
+        !self.is_full
+    }
+
+    /// Compares what is pending with its bounds; a full destination has room again when a quarter is free.
+    pub(crate) const fn check_room(&mut self, maximum_bytes: u64, maximum_messages: usize) {
+        self.is_full = if self.is_full {
+            self.bytes > maximum_bytes / 4 * 3 || self.messages > maximum_messages / 4 * 3
+        } else {
+            self.bytes > maximum_bytes || self.messages > maximum_messages
+        };
+    }
+
+    /// Adds a message with the highest number so far.
+    pub(crate) fn push(&mut self, stream: StreamId, number: u64, len: usize) {
+        self.streams
+            .entry(stream)
+            .or_default()
+            .pending
+            .push_back(number);
+        self.bytes += len as u64;
+        self.messages += 1;
+    }
+
+    /// Whether the message is pending.
+    pub(crate) fn contains(&self, stream: StreamId, number: u64) -> bool {
+        self.streams
+            .get(&stream)
+            .is_some_and(|queue| queue.pending.binary_search(&number).is_ok())
+    }
+
+    /// Adds a message anywhere; the caller has checked that it is not pending.
+    pub(crate) fn insert(&mut self, stream: StreamId, number: u64, len: u32) {
+        let queue = self.streams.entry(stream).or_default();
+        let at = queue.pending.partition_point(|other| *other < number);
+        queue.pending.insert(at, number);
+        if at < queue.sent {
+            queue.sent += 1;
+            queue.late.push_back(number);
+        }
+        if at < queue.sent_before {
+            queue.sent_before += 1;
+        }
+        self.bytes += u64::from(len);
+        self.messages += 1;
+    }
+
+    /// Removes the pending numbers within `range` and hands each to `settle`, which answers its length.
+    pub(crate) fn acknowledge(
+        &mut self,
+        stream: StreamId,
+        range: &RangeInclusive<u64>,
+        mut settle: impl FnMut(u64) -> u32,
+    ) {
+        let Some(queue) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let first = queue
+            .pending
+            .partition_point(|number| number < range.start());
+        let after = queue
+            .pending
+            .partition_point(|number| number <= range.end())
+            .max(first);
+        queue.sent -= after.min(queue.sent) - first.min(queue.sent);
+        queue.sent_before -= after.min(queue.sent_before) - first.min(queue.sent_before);
+        for number in queue.pending.drain(first..after) {
+            self.bytes = self.bytes.saturating_sub(u64::from(settle(number)));
+            self.messages -= 1;
+        }
+    }
+
+    /// The destination is out: hands every pending number to `settle`, forgets everything.
+    pub(crate) fn abandon(&mut self, mut settle: impl FnMut(StreamId, u64)) {
+        for (stream, queue) in std::mem::take(&mut self.streams) {
+            queue
+                .pending
+                .into_iter()
+                .for_each(|number| settle(stream, number));
+        }
+        *self = Self::default();
+    }
+
+    /// A new link: everything pending is sent again, within its credit. Records without numbers are lost; answers how many.
+    pub(crate) fn start_link(&mut self, limit: u64, window: u64) -> u64 {
+        let mut lost = 0;
+        for queue in self.streams.values_mut() {
+            queue.sent_before = queue.sent_before.max(queue.sent);
+            queue.sent = 0;
+            queue.late.clear();
+            lost += queue
+                .plain
+                .drain(..)
+                .map(|piece| piece.records)
+                .sum::<u64>();
+        }
+        self.credit = Credit {
+            sent: 0,
+            limit,
+            window,
+        };
+        lost
+    }
+
+    /// The destination granted more.
+    pub(crate) const fn raise_limit(&mut self, limit: u64) {
+        if limit > self.credit.limit {
+            self.credit.limit = limit;
+        }
+    }
+
+    /// Adds a record without a number, if credit beyond what is kept for numbered ones allows it.
+    pub(crate) fn push_plain(
+        &mut self,
+        stream: StreamId,
+        record: &[u8],
+        batch_bytes: usize,
+    ) -> bool {
+        if !self
+            .credit
+            .allows(record.len() as u64, self.credit.window / 4)
+        {
+            return false;
+        }
+        self.credit.sent += record.len() as u64;
+        let plain = &mut self.streams.entry(stream).or_default().plain;
+        match plain.back_mut() {
+            Some(piece) if piece.bytes.len() + record.len() <= batch_bytes => {
+                piece.records += 1;
+                piece.bytes.extend_from_slice(record);
+            }
+            Some(_) | None => plain.push_back(Plain {
+                records: 1,
+                bytes: record.to_vec(),
+            }),
+        }
+        true
+    }
+
+    /// The next stream with something to send, in turn; `None` if none has anything that credit could allow.
+    pub(crate) fn next_stream(&mut self) -> Option<StreamId> {
+        let can_send_numbered = self.credit.sent < self.credit.limit;
+        let ready =
+            |queue: &Queue| !queue.plain.is_empty() || (can_send_numbered && queue.has_unsent());
+        let after = |last: StreamId| {
+            self.streams
+                .range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded))
+                .find(|(_, queue)| ready(queue))
+        };
+        let next = self
+            .last_served
+            .and_then(after)
+            .or_else(|| self.streams.iter().find(|(_, queue)| ready(queue)));
+        self.last_served = next.map(|(stream, _)| *stream);
+        self.last_served
+    }
+
+    /// Credit did not suffice for what the stream has next: it stays first in turn, or small records of others would starve it.
+    pub(crate) const fn serve_again(&mut self, before: Option<StreamId>) {
+        self.last_served = before;
+    }
+
+    /// The stream a batch was sealed of last.
+    pub(crate) const fn last_served(&self) -> Option<StreamId> {
+        self.last_served
+    }
+
+    /// A piece of records without numbers.
+    pub(crate) fn take_plain(&mut self, stream: StreamId) -> Option<Plain> {
+        self.streams.get_mut(&stream)?.plain.pop_front()
+    }
+
+    /// The number to send next on this stream.
+    pub(crate) fn next_unsent(&mut self, stream: StreamId) -> Option<u64> {
+        self.streams.get_mut(&stream)?.next_unsent()
+    }
+
+    /// Whether credit allows a numbered record of `len` bytes.
+    pub(crate) const fn allows(&self, len: usize) -> bool {
+        self.credit.allows(len as u64, 0)
+    }
+
+    /// The number that `next_unsent` named was sent; answers whether it was for the second time.
+    pub(crate) fn sent(&mut self, stream: StreamId, len: usize) -> bool {
+        self.credit.sent += len as u64;
+        self.streams.get_mut(&stream).is_some_and(Queue::advance)
+    }
+}
+
+impl Queue {
+    fn has_unsent(&self) -> bool {
+        !self.late.is_empty() || self.sent < self.pending.len()
+    }
+
+    fn next_unsent(&mut self) -> Option<u64> {
+        while let Some(number) = self.late.front() {
+            if self.pending.binary_search(number).is_ok() {
+                return Some(*number);
+            }
+            self.late.pop_front();
+        }
+        self.pending.get(self.sent).copied()
+    }
+
+    fn advance(&mut self) -> bool {
+        if self.late.pop_front().is_some() {
+            return false;
+        }
+        self.sent += 1;
+        self.sent <= self.sent_before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamId = StreamId(2);
+
+    fn send_all(outbound: &mut Outbound) -> Vec<(u64, bool)> {
+        let mut sent = Vec::new();
+        while let Some(number) = outbound.next_unsent(STREAM)
+            && outbound.allows(10)
+        {
+            sent.push((number, outbound.sent(STREAM, 10)));
+        }
+        sent
+    }
+
+    fn outbound(numbers: RangeInclusive<u64>, limit: u64) -> Outbound {
+        let mut outbound = Outbound::default();
+        outbound.start_link(limit, limit);
+        numbers.for_each(|number| outbound.push(STREAM, number, 10));
+        outbound
+    }
+
+    #[test]
+    fn what_is_pending_is_sent_once_a_link_and_again_over_the_next() {
+        let mut outbound = outbound(1..=4, 1000);
+        assert_eq!(
+            send_all(&mut outbound),
+            [(1, false), (2, false), (3, false), (4, false)]
+        );
+        let mut settled = Vec::new();
+        outbound.acknowledge(STREAM, &(2..=3), |number| {
+            settled.push(number);
+            10
+        });
+        outbound.push(STREAM, 5, 10);
+        assert_eq!((settled, outbound.bytes()), (vec![2, 3], 30));
+        assert_eq!(send_all(&mut outbound), [(5, false)]);
+        outbound.start_link(1000, 1000);
+        outbound.push(STREAM, 6, 10);
+        assert_eq!(
+            send_all(&mut outbound),
+            [(1, true), (4, true), (5, true), (6, false)]
+        );
+    }
+
+    #[test]
+    fn a_number_added_among_those_sent_is_sent_alone_unless_acknowledged_first() {
+        for (name, acknowledged_first, expected) in [
+            ("sent", false, vec![(2, false), (4, false)]),
+            ("acknowledged", true, vec![(4, false)]),
+        ] {
+            let mut outbound = outbound(1..=1, 1000);
+            outbound.push(STREAM, 3, 10);
+            send_all(&mut outbound);
+            outbound.insert(STREAM, 2, 10);
+            outbound.push(STREAM, 4, 10);
+            if acknowledged_first {
+                outbound.acknowledge(STREAM, &(0..=3), |_| 10);
+            }
+            assert_eq!(send_all(&mut outbound), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn credit_holds_numbered_records_back_and_drops_others_a_quarter_earlier() {
+        let mut outbound = outbound(1..=9, 40);
+        assert!(outbound.push_plain(STREAM, &[0; 30], 100));
+        assert!(
+            !outbound.push_plain(STREAM, &[0; 1], 100),
+            "the last quarter is kept"
+        );
+        assert_eq!(send_all(&mut outbound), [(1, false)]);
+        assert_eq!(
+            outbound.next_stream(),
+            Some(STREAM),
+            "records without numbers were paid for"
+        );
+        assert_eq!(
+            outbound.take_plain(STREAM).map(|piece| piece.bytes.len()),
+            Some(30)
+        );
+        assert_eq!(outbound.next_stream(), None, "no credit");
+        outbound.raise_limit(60);
+        outbound.raise_limit(50);
+        assert_eq!(send_all(&mut outbound), [(2, false), (3, false)]);
+    }
+
+    #[test]
+    fn a_record_larger_than_the_window_goes_alone() {
+        let mut outbound = outbound(1..=2, 5);
+        assert_eq!(send_all(&mut outbound), [(1, false)]);
+        outbound.raise_limit(15);
+        assert_eq!(send_all(&mut outbound), [(2, false)]);
+    }
+
+    #[test]
+    fn room_returns_when_a_quarter_is_free() {
+        let mut outbound = outbound(1..=9, 0);
+        for (acknowledged, has_room) in [(0, false), (1, false), (2, false), (3, true)] {
+            outbound.acknowledge(STREAM, &(0..=acknowledged), |_| 10);
+            outbound.check_room(80, 100);
+            assert_eq!(outbound.has_room(), has_room, "{acknowledged} acknowledged");
+        }
+    }
+}

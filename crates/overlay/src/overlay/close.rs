@@ -1,0 +1,159 @@
+//! Links that end, and nodes that are out.
+
+use thicket_mqtt::{Disconnect, Packet, ReasonCode};
+use thicket_session::time::Instant;
+
+use super::Overlay;
+use crate::doors::{EventLevel, Output};
+use crate::identity::{LinkId, NodeSlot};
+use crate::link::{Link, LinkState};
+use crate::message::Message;
+use crate::peer::PeerState;
+
+/// Why a link ended that was in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The socket closed, or we gave the link up: another link may follow at once.
+    Closed,
+    /// Nothing came for too long.
+    Silent,
+}
+
+impl Overlay {
+    /// The shell says that a link is gone.
+    pub(super) fn on_closed(&mut self, now: Instant, id: LinkId) {
+        if self.closing.remove(&id).is_some() {
+            // The number is free again: an order that was not taken yet would hit another link.
+            self.outputs.retain(|output| *output != Output::Close(id));
+        }
+        if let Some(link) = self.links.remove(&id) {
+            self.after_link(now, id, &link, Ending::Closed);
+        }
+    }
+
+    /// Gives a link up; what is in its out-buffer may still go.
+    pub(super) fn close_link(&mut self, now: Instant, id: LinkId) {
+        self.end_link(now, id, Ending::Closed);
+    }
+
+    /// Nothing came for too long: the node is out, unless another link has taken over.
+    pub(super) fn close_silent_link(&mut self, now: Instant, id: LinkId) {
+        let node = self.links.get(&id).and_then(|link| link.state.node());
+        let fields = node
+            .map(|node| ("node", node.to_string()))
+            .into_iter()
+            .collect();
+        self.event(EventLevel::Warn, "link is silent", fields);
+        self.end_link(now, id, Ending::Silent);
+    }
+
+    fn end_link(&mut self, now: Instant, id: LinkId, ending: Ending) {
+        let Some(link) = self.links.remove(&id) else {
+            return;
+        };
+        self.outputs.push_back(Output::Close(id));
+        self.after_link(now, id, &link, ending);
+        self.closing.insert(id, link);
+    }
+
+    fn after_link(&mut self, now: Instant, id: LinkId, link: &Link, ending: Ending) {
+        if let Some(address) = &link.dialled {
+            self.dialler.failed(now, address, &mut self.random);
+        }
+        let Some(node) = link.state.node() else {
+            return;
+        };
+        let Some(slot) = self.slots.get(&node).copied() else {
+            return;
+        };
+        let Some(peer) = self.peer_mut(slot).filter(|peer| peer.link == Some(id)) else {
+            return;
+        };
+        peer.link = None;
+        peer.interests.abandon_snapshot();
+        let was_up = peer.state == PeerState::Up;
+        if was_up {
+            let since = match ending {
+                Ending::Closed => now,
+                Ending::Silent => link.last_received,
+            };
+            peer.state = PeerState::Lost { since };
+        }
+        self.view_changed = true;
+        // A link that ends as soon as it is up, again and again, is not dialled without a pause.
+        let was_good = was_up && now.since(link.selected_at) >= self.config.timing.out_after;
+        if was_good {
+            self.dialler.succeeded(node);
+            self.dialler.hurry(now, node);
+        }
+    }
+
+    /// A dial to an address of the node failed while it had no link: nobody is there.
+    pub(super) fn on_unreachable(&mut self, slot: NodeSlot) {
+        let is_lost = self.peer(slot).is_some_and(|peer| {
+            matches!(peer.state, PeerState::Lost { .. }) && peer.link.is_none()
+        });
+        if is_lost {
+            self.go_out(slot, "unreachable");
+        }
+    }
+
+    /// The other node shuts down.
+    pub(super) fn on_leaving(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
+        self.close_link(now, id);
+        self.go_out(slot, "left");
+    }
+
+    /// Nothing waits for the node any longer.
+    pub(super) fn go_out(&mut self, slot: NodeSlot, reason: &'static str) {
+        let Some(index) = slot.index().checked_sub(1) else {
+            return;
+        };
+        let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
+            return;
+        };
+        if peer.is_out() {
+            return;
+        }
+        peer.state = PeerState::Out;
+        peer.interests.set_aside();
+        peer.owes_applied = false;
+        peer.interests_sent = None;
+        peer.interests_acknowledged = None;
+        peer.control.abandon();
+        peer.rtt_us = None;
+        peer.outbound.abandon(|stream, number| {
+            store.settle(stream, number);
+        });
+        let fields = vec![
+            ("node", peer.node.to_string()),
+            ("name", peer.name.clone()),
+            ("reason", reason.to_owned()),
+        ];
+        self.view_changed = true;
+        self.outputs.push_back(Output::NodeDown { slot });
+        self.event(EventLevel::Warn, "node is out", fields);
+    }
+
+    /// Says to every node that this one goes, so that it is out at once; then poll outputs as usual.
+    pub fn shut_down(&mut self, now: Instant) {
+        self.leaving = true;
+        let links: Vec<_> = self
+            .links
+            .iter()
+            .map(|(id, link)| (*id, link.state.clone()))
+            .collect();
+        for (id, state) in links {
+            if let LinkState::Up { node } = state
+                && let Some(slot) = self.slots.get(&node).copied()
+            {
+                self.write_message(slot, id, &Message::Leaving);
+            }
+            self.write_packet(
+                id,
+                &Packet::Disconnect(Disconnect::new(ReasonCode::ServerShuttingDown)),
+            );
+            self.close_link(now, id);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Messages: from the workers into the resend buffer and the links, from the links to the workers.
+
+use thicket_session::time::Instant;
+
+use super::messages::LinkError;
+use super::{Overlay, PACKET_OVERHEAD};
+use crate::channel::Channel;
+use crate::doors::{Delivery, Forward, ForwardError, Unacknowledged};
+use crate::identity::{Incarnation, LinkId, NodeSlot, Origin, StreamId};
+use crate::link::Link;
+use crate::peer::{Peer, PeerState};
+use crate::record::{BatchHeader, age_expiry};
+use crate::store::Store;
+
+impl Overlay {
+    /// Sends a message to its destinations, and keeps it, if it has a number, until each has admitted it or is out.
+    ///
+    /// # Errors
+    /// See [`ForwardError`]; the message is neither kept nor sent.
+    pub fn forward(&mut self, now: Instant, message: Forward<'_>) -> Result<(), ForwardError> {
+        let maximum = crate::MAXIMUM_PACKET_BYTES as usize - PACKET_OVERHEAD;
+        if message.record.len() > maximum {
+            return Err(ForwardError::TooLarge {
+                bytes: message.record.len(),
+                maximum,
+            });
+        }
+        if message.number == 0 {
+            self.forward_plain(&message);
+            return Ok(());
+        }
+        let last = self.store.last(message.stream);
+        if message.number <= last {
+            return Err(ForwardError::NumberNotRising {
+                number: message.number,
+                last,
+            });
+        }
+        let limits = &self.config.limits;
+        if self.store.bytes() >= limits.resend_bytes
+            || self.store.messages() >= limits.resend_messages
+        {
+            self.counters.refused_messages += 1;
+            return Err(ForwardError::Full {
+                bytes: self.store.bytes(),
+            });
+        }
+        let mut waiting = 0;
+        for slot in message.destinations {
+            let peer = slot
+                .index()
+                .checked_sub(1)
+                .and_then(|index| self.peers.get_mut(index));
+            if let Some(peer) = peer.filter(|peer| !peer.is_out()) {
+                peer.outbound
+                    .push(message.stream, message.number, message.record.len());
+                peer.outbound.check_room(
+                    limits.resend_bytes_per_node,
+                    limits.resend_messages_per_node,
+                );
+                waiting += 1;
+            }
+        }
+        let incarnation = self.view.own().incarnation;
+        self.store.keep(
+            message.stream,
+            message.number,
+            waiting,
+            message.record,
+            now,
+            incarnation,
+        );
+        Ok(())
+    }
+
+    fn forward_plain(&mut self, message: &Forward<'_>) {
+        for slot in message.destinations {
+            let batch_bytes = self.config.limits.batch_bytes;
+            let Some(peer) = self.peer_mut(*slot) else {
+                continue;
+            };
+            let is_taken = peer.state == PeerState::Up
+                && peer
+                    .outbound
+                    .push_plain(message.stream, message.record, batch_bytes);
+            if !is_taken && !peer.is_out() {
+                peer.counters.dropped += 1;
+            }
+        }
+    }
+
+    /// Whether more numbered messages for this node are welcome. When not: stop reading from publishers whose messages go
+    /// there, until `RoomChanged`.
+    #[must_use]
+    pub fn has_room(&self, slot: NodeSlot) -> bool {
+        self.peer(slot).is_none_or(|peer| peer.outbound.has_room())
+    }
+
+    /// The messages some destination has not admitted yet, by stream and number: to be matched again when interests or the
+    /// view changed (rule 5).
+    pub fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged<'_>> {
+        self.store.unacknowledged()
+    }
+
+    /// Adds a destination to an unacknowledged message. False if the message is acknowledged already, the node is out or is a
+    /// destination already. A node that has admitted it before drops and acknowledges the copy.
+    pub fn add_destination(&mut self, stream: StreamId, number: u64, slot: NodeSlot) -> bool {
+        let Some(index) = slot.index().checked_sub(1) else {
+            return false;
+        };
+        let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
+            return false;
+        };
+        if peer.is_out() || peer.outbound.contains(stream, number) {
+            return false;
+        }
+        let Some(len) = store.wait_for_one_more(stream, number) else {
+            return false;
+        };
+        peer.outbound.insert(stream, number, len);
+        true
+    }
+
+    /// A batch of another node.
+    pub(super) fn on_batch(
+        &mut self,
+        slot: NodeSlot,
+        bytes: &[u8],
+        deliver: &mut dyn FnMut(Delivery<'_>),
+    ) -> Result<(), LinkError> {
+        let maximum_ranges = self.config.limits.window_ranges;
+        let Some(peer) = self.peer_mut(slot) else {
+            return Ok(());
+        };
+        let (header, records) = BatchHeader::decode(bytes)?;
+        if header.origin != peer.node {
+            return Err(LinkError::Relayed {
+                origin: header.origin,
+            });
+        }
+        let BatchHeader {
+            incarnation,
+            stream,
+            low,
+            ..
+        } = header;
+        peer.inbound
+            .start_batch(incarnation, stream, low, maximum_ranges)?;
+        let origin = Origin {
+            slot,
+            incarnation,
+            stream,
+        };
+        for record in records {
+            let (record, bytes) = record?;
+            let slack = u64::from(crate::MAXIMUM_PACKET_BYTES);
+            peer.counters.data_in_messages += 1;
+            if peer.inbound.arrive(
+                incarnation,
+                stream,
+                record.number,
+                bytes.len() as u32,
+                slack,
+            )? {
+                deliver(Delivery {
+                    origin,
+                    record,
+                    bytes,
+                });
+            } else {
+                peer.counters.duplicates += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds batches to the out-buffer of a link while there is room, credit and something to send, each stream in turn.
+    pub(super) fn fill_with_data(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
+        let own = (self.config.node, self.view.own().incarnation);
+        let limits = &self.config.limits;
+        let peer = slot
+            .index()
+            .checked_sub(1)
+            .and_then(|index| self.peers.get_mut(index));
+        let (Some(peer), Some(link)) = (peer, self.links.get_mut(&id)) else {
+            return;
+        };
+        link.is_throttled = false;
+        while link.pending().len() < limits.out_buffer_bytes {
+            let before = peer.outbound.last_served();
+            let Some(stream) = peer.outbound.next_stream() else {
+                return;
+            };
+            let mut sealing = Sealing {
+                now,
+                own,
+                stream,
+                store: &self.store,
+                batch_bytes: limits.batch_bytes,
+                buffer: &mut self.scratch,
+            };
+            if !sealing.plain(peer, link) & !sealing.numbered(peer, link) {
+                peer.outbound.serve_again(before);
+                return;
+            }
+        }
+        link.is_throttled = true;
+    }
+}
+
+/// Puts batches of one stream together.
+struct Sealing<'a> {
+    now: Instant,
+    own: (crate::NodeId, Incarnation),
+    stream: StreamId,
+    store: &'a Store,
+    batch_bytes: usize,
+    buffer: &'a mut Vec<u8>,
+}
+
+impl Sealing<'_> {
+    fn start(&mut self, incarnation: Incarnation) {
+        self.buffer.clear();
+        let low = self.store.low(self.stream);
+        BatchHeader {
+            origin: self.own.0,
+            incarnation,
+            stream: self.stream,
+            low,
+        }
+        .encode(self.buffer);
+    }
+
+    fn finish(&mut self, peer: &mut Peer, link: &mut Link) {
+        peer.counters.data_out_bytes += link.write_publish(Channel::Data, self.buffer) as u64;
+    }
+
+    /// One batch of records without numbers; false if there are none.
+    fn plain(&mut self, peer: &mut Peer, link: &mut Link) -> bool {
+        let Some(piece) = peer.outbound.take_plain(self.stream) else {
+            return false;
+        };
+        self.start(self.own.1);
+        self.buffer.extend_from_slice(&piece.bytes);
+        peer.counters.data_out_messages += piece.records;
+        self.finish(peer, link);
+        true
+    }
+
+    /// One batch of numbered records, of one incarnation; false if there are none, or the first one waits for credit.
+    fn numbered(&mut self, peer: &mut Peer, link: &mut Link) -> bool {
+        let mut batch: Option<Incarnation> = None;
+        while let Some(number) = peer.outbound.next_unsent(self.stream) {
+            let Some(sendable) = self.store.sendable(self.stream, number) else {
+                debug_assert!(false, "what is pending is kept");
+                break;
+            };
+            let len = sendable.bytes.len();
+            let is_other = batch.is_some_and(|incarnation| incarnation != sendable.incarnation);
+            let is_long = batch.is_some() && self.buffer.len() + len > self.batch_bytes;
+            if is_other || is_long || !peer.outbound.allows(len) {
+                break;
+            }
+            if batch.is_none() {
+                self.start(sendable.incarnation);
+                batch = Some(sendable.incarnation);
+            }
+            let at = self.buffer.len();
+            self.buffer.extend_from_slice(sendable.bytes);
+            let waited = self.now.since(sendable.at).as_millis();
+            if waited > 0 {
+                // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
+                age_expiry(
+                    &mut self.buffer[at..],
+                    u64::try_from(waited).unwrap_or(u64::MAX),
+                );
+            }
+            peer.counters.data_out_messages += 1;
+            peer.counters.resends += u64::from(peer.outbound.sent(self.stream, len));
+        }
+        if batch.is_some() {
+            self.finish(peer, link);
+        }
+        batch.is_some()
+    }
+}

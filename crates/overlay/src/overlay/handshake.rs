@@ -1,0 +1,509 @@
+//! From a socket to a link whose other end is known: CONNECT, AUTH, CONNACK. The states are in [`crate::link`].
+
+use thicket_mqtt::{
+    Auth, Connack, Connect, Disconnect, Packet, PacketKind, ProtocolVersion, ReasonCode,
+    UserProperties,
+};
+use thicket_session::time::Instant;
+
+use super::Overlay;
+use crate::channel::Channel;
+use crate::doors::EventLevel;
+use crate::hello::{CLIENT_ID_PREFIX, Hello, KnownAs, METHOD, Role, WIRE_VERSION, prove, verify};
+use crate::identity::{Incarnation, LinkId};
+use crate::link::LinkState;
+
+/// Processes this one goes above at most: more is no stale memory, but something that counts up by itself.
+const MAXIMUM_JUMPS: usize = 64;
+
+/// Why the other end is not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    reason_code: ReasonCode,
+    text: String,
+    known: Option<KnownAs>,
+    level: EventLevel,
+}
+
+impl Refusal {
+    fn new(reason_code: ReasonCode, text: String) -> Self {
+        Self {
+            reason_code,
+            text,
+            known: None,
+            level: EventLevel::Warn,
+        }
+    }
+
+    /// The other end broke the order of a handshake.
+    pub(super) fn protocol(text: String) -> Self {
+        Self::new(ReasonCode::ProtocolError, text)
+    }
+}
+
+impl Overlay {
+    pub(super) fn on_dialled(&mut self, now: Instant, address: &str, id: LinkId) {
+        let own = self.own_hello();
+        self.dialler.dialled(address);
+        self.add_link(
+            now,
+            id,
+            LinkState::Dialled {
+                own: Box::new(own.clone()),
+            },
+            Some(address.to_owned()),
+        );
+        let properties = own.to_properties();
+        let client_id = own.client_id();
+        let connect = Connect {
+            keep_alive: 0,
+            maximum_packet_size: Some(crate::MAXIMUM_PACKET_BYTES),
+            topic_alias_maximum: Channel::ALL.len() as u16,
+            authentication_method: self.config.secret.as_ref().map(|_| METHOD),
+            user_properties: borrow(&properties),
+            ..Connect::new(ProtocolVersion::V5, &client_id)
+        };
+        self.write_packet(id, &Packet::Connect(Box::new(connect)));
+    }
+
+    pub(super) fn on_dial_failed(&mut self, now: Instant, address: &str, error: &str) {
+        let node = self.dialler.failed(now, address, &mut self.random);
+        if self.dialler.is_news(address, error) {
+            let fields = vec![("address", address.to_owned()), ("error", error.to_owned())];
+            self.event(EventLevel::Info, "node cannot be dialled", fields);
+        }
+        if let Some(slot) = node.and_then(|node| self.slots.get(&node).copied()) {
+            self.on_unreachable(slot);
+        }
+    }
+
+    pub(super) fn on_accepted(&mut self, now: Instant, id: LinkId, bytes: &[u8]) {
+        self.add_link(now, id, LinkState::Accepted, None);
+        self.handle_received(now, id, bytes, |_| {});
+    }
+
+    /// A packet on a link that is not a candidate yet.
+    pub(super) fn on_handshake(&mut self, now: Instant, id: LinkId, packet: &Packet<'_>) {
+        let Some(state) = self.links.get(&id).map(|link| link.state.clone()) else {
+            return;
+        };
+        match (state, packet) {
+            (LinkState::Accepted, Packet::Connect(connect)) => self.on_connect(now, id, connect),
+            (LinkState::Dialled { own }, Packet::Auth(auth)) => {
+                self.on_challenge(now, id, own, auth)
+            }
+            (LinkState::Challenged { own, peer }, Packet::Auth(auth)) => {
+                self.on_proof(now, id, &own, *peer, auth)
+            }
+            (LinkState::Dialled { .. }, Packet::Connack(connack)) => {
+                self.on_connack(now, id, None, connack)
+            }
+            (LinkState::Proved { peer, .. }, Packet::Connack(connack)) => {
+                self.on_connack(now, id, Some(&peer), connack)
+            }
+            (state, packet) => {
+                let text = format!("{:?} on a link that is {}", packet.kind(), state.name());
+                self.refuse(now, id, &Refusal::protocol(text));
+            }
+        }
+    }
+
+    fn on_connect(&mut self, now: Instant, id: LinkId, connect: &Connect<'_>) {
+        let peer = match self.read_connect(connect) {
+            Ok(peer) => peer,
+            Err(refusal) => return self.refuse(now, id, &refusal),
+        };
+        if let Err(refusal) = self.check_cluster(&peer) {
+            return self.refuse(now, id, &refusal);
+        }
+        let own = self.own_hello();
+        match self.config.secret.clone() {
+            None => self.accept(now, id, &own, peer),
+            Some(secret) => {
+                let proof = prove(&secret, Role::Acceptor, &peer, &own);
+                let properties = own.to_properties();
+                let auth = Auth {
+                    authentication_method: Some(METHOD),
+                    authentication_data: Some(&proof),
+                    user_properties: borrow(&properties),
+                    ..auth_packet()
+                };
+                self.write_packet(id, &Packet::Auth(auth));
+                self.set_state(
+                    id,
+                    LinkState::Challenged {
+                        own: Box::new(own),
+                        peer: Box::new(peer),
+                    },
+                );
+            }
+        }
+    }
+
+    fn read_connect(&self, connect: &Connect<'_>) -> Result<Hello, Refusal> {
+        let malformed = |text| Refusal::new(ReasonCode::ProtocolError, text);
+        if connect.version != ProtocolVersion::V5
+            || !connect.client_id.starts_with(CLIENT_ID_PREFIX)
+        {
+            return Err(malformed(format!(
+                "{:?} is no client id of a node",
+                connect.client_id
+            )));
+        }
+        let peer = Hello::from_properties(&connect.user_properties)
+            .map_err(|error| malformed(error.to_string()))?;
+        if peer.client_id() != connect.client_id {
+            return Err(malformed(format!(
+                "client id {:?} is not that of node {}",
+                connect.client_id, peer.node
+            )));
+        }
+        match (connect.authentication_method, &self.config.secret) {
+            (None, None) | (Some(METHOD), Some(_)) => Ok(peer),
+            (None, Some(_)) => Err(Refusal::new(
+                ReasonCode::NotAuthorized,
+                "a cluster secret is required here".into(),
+            )),
+            (Some(method), _) => {
+                let text = format!("authentication method {method:?} is not in use here");
+                Err(Refusal::new(ReasonCode::BadAuthenticationMethod, text))
+            }
+        }
+    }
+
+    /// Dialler: the acceptor says who it is, and proves that it knows the secret.
+    fn on_challenge(&mut self, now: Instant, id: LinkId, own: Box<Hello>, auth: &Auth<'_>) {
+        let refusal = |text: &str| Refusal::new(ReasonCode::NotAuthorized, text.to_owned());
+        let Some(secret) = self.config.secret.clone() else {
+            return self.refuse(now, id, &refusal("no cluster secret is in use here"));
+        };
+        let peer = match Hello::from_properties(&auth.user_properties) {
+            Ok(peer) => peer,
+            Err(error) => return self.refuse(now, id, &Refusal::protocol(error.to_string())),
+        };
+        let is_proved = auth.authentication_method == Some(METHOD)
+            && auth
+                .authentication_data
+                .is_some_and(|proof| verify(&secret, Role::Acceptor, &own, &peer, proof));
+        if !is_proved {
+            return self.refuse(
+                now,
+                id,
+                &refusal("the cluster secret of the acceptor is another one"),
+            );
+        }
+        let proof = prove(&secret, Role::Dialler, &own, &peer);
+        let auth = Auth {
+            authentication_method: Some(METHOD),
+            authentication_data: Some(&proof),
+            ..auth_packet()
+        };
+        self.write_packet(id, &Packet::Auth(auth));
+        self.set_state(
+            id,
+            LinkState::Proved {
+                own,
+                peer: Box::new(peer),
+            },
+        );
+    }
+
+    /// Acceptor: the dialler proves that it knows the secret.
+    fn on_proof(&mut self, now: Instant, id: LinkId, own: &Hello, peer: Hello, auth: &Auth<'_>) {
+        let secret = self.config.secret.clone().unwrap_or_default();
+        let proof = auth.authentication_data.unwrap_or_default();
+        if verify(&secret, Role::Dialler, &peer, own, proof) {
+            self.accept(now, id, own, peer);
+        } else {
+            let text = "the cluster secret of the dialler is another one".to_owned();
+            self.refuse(now, id, &Refusal::new(ReasonCode::NotAuthorized, text));
+        }
+    }
+
+    fn accept(&mut self, now: Instant, id: LinkId, own: &Hello, peer: Hello) {
+        if let Err(refusal) = self.check_identity(&peer) {
+            return self.refuse(now, id, &refusal);
+        }
+        let properties = own.to_properties();
+        let connack = Connack {
+            maximum_packet_size: Some(crate::MAXIMUM_PACKET_BYTES),
+            topic_alias_maximum: Some(Channel::ALL.len() as u16),
+            authentication_method: self.config.secret.as_ref().map(|_| METHOD),
+            user_properties: borrow(&properties),
+            ..Connack::new(ReasonCode::Success)
+        };
+        self.write_packet(id, &Packet::Connack(Box::new(connack)));
+        self.on_candidate(now, id, peer);
+    }
+
+    /// Dialler: the acceptor's verdict. With a secret `proved` is who proved to know it.
+    fn on_connack(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        proved: Option<&Hello>,
+        connack: &Connack<'_>,
+    ) {
+        if connack.reason_code.is_error() {
+            return self.on_refused(
+                now,
+                id,
+                connack.reason_code,
+                connack.reason_string,
+                &connack.user_properties,
+            );
+        }
+        let peer = match Hello::from_properties(&connack.user_properties) {
+            Ok(peer) => peer,
+            Err(error) => return self.refuse(now, id, &Refusal::protocol(error.to_string())),
+        };
+        if self.config.secret.is_some() && proved != Some(&peer) {
+            let text = "the acceptor did not prove that it knows the cluster secret".to_owned();
+            return self.refuse(now, id, &Refusal::new(ReasonCode::NotAuthorized, text));
+        }
+        match self
+            .check_cluster(&peer)
+            .and_then(|()| self.check_identity(&peer))
+        {
+            Ok(()) => self.on_candidate(now, id, peer),
+            Err(refusal) => self.refuse(now, id, &refusal),
+        }
+    }
+
+    /// Two clusters on one network never merge, nor do versions that misread each other.
+    fn check_cluster(&self, peer: &Hello) -> Result<(), Refusal> {
+        if peer.wire != WIRE_VERSION {
+            let text = format!(
+                "wire version {} is not supported, only {WIRE_VERSION}",
+                peer.wire
+            );
+            return Err(Refusal::new(ReasonCode::UnsupportedProtocolVersion, text));
+        }
+        if peer.cluster != self.config.cluster_name {
+            let text = format!(
+                "cluster {:?} is not {:?}",
+                peer.cluster, self.config.cluster_name
+            );
+            return Err(Refusal::new(ReasonCode::NotAuthorized, text));
+        }
+        Ok(())
+    }
+
+    /// One process for an identity, and incarnations that rise.
+    fn check_identity(&self, peer: &Hello) -> Result<(), Refusal> {
+        let in_use = |text: String, level| {
+            Err(Refusal {
+                level,
+                ..Refusal::new(ReasonCode::ClientIdentifierNotValid, text)
+            })
+        };
+        if peer.node == self.config.node {
+            return if peer.process == self.process {
+                in_use("this is the node itself".into(), EventLevel::Debug)
+            } else {
+                in_use(
+                    format!(
+                        "node id {} is in use by the node at {}",
+                        peer.node, self.config.address
+                    ),
+                    EventLevel::Error,
+                )
+            };
+        }
+        let Some(record) = self.view.record(peer.node) else {
+            return Ok(());
+        };
+        if record.process == peer.process {
+            return if peer.incarnation >= record.incarnation {
+                Ok(())
+            } else {
+                in_use(
+                    format!("incarnation {} is no longer in use", peer.incarnation.0),
+                    EventLevel::Debug,
+                )
+            };
+        }
+        let linked = self
+            .peer_of(peer.node)
+            .is_some_and(|known| known.link.is_some() && known.process != peer.process);
+        if linked || self.view.component().contains(&peer.node) {
+            // A node that was started again so fast that not all have noticed looks the same, so this is no error yet.
+            return in_use(
+                format!(
+                    "node id {} is in use by the node at {}",
+                    peer.node, record.address
+                ),
+                EventLevel::Warn,
+            );
+        }
+        if peer.incarnation > record.incarnation {
+            return Ok(());
+        }
+        let known = Some(KnownAs {
+            incarnation: record.incarnation,
+            process: record.process,
+        });
+        let text = format!(
+            "incarnation {} does not rise above {}",
+            peer.incarnation.0, record.incarnation.0
+        );
+        let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, text);
+        Err(Refusal {
+            known,
+            level: EventLevel::Info,
+            ..refusal
+        })
+    }
+
+    /// Ends a handshake with a reason the other end can log.
+    pub(super) fn refuse(&mut self, now: Instant, id: LinkId, refusal: &Refusal) {
+        let Some(state) = self.links.get(&id).map(|link| link.state.clone()) else {
+            return;
+        };
+        let known = refusal.known.map(KnownAs::to_properties);
+        let process = [("process", format!("{:016x}", self.process))];
+        let mut properties = borrow(&process);
+        properties.extend(
+            known
+                .iter()
+                .flatten()
+                .map(|(name, value)| (*name, &**value)),
+        );
+        let packet = match state {
+            LinkState::Accepted | LinkState::Challenged { .. } => {
+                Packet::Connack(Box::new(Connack {
+                    reason_string: Some(&refusal.text),
+                    user_properties: properties,
+                    ..Connack::new(refusal.reason_code)
+                }))
+            }
+            LinkState::Dialled { .. }
+            | LinkState::Proved { .. }
+            | LinkState::Candidate { .. }
+            | LinkState::Selected { .. }
+            | LinkState::Up { .. } => Packet::Disconnect(Disconnect {
+                reason_string: Some(&refusal.text),
+                user_properties: properties,
+                ..Disconnect::new(match refusal.reason_code {
+                    code if code.is_allowed_in(PacketKind::Disconnect) => code,
+                    _ => ReasonCode::ImplementationSpecificError,
+                })
+            }),
+        };
+        self.write_packet(id, &packet);
+        self.counters.refused_links += 1;
+        let address = self.links.get(&id).and_then(|link| link.dialled.clone());
+        if address
+            .as_ref()
+            .is_none_or(|address| self.dialler.is_news(address, &refusal.text))
+        {
+            let mut fields = vec![
+                ("reason_code", format!("{:?}", refusal.reason_code)),
+                ("reason", refusal.text.clone()),
+            ];
+            fields.extend(address.map(|address| ("address", address)));
+            self.event(refusal.level, "link refused", fields);
+        }
+        self.close_link(now, id);
+    }
+
+    /// The other end refused this link, by CONNACK or DISCONNECT.
+    pub(super) fn on_refused(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        reason_code: ReasonCode,
+        reason: Option<&str>,
+        properties: &UserProperties<'_>,
+    ) {
+        let address = self.links.get(&id).and_then(|link| link.dialled.clone());
+        let own_process = format!("{:016x}", self.process);
+        if let Some(address) = &address
+            && properties.contains(&("process", &own_process))
+        {
+            self.dialler.set_own(address);
+            return self.close_link(now, id);
+        }
+        let reason = reason.unwrap_or_default();
+        if address
+            .as_ref()
+            .is_none_or(|address| self.dialler.is_news(address, reason))
+        {
+            let mut fields = vec![
+                ("reason_code", format!("{reason_code:?}")),
+                ("reason", reason.to_owned()),
+            ];
+            fields.extend(address.map(|address| ("address", address)));
+            self.event(EventLevel::Warn, "link refused by the other node", fields);
+        }
+        self.close_link(now, id);
+        if let Some(known) = KnownAs::from_properties(properties) {
+            self.on_known_as(now, known);
+        }
+    }
+
+    /// Others remember this node's identity with another process: go above, before anything is originated (once a process:
+    /// one that goes above us in turn is alive, and two would climb for ever).
+    pub(super) fn on_known_as(&mut self, now: Instant, known: KnownAs) {
+        if known.process == self.process || known.incarnation < self.incarnation() {
+            return;
+        }
+        if self.jumped_over.contains(&known.process) || self.jumped_over.len() >= MAXIMUM_JUMPS {
+            let fields = vec![
+                ("node", self.config.node.to_string()),
+                ("incarnation", known.incarnation.0.to_string()),
+            ];
+            return self.event(
+                EventLevel::Error,
+                "another live process has this node id",
+                fields,
+            );
+        }
+        self.jumped_over.push(known.process);
+        self.set_incarnation(now, known.incarnation.next());
+    }
+
+    fn set_incarnation(&mut self, now: Instant, incarnation: Incarnation) {
+        let own = self.view.own_mut();
+        own.incarnation = incarnation;
+        own.version = 1;
+        self.outputs
+            .push_back(crate::Output::IncarnationChanged { incarnation });
+        self.event(
+            EventLevel::Info,
+            "incarnation raised",
+            vec![("incarnation", incarnation.0.to_string())],
+        );
+        // Links were opened under the former one.
+        let links: Vec<_> = self.links.keys().copied().collect();
+        for id in links {
+            self.close_link(now, id);
+        }
+    }
+
+    pub(super) fn set_state(&mut self, id: LinkId, state: LinkState) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.state = state;
+        }
+    }
+
+    pub(super) fn write_packet(&mut self, id: LinkId, packet: &Packet<'_>) -> bool {
+        self.links
+            .get_mut(&id)
+            .is_some_and(|link| link.write_packet(packet))
+    }
+}
+
+fn auth_packet<'a>() -> Auth<'a> {
+    Auth {
+        reason_code: ReasonCode::ContinueAuthentication,
+        ..Auth::default()
+    }
+}
+
+fn borrow<'a, const N: usize>(properties: &'a [(&'static str, String); N]) -> UserProperties<'a> {
+    properties
+        .iter()
+        .map(|(name, value)| (*name, &**value))
+        .collect()
+}

@@ -1,0 +1,425 @@
+//! What links bring: packets, and the messages in them.
+
+use thicket_mqtt::{DecodeError, Packet, ProtocolVersion, Publish, ReasonCode};
+use thicket_session::time::Instant;
+
+use super::Overlay;
+use super::handshake::Refusal;
+use crate::channel::Channel;
+use crate::doors::{Delivery, EventLevel, Output};
+use crate::hello::KnownAs;
+use crate::identity::{LinkId, NodeId, NodeSlot};
+use crate::inbound::InboundError;
+use crate::interests::InterestError;
+use crate::link::{LinkState, SentHello};
+use crate::message::{AcknowledgeView, InterestBatch, Message};
+use crate::view::{NodeRecord, RecordNews};
+use crate::wire::WireError;
+
+/// Why a link ends that its node could still use. Nothing of the packet was taken over, but what earlier parts of it said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("malformed packet: {0}")]
+    Packet(#[from] DecodeError),
+    #[error("malformed message: {0}")]
+    Message(#[from] WireError),
+    #[error(transparent)]
+    Interests(InterestError),
+    #[error(transparent)]
+    Inbound(#[from] InboundError),
+    #[error("publish without one of the topics of a link")]
+    Topic,
+    #[error("{message} on a link that is {state}")]
+    Unexpected {
+        message: &'static str,
+        state: &'static str,
+    },
+    #[error("{origin} is not the node at the other end, and routing mode mesh relays nothing")]
+    Relayed { origin: NodeId },
+}
+
+type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
+
+impl Overlay {
+    /// Takes all that was read from a link in this round, and calls `deliver` for each message in it that is new here.
+    /// What is not a whole packet yet is kept. Bytes of a link that is gone are passed over.
+    pub fn handle_received(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        bytes: &[u8],
+        mut deliver: impl FnMut(Delivery<'_>),
+    ) {
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        state.last_received = now;
+        let mut input = std::mem::take(&mut state.input);
+        if input.is_empty() {
+            let consumed = self.read_packets(now, link, bytes, &mut deliver);
+            input.extend_from_slice(bytes.get(consumed..).unwrap_or_default());
+        } else {
+            input.extend_from_slice(bytes);
+            let consumed = self.read_packets(now, link, &input, &mut deliver);
+            input.drain(..consumed);
+        }
+        if let Some(state) = self.links.get_mut(&link) {
+            state.input = input;
+        }
+    }
+
+    /// Handles the whole packets in `bytes`; answers their length.
+    fn read_packets(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        bytes: &[u8],
+        deliver: Deliver<'_>,
+    ) -> usize {
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let decoded =
+                thicket_mqtt::decode(rest, ProtocolVersion::V5, crate::MAXIMUM_PACKET_BYTES);
+            let result = match decoded {
+                Ok(None) => return at,
+                Ok(Some((packet, len))) => {
+                    at += len;
+                    self.on_packet(now, id, &packet, len, deliver)
+                }
+                Err(error) => Err(LinkError::Packet(error)),
+            };
+            if let Err(error) = result {
+                self.on_link_error(now, id, &error);
+            }
+            if !self.links.contains_key(&id) {
+                return bytes.len();
+            }
+        }
+        at
+    }
+
+    fn on_link_error(&mut self, now: Instant, id: LinkId, error: &LinkError) {
+        let node = self.links.get(&id).and_then(|link| link.state.node());
+        if let Some(peer) = node
+            .and_then(|node| self.slots.get(&node).copied())
+            .and_then(|slot| self.peer_mut(slot))
+        {
+            peer.counters.refused += 1;
+        }
+        self.refuse(now, id, &Refusal::protocol(error.to_string()));
+    }
+
+    fn on_packet(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        packet: &Packet<'_>,
+        len: usize,
+        deliver: Deliver<'_>,
+    ) -> Result<(), LinkError> {
+        let Some(link) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        match packet {
+            Packet::Disconnect(disconnect) => {
+                self.on_disconnect(now, id, disconnect);
+                Ok(())
+            }
+            Packet::Publish(publish) if link.state.node().is_some() => {
+                let channel = link.channel(publish).ok_or(LinkError::Topic)?;
+                let slot = link
+                    .state
+                    .node()
+                    .and_then(|node| self.slots.get(&node).copied());
+                slot.map_or(Ok(()), |slot| {
+                    self.on_publish(now, slot, id, channel, publish, len, deliver)
+                })
+            }
+            packet => {
+                self.on_handshake(now, id, packet);
+                Ok(())
+            }
+        }
+    }
+
+    fn on_disconnect(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        disconnect: &thicket_mqtt::Disconnect<'_>,
+    ) {
+        match disconnect.reason_code {
+            ReasonCode::Success | ReasonCode::SessionTakenOver | ReasonCode::ServerShuttingDown => {
+                self.close_link(now, id)
+            }
+            code => self.on_refused(
+                now,
+                id,
+                code,
+                disconnect.reason_string,
+                &disconnect.user_properties,
+            ),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one packet, named")]
+    fn on_publish(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        id: LinkId,
+        channel: Channel,
+        publish: &Publish<'_>,
+        len: usize,
+        deliver: Deliver<'_>,
+    ) -> Result<(), LinkError> {
+        let Some(peer) = self.peer_mut(slot) else {
+            return Ok(());
+        };
+        if channel == Channel::Data {
+            peer.counters.data_in_bytes += len as u64;
+            self.require_up(id, "a batch")?;
+            return self.on_batch(slot, publish.payload, deliver);
+        }
+        peer.counters.control_in_messages += 1;
+        peer.counters.control_in_bytes += len as u64;
+        let message = Message::decode(channel, publish.payload)?;
+        self.on_message(now, slot, id, message)
+    }
+
+    fn require_up(&self, id: LinkId, message: &'static str) -> Result<(), LinkError> {
+        match self.links.get(&id).map(|link| &link.state) {
+            Some(LinkState::Up { .. }) | None => Ok(()),
+            Some(state) => Err(LinkError::Unexpected {
+                message,
+                state: state.name(),
+            }),
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        id: LinkId,
+        message: Message<'_>,
+    ) -> Result<(), LinkError> {
+        let Some(link) = self.links.get(&id) else {
+            return Ok(());
+        };
+        let unexpected = LinkError::Unexpected {
+            message: message.name(),
+            state: link.state.name(),
+        };
+        let decides = link
+            .state
+            .node()
+            .is_some_and(|node| self.config.node < node);
+        match (&link.state, message) {
+            (
+                LinkState::Candidate { .. },
+                Message::Candidate {
+                    has_link,
+                    selects_seen,
+                },
+            ) if decides => {
+                self.on_candidate_message(now, slot, id, has_link, selects_seen);
+            }
+            // Sent before our `Select` came.
+            (LinkState::Selected { .. }, Message::Candidate { .. }) if decides => {}
+            (LinkState::Candidate { .. }, Message::Select) if !decides => {
+                self.select(now, slot, id)
+            }
+            (LinkState::Selected { .. }, Message::Resume(resume)) => {
+                self.on_resume(slot, id, resume)
+            }
+            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Record(record)) => {
+                self.on_record(now, id, record)
+            }
+            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Hello { sequence }) => {
+                self.write_message(slot, id, &Message::HelloReply { sequence });
+            }
+            (
+                LinkState::Selected { .. } | LinkState::Up { .. },
+                Message::HelloReply { sequence },
+            ) => {
+                self.on_hello_reply(now, slot, id, sequence);
+            }
+            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Leaving) => {
+                self.on_leaving(now, slot, id)
+            }
+            (LinkState::Up { .. }, Message::Interests(batch)) => self.on_interests(slot, &batch)?,
+            (LinkState::Up { .. }, Message::InterestsApplied { version }) => {
+                self.on_interests_applied(slot, version)
+            }
+            (LinkState::Up { .. }, Message::Acknowledge(view)) => {
+                self.on_acknowledge(slot, &view)?
+            }
+            (
+                LinkState::Up { .. },
+                Message::Control {
+                    sequence,
+                    kind,
+                    payload,
+                },
+            ) => {
+                self.on_control(slot, sequence, kind, payload);
+            }
+            (
+                LinkState::Dialled { .. }
+                | LinkState::Proved { .. }
+                | LinkState::Accepted
+                | LinkState::Challenged { .. }
+                | LinkState::Candidate { .. }
+                | LinkState::Selected { .. }
+                | LinkState::Up { .. },
+                _,
+            ) => return Err(unexpected),
+        }
+        Ok(())
+    }
+
+    /// A record, of this node or another, flooded by its neighbours.
+    fn on_record(&mut self, now: Instant, id: LinkId, record: NodeRecord) {
+        if record.node == self.config.node {
+            let known = KnownAs {
+                incarnation: record.incarnation,
+                process: record.process,
+            };
+            return self.on_known_as(now, known);
+        }
+        let (node, process, address) = (record.node, record.process, record.address.clone());
+        let former = self.view.record(node).map(|record| record.address.clone());
+        match self.view.apply(record.clone()) {
+            RecordNews::Old => return,
+            RecordNews::Full => {
+                let fields = vec![("node", node.to_string())];
+                return self.event(
+                    EventLevel::Warn,
+                    "record of a node not kept: too many nodes",
+                    fields,
+                );
+            }
+            RecordNews::Newer => {}
+        }
+        if let Some(former) = former.filter(|former| *former != address) {
+            self.dialler.forget(&former, node);
+        }
+        self.dialler.hear(now, &address, Some(node));
+        self.view_changed = true;
+        self.flood(&record, Some(id));
+        let superseded = self
+            .peer_of(node)
+            .filter(|peer| peer.process != process)
+            .and_then(|peer| peer.link);
+        if let Some(link) = superseded {
+            let fields = vec![("node", node.to_string()), ("address", address)];
+            self.event(
+                EventLevel::Warn,
+                "a later process has the id of a linked node",
+                fields,
+            );
+            self.close_link(now, link);
+        }
+    }
+
+    /// Passes a record on to every neighbour but the one it came from.
+    pub(super) fn flood(&mut self, record: &NodeRecord, from: Option<LinkId>) {
+        let message = Message::Record(record.clone());
+        let links: Vec<_> = self
+            .peers
+            .iter()
+            .filter_map(|peer| Some((peer.link?, peer.node)))
+            .collect();
+        for (link, node) in links {
+            if Some(link) != from
+                && let Some(slot) = self.slots.get(&node).copied()
+            {
+                self.write_message(slot, link, &message);
+            }
+        }
+    }
+
+    fn on_hello_reply(&mut self, now: Instant, slot: NodeSlot, id: LinkId, sequence: u64) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        if let Some(SentHello { at, .. }) = link.hello.take_if(|hello| hello.sequence == sequence)
+            && let Some(peer) = self.peer_mut(slot)
+        {
+            let sample = now.since(at).as_micros();
+            peer.measure(u64::try_from(sample).unwrap_or(u64::MAX));
+        }
+    }
+
+    fn on_interests(&mut self, slot: NodeSlot, batch: &InterestBatch<'_>) -> Result<(), LinkError> {
+        let maximum = self.config.limits.interests_per_node;
+        let Some(peer) = self.peer_mut(slot) else {
+            return Ok(());
+        };
+        if let Some((version, changes)) = peer
+            .interests
+            .apply(batch, maximum)
+            .map_err(LinkError::Interests)?
+        {
+            self.outputs.push_back(Output::InterestChanged {
+                slot,
+                version,
+                changes,
+            });
+        }
+        Ok(())
+    }
+
+    fn on_interests_applied(&mut self, slot: NodeSlot, version: u64) {
+        let own = self.own_interests.version();
+        if let Some(peer) = self.peer_mut(slot)
+            && version <= own
+        {
+            peer.interests_acknowledged = peer.interests_acknowledged.max(Some(version));
+        }
+    }
+
+    fn on_acknowledge(
+        &mut self,
+        slot: NodeSlot,
+        view: &AcknowledgeView<'_>,
+    ) -> Result<(), LinkError> {
+        let own = self.config.node;
+        let Some(index) = slot.index().checked_sub(1) else {
+            return Ok(());
+        };
+        let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
+            return Ok(());
+        };
+        peer.outbound.raise_limit(view.credit_limit);
+        peer.control.confirm(view.control_received);
+        let mut relayed = None;
+        view.for_each_range(|stream, range| {
+            if stream.origin == own {
+                // Numbers go on over a change of incarnation, so they alone name the message.
+                peer.outbound.acknowledge(stream.stream, &range, |number| {
+                    store.settle(stream.stream, number)
+                });
+            } else {
+                relayed = Some(stream.origin);
+            }
+        })?;
+        relayed.map_or(Ok(()), |origin| Err(LinkError::Relayed { origin }))
+    }
+
+    fn on_control(&mut self, slot: NodeSlot, sequence: u64, kind: u8, payload: &[u8]) {
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        peer.owes_control = true;
+        if sequence > peer.control_received {
+            peer.control_received = sequence;
+            self.outputs.push_back(Output::Control {
+                from: slot,
+                kind,
+                payload: payload.to_vec(),
+            });
+        }
+    }
+}

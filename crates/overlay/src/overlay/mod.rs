@@ -1,0 +1,393 @@
+//! The machine that holds the parts together. No protocol rule lives here: see the parts.
+
+mod close;
+mod forwarding;
+mod handshake;
+mod messages;
+mod rounds;
+mod selection;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+
+use thicket_session::time::Instant;
+
+use crate::config::OverlayConfig;
+use crate::dialler::Dialler;
+use crate::doors::{ControlError, Event, EventLevel, Input, Output};
+use crate::hello::{Hello, WIRE_VERSION};
+use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin};
+use crate::interest::{InterestKey, InterestValue};
+use crate::interests::OwnInterests;
+use crate::link::{Link, LinkState};
+use crate::peer::{Peer, PeerState};
+use crate::random::Random;
+use crate::report::{LinkCounters, NodeStatus, OverlayCounters};
+use crate::store::Store;
+use crate::view::{NodeRecord, View};
+
+/// Room for what stands around a record or a control payload in its packet.
+const PACKET_OVERHEAD: usize = 1024;
+
+/// The cluster side of one node. See the crate's documentation.
+#[derive(Debug)]
+pub struct Overlay {
+    config: OverlayConfig,
+    /// Random for each start of the program.
+    process: u64,
+    random: Random,
+    view: View,
+    own_interests: OwnInterests,
+    settled: u64,
+    /// In the order of their slots, from slot 1.
+    peers: Vec<Peer>,
+    slots: BTreeMap<NodeId, NodeSlot>,
+    links: BTreeMap<LinkId, Link>,
+    /// Links we ended whose last bytes the shell has not written yet.
+    closing: BTreeMap<LinkId, Link>,
+    dialler: Dialler,
+    store: Store,
+    outputs: VecDeque<Output>,
+    counters: OverlayCounters,
+    clients: u64,
+    subscriptions: u64,
+    /// When our record went out last.
+    record_sent: Instant,
+    /// Nodes that others reach and we do not, and until when they are waited for.
+    linkless: BTreeMap<NodeId, Instant>,
+    /// The component or the state of a peer may have changed.
+    view_changed: bool,
+    last_round: Instant,
+    /// Processes with our identity whose incarnation we went above.
+    jumped_over: Vec<u64>,
+    leaving: bool,
+    scratch: Vec<u8>,
+}
+
+impl Overlay {
+    /// A node that knows nobody. `seed`: from the operating system; nonces and jitter come from it.
+    #[must_use]
+    pub fn new(config: OverlayConfig, now: Instant, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let process = random.next();
+        let own = NodeRecord {
+            node: config.node,
+            incarnation: config.incarnation,
+            version: 1,
+            process,
+            name: config.name.clone(),
+            address: config.address.clone(),
+            clients: 0,
+            subscriptions: 0,
+            interest_version: 0,
+            capability: 0,
+            links: Vec::new(),
+        };
+        Self {
+            process,
+            random,
+            view: View::new(own, config.limits.nodes),
+            own_interests: OwnInterests::new(config.limits.interest_changes),
+            settled: 0,
+            peers: Vec::new(),
+            slots: BTreeMap::new(),
+            links: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            dialler: Dialler::new(
+                &config.address,
+                config.timing.clone(),
+                config.limits.addresses,
+            ),
+            store: Store::default(),
+            outputs: VecDeque::new(),
+            counters: OverlayCounters::default(),
+            clients: 0,
+            subscriptions: 0,
+            record_sent: now,
+            linkless: BTreeMap::new(),
+            view_changed: false,
+            last_round: now,
+            jumped_over: Vec::new(),
+            leaving: false,
+            scratch: Vec::new(),
+            config,
+        }
+    }
+
+    /// Takes an input.
+    pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
+        match input {
+            Input::Discovered { address } => self.dialler.hear(now, address, None),
+            Input::Dialled { address, link } => self.on_dialled(now, address, link),
+            Input::DialFailed { address, error } => self.on_dial_failed(now, address, error),
+            Input::LinkAccepted { link, bytes } => self.on_accepted(now, link, bytes),
+            Input::Closed { link } => self.on_closed(now, link),
+            // Deadlines are compared with the clock at the end of every round.
+            Input::Timeout => {}
+        }
+    }
+
+    /// The next order, `None` when there is no more.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Bytes to write to the socket, oldest first. Empty for a link that is gone.
+    #[must_use]
+    pub fn pending_output(&self, link: LinkId) -> &[u8] {
+        self.links
+            .get(&link)
+            .or_else(|| self.closing.get(&link))
+            .map_or(&[], Link::pending)
+    }
+
+    /// The socket took `count` of them. Where data waited for room in the out-buffer, the next round adds it.
+    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) {
+        if let Some(link) = self
+            .links
+            .get_mut(&link)
+            .or_else(|| self.closing.get_mut(&link))
+        {
+            link.consume(count);
+        }
+    }
+
+    /// States an interest of this node. Answers the version of our interests that contains it: wait for `InterestSettled` of it
+    /// or a later one, unless [`Self::settled_version`] says so already. An unchanged interest is no new version.
+    pub fn set_interest(&mut self, key: InterestKey, value: InterestValue) -> u64 {
+        self.own_interests.set(key, value)
+    }
+
+    /// Withdraws an interest; answers a version without it.
+    pub fn clear_interest(&mut self, key: &InterestKey) -> u64 {
+        self.own_interests.clear(key)
+    }
+
+    /// The highest version that every reachable node had applied at some time; what `InterestSettled` said last.
+    #[must_use]
+    pub const fn settled_version(&self) -> u64 {
+        self.settled
+    }
+
+    /// Every worker of this node knows the interests of `slot` up to `version` (of `InterestChanged`).
+    pub fn interests_applied(&mut self, slot: NodeSlot, version: u64) {
+        if let Some(peer) = self.peer_mut(slot)
+            && peer.interests.set_applied(version)
+        {
+            peer.owes_applied = true;
+        }
+    }
+
+    /// Whether the snapshot of every reachable node has been applied here (rule 3). True while alone: how long to wait for
+    /// discovery the hub decides. As of the end of the last round.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let peers_ready = self
+            .peers
+            .iter()
+            .all(|peer| peer.is_out() || peer.interests.is_ready());
+        peers_ready && !self.waits_for_a_link()
+    }
+
+    /// The workers concerned have taken these numbered messages: they are acknowledged, their credit returns. Numbers that
+    /// were not delivered, or belong to an incarnation that is gone, are passed over.
+    pub fn admitted(&mut self, origin: Origin, numbers: RangeInclusive<u64>) {
+        if let Some(peer) = self.peer_mut(origin.slot) {
+            peer.inbound
+                .admit(origin.incarnation, origin.stream, &numbers);
+        }
+    }
+
+    /// The workers concerned have taken messages of `slot` without numbers, of `bytes` ([`Delivery::bytes`](crate::Delivery)) in
+    /// all: credit returns.
+    pub fn released(&mut self, slot: NodeSlot, incarnation: Incarnation, bytes: u64) {
+        if let Some(peer) = self.peer_mut(slot)
+            && incarnation >= peer.first_incarnation
+        {
+            peer.inbound.release(bytes);
+        }
+    }
+
+    /// Sends `payload` to the hub of another node: in order and once while the node is up, over as many links as it takes, never
+    /// behind data.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn send_control(
+        &mut self,
+        slot: NodeSlot,
+        kind: u8,
+        payload: &[u8],
+    ) -> Result<(), ControlError> {
+        let maximum = crate::MAXIMUM_PACKET_BYTES as usize - PACKET_OVERHEAD;
+        let limit = self.config.limits.control_bytes;
+        if payload.len() > maximum {
+            return Err(ControlError::TooLarge {
+                bytes: payload.len(),
+                maximum,
+            });
+        }
+        let peer = self
+            .peer_mut(slot)
+            .filter(|peer| !peer.is_out())
+            .ok_or(ControlError::NotUp { slot })?;
+        if peer.control.bytes() + payload.len() > limit {
+            return Err(ControlError::Full {
+                bytes: peer.control.bytes(),
+            });
+        }
+        peer.control.push(kind, payload);
+        Ok(())
+    }
+
+    /// What others show of this node; travels in its record.
+    pub const fn set_summary(&mut self, clients: u64, subscriptions: u64) {
+        self.clients = clients;
+        self.subscriptions = subscriptions;
+    }
+
+    /// This node's incarnation; higher than configured if others remembered a higher one.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.view.own().incarnation
+    }
+
+    /// This node and those that are up, ascending: the nodes to hand to [`rendezvous`](crate::rendezvous()).
+    #[must_use]
+    pub fn reachable(&self) -> Vec<NodeId> {
+        let up = self
+            .peers
+            .iter()
+            .filter(|peer| !peer.is_out())
+            .map(|peer| peer.node);
+        let mut nodes: Vec<_> = up.chain([self.config.node]).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The slot of a node that was linked at least once; `NodeSlot::LOCAL` for this one.
+    #[must_use]
+    pub fn slot_of(&self, node: NodeId) -> Option<NodeSlot> {
+        if node == self.config.node {
+            Some(NodeSlot::LOCAL)
+        } else {
+            self.slots.get(&node).copied()
+        }
+    }
+
+    /// The node of a slot.
+    #[must_use]
+    pub fn node_of(&self, slot: NodeSlot) -> Option<NodeId> {
+        if slot == NodeSlot::LOCAL {
+            Some(self.config.node)
+        } else {
+            self.peer(slot).map(|peer| peer.node)
+        }
+    }
+
+    /// Every node that was linked at least once, this one first, then by slot.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let own = NodeStatus {
+            slot: NodeSlot::LOCAL,
+            node: self.config.node,
+            incarnation: self.incarnation(),
+            name: self.config.name.clone(),
+            address: self.config.address.clone(),
+            is_up: true,
+            rtt_us: None,
+            clients: self.clients,
+            subscriptions: self.subscriptions,
+            counters: LinkCounters::default(),
+        };
+        let others = self.peers.iter().enumerate().map(|(index, peer)| {
+            let record = self.view.record(peer.node);
+            NodeStatus {
+                slot: slot_of_index(index),
+                node: peer.node,
+                incarnation: peer.incarnation,
+                name: peer.name.clone(),
+                address: record
+                    .map(|record| record.address.clone())
+                    .unwrap_or_default(),
+                is_up: !peer.is_out(),
+                rtt_us: peer.rtt_us.filter(|_| peer.state == PeerState::Up),
+                clients: record.map_or(0, |record| record.clients),
+                subscriptions: record.map_or(0, |record| record.subscriptions),
+                counters: peer.counters,
+            }
+        });
+        std::iter::once(own).chain(others).collect()
+    }
+
+    /// Counters that concern no single node.
+    #[must_use]
+    pub const fn counters(&self) -> OverlayCounters {
+        let mut counters = self.counters;
+        counters.refused_addresses = self.dialler.refused();
+        counters.unacknowledged_bytes = self.store.bytes();
+        counters.unacknowledged_messages = self.store.messages() as u64;
+        counters
+    }
+
+    fn peer(&self, slot: NodeSlot) -> Option<&Peer> {
+        self.peers.get(slot.index().checked_sub(1)?)
+    }
+
+    fn peer_mut(&mut self, slot: NodeSlot) -> Option<&mut Peer> {
+        self.peers.get_mut(slot.index().checked_sub(1)?)
+    }
+
+    fn peer_of(&self, node: NodeId) -> Option<&Peer> {
+        self.peer(*self.slots.get(&node)?)
+    }
+
+    /// Whether a link with `node` is selected or on its way to be.
+    fn has_link(&self, node: NodeId) -> bool {
+        self.peer_of(node).is_some_and(|peer| peer.link.is_some())
+            || self
+                .links
+                .values()
+                .any(|link| link.state.node() == Some(node))
+    }
+
+    /// What this node says of itself on a new link.
+    fn own_hello(&mut self) -> Hello {
+        Hello {
+            wire: WIRE_VERSION,
+            cluster: self.config.cluster_name.clone(),
+            node: self.config.node,
+            incarnation: self.incarnation(),
+            process: self.process,
+            name: self.config.name.clone(),
+            address: self.config.address.clone(),
+            nonce: [self.random.next(), self.random.next()],
+        }
+    }
+
+    fn event(
+        &mut self,
+        level: EventLevel,
+        message: &'static str,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        self.outputs.push_back(Output::Event(Event {
+            level,
+            message,
+            fields,
+        }));
+    }
+
+    fn add_link(&mut self, now: Instant, id: LinkId, state: LinkState, dialled: Option<String>) {
+        // The shell uses a number again only when it is done with the link before.
+        self.closing.remove(&id);
+        let deadline = now + self.config.timing.handshake_timeout;
+        self.links
+            .insert(id, Link::new(state, dialled, now, deadline));
+    }
+}
+
+fn slot_of_index(index: usize) -> NodeSlot {
+    // `limits.nodes` and the guard in `selection` keep the table below 65,536.
+    NodeSlot(u16::try_from(index + 1).unwrap_or(u16::MAX))
+}

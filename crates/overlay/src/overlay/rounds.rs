@@ -1,0 +1,418 @@
+//! The end of a round: deadlines, our record, what is owed to each node, data, and what became true for the hub.
+
+use thicket_session::time::Instant;
+
+use super::{Overlay, slot_of_index};
+use crate::doors::Output;
+use crate::identity::{LinkId, NodeId, NodeSlot};
+use crate::link::{Link, LinkState, SentHello};
+use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
+use crate::peer::PeerState;
+use crate::view::{quantise_rtt, rtt_moved};
+
+/// Deadlines of links, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    Handshake,
+    Silence,
+}
+
+impl Overlay {
+    /// Ends a round: compares deadlines with the clock, then writes control, acknowledgements and data, in this order, into the
+    /// out-buffers. Call it after the inputs of a round and before polling its outputs.
+    pub fn end_round(&mut self, now: Instant) {
+        self.closing
+            .retain(|id, _| self.outputs.contains(&Output::Close(*id)));
+        self.excuse_silence_after_a_pause(now);
+        self.end_late_links(now);
+        self.end_late_peers(now);
+        self.update_own_record(now);
+        self.update_linkless(now);
+        let linked: Vec<_> = self.linked_peers().collect();
+        for &(slot, id) in &linked {
+            self.send_hello(now, slot, id);
+            if matches!(
+                self.links.get(&id).map(|link| &link.state),
+                Some(LinkState::Up { .. })
+            ) {
+                self.send_owed(now, slot, id);
+            }
+        }
+        self.report_settled();
+        self.report_completed();
+        self.report_room();
+        self.dial_due(now);
+        for (id, link) in &mut self.links {
+            if link.take_flush() {
+                self.outputs.push_back(Output::Flush(*id));
+            }
+        }
+        self.last_round = now;
+    }
+
+    /// When to hand in `Input::Timeout` and end a round.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let timing = &self.config.timing;
+        let links = self.links.values().map(|link| match &link.state {
+            LinkState::Up { .. } => link.next_hello.min(link.last_received + timing.out_after),
+            LinkState::Selected { .. } => link
+                .next_hello
+                .min(link.last_received + timing.out_after)
+                .min(link.deadline),
+            LinkState::Dialled { .. }
+            | LinkState::Proved { .. }
+            | LinkState::Accepted
+            | LinkState::Challenged { .. }
+            | LinkState::Candidate { .. } => link.deadline,
+        });
+        let peers = self.peers.iter().filter_map(|peer| match peer.state {
+            PeerState::Lost { since } if peer.link.is_none() => Some(since + timing.out_after),
+            PeerState::Lost { .. } | PeerState::Up | PeerState::Out => None,
+        });
+        let linkless = self
+            .linkless
+            .values()
+            .filter(|until| **until > self.last_round)
+            .copied();
+        let record = self
+            .record_is_stale()
+            .then(|| self.record_sent + timing.record_interval);
+        let dial = if self.leaving {
+            None
+        } else {
+            self.dialler.next_due(|node| self.has_link(node))
+        };
+        let refill = self.has_room_to_fill().then_some(self.last_round);
+        links
+            .chain(peers)
+            .chain(linkless)
+            .chain(record)
+            .chain(dial)
+            .chain(refill)
+            .min()
+    }
+
+    fn linked_peers(&self) -> impl Iterator<Item = (NodeSlot, LinkId)> + '_ {
+        self.peers
+            .iter()
+            .enumerate()
+            .filter_map(|(index, peer)| Some((slot_of_index(index), peer.link?)))
+    }
+
+    /// When this process itself was not run for a while, nobody's silence proves anything.
+    fn excuse_silence_after_a_pause(&mut self, now: Instant) {
+        let timing = &self.config.timing;
+        if now.since(self.last_round) > timing.hello_interval + timing.out_after / 2 {
+            for link in self.links.values_mut() {
+                link.last_received = now;
+            }
+        }
+    }
+
+    fn end_late_links(&mut self, now: Instant) {
+        let out_after = self.config.timing.out_after;
+        let late = |link: &Link| {
+            let silent = link.state.is_selected() && now >= link.last_received + out_after;
+            let unfinished = !matches!(link.state, LinkState::Up { .. }) && now >= link.deadline;
+            match (silent, unfinished) {
+                (true, _) => Some(Deadline::Silence),
+                (false, true) => Some(Deadline::Handshake),
+                (false, false) => None,
+            }
+        };
+        let ended: Vec<_> = self
+            .links
+            .iter()
+            .filter_map(|(id, link)| Some((*id, late(link)?)))
+            .collect();
+        for (id, deadline) in ended {
+            match deadline {
+                Deadline::Silence => self.close_silent_link(now, id),
+                Deadline::Handshake => self.close_link(now, id),
+            }
+        }
+        // A node that takes our bytes so slowly, while it sends its own, would make us keep control for ever.
+        let maximum = self.config.limits.out_buffer_bytes + self.config.limits.control_bytes;
+        let full: Vec<_> = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.pending().len() > maximum)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in full {
+            self.close_silent_link(now, id);
+        }
+    }
+
+    fn end_late_peers(&mut self, now: Instant) {
+        let out_after = self.config.timing.out_after;
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            if let PeerState::Lost { since } = peer.state
+                && peer.link.is_none()
+                && now >= since + out_after
+            {
+                self.go_out(slot_of_index(index), "silent");
+            }
+        }
+    }
+
+    /// Links are told at once; numbers for people wait for `record_interval`.
+    fn update_own_record(&mut self, now: Instant) {
+        let links = self.listed_links();
+        let has_same_links = {
+            let own = self.view.own();
+            own.links.len() == links.len()
+                && own
+                    .links
+                    .iter()
+                    .zip(&links)
+                    .all(|(before, link)| before.0 == link.0)
+        };
+        let is_due =
+            self.record_is_stale() && now >= self.record_sent + self.config.timing.record_interval;
+        if has_same_links && !is_due {
+            return;
+        }
+        let (clients, subscriptions) = (self.clients, self.subscriptions);
+        let interest_version = self.own_interests.version();
+        let own = self.view.own_mut();
+        own.version += 1;
+        own.links = links;
+        own.clients = clients;
+        own.subscriptions = subscriptions;
+        own.interest_version = interest_version;
+        let record = own.clone();
+        self.record_sent = now;
+        self.view_changed = true;
+        self.flood(&record, None);
+    }
+
+    /// Live links with the RTT to publish: the published one stays until the measured one has clearly left its step.
+    fn listed_links(&self) -> Vec<(NodeId, u32)> {
+        let published = &self.view.own().links;
+        let up = self.peers.iter().filter(|peer| peer.state == PeerState::Up);
+        let mut links: Vec<_> = up
+            .map(|peer| {
+                let before = published
+                    .iter()
+                    .find(|(node, _)| *node == peer.node)
+                    .map(|(_, rtt)| *rtt);
+                let measured = peer.rtt_us.unwrap_or(0);
+                let rtt =
+                    before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
+                (
+                    peer.node,
+                    rtt.unwrap_or_else(|| quantise_rtt(measured / 1000)),
+                )
+            })
+            .collect();
+        links.sort_unstable();
+        links
+    }
+
+    fn record_is_stale(&self) -> bool {
+        let own = self.view.own();
+        own.clients != self.clients
+            || own.subscriptions != self.subscriptions
+            || own.interest_version != self.own_interests.version()
+            || own.links != self.listed_links()
+    }
+
+    /// Nodes that others reach hold up what waits for every reachable node, for a while.
+    fn update_linkless(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.view_changed) {
+            return;
+        }
+        let component = self.view.component();
+        let until = now + self.config.timing.link_grace;
+        let own = self.config.node;
+        let missing =
+            |node: &NodeId| *node != own && self.peer_of(*node).is_none_or(|peer| peer.is_out());
+        let linkless = component.into_iter().filter(missing);
+        self.linkless = linkless
+            .map(|node| (node, self.linkless.get(&node).copied().unwrap_or(until)))
+            .collect();
+    }
+
+    /// Whether a node is known to be reachable, or about to be, that cannot be asked yet.
+    pub(super) fn waits_for_a_link(&self) -> bool {
+        self.linkless.values().any(|until| *until > self.last_round)
+            || self
+                .peers
+                .iter()
+                .any(|peer| peer.is_out() && peer.link.is_some())
+    }
+
+    fn send_hello(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
+        let Some(link) = self
+            .links
+            .get_mut(&id)
+            .filter(|link| now >= link.next_hello)
+        else {
+            return;
+        };
+        link.next_hello = now + self.config.timing.hello_interval;
+        // Bytes that wait for the socket say that we live; a hello behind them would measure the queue.
+        if link.pending().len() >= self.config.limits.out_buffer_bytes {
+            return;
+        }
+        link.hello_sequence += 1;
+        let sequence = link.hello_sequence;
+        link.hello = Some(SentHello { sequence, at: now });
+        self.write_message(slot, id, &Message::Hello { sequence });
+    }
+
+    /// Everything a node that is up should hear: control first, data last.
+    fn send_owed(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
+        self.send_applied(slot, id);
+        self.send_interests(slot, id);
+        self.send_control_messages(slot, id);
+        self.send_acknowledgements(slot, id);
+        self.fill_with_data(now, slot, id);
+    }
+
+    fn send_applied(&mut self, slot: NodeSlot, id: LinkId) {
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        if std::mem::take(&mut peer.owes_applied)
+            && let Some(version) = peer.interests.applied()
+        {
+            self.write_message(slot, id, &Message::InterestsApplied { version });
+        }
+    }
+
+    fn send_interests(&mut self, slot: NodeSlot, id: LinkId) {
+        let (current, maximum) = (self.own_interests.version(), self.config.limits.batch_bytes);
+        let index = slot.index().saturating_sub(1);
+        let (Some(peer), Some(link)) = (self.peers.get_mut(index), self.links.get_mut(&id)) else {
+            return;
+        };
+        let counters = &mut peer.counters;
+        let mut write = |batch: InterestBatch<'_>| {
+            counters.control_out_messages += 1;
+            counters.control_out_bytes += link.write_message(&Message::Interests(batch)) as u64;
+        };
+        match peer.interests_sent {
+            Some(sent) if sent == current => return,
+            Some(mut from) if self.own_interests.has_changes_since(from) => {
+                while from < current {
+                    self.scratch.clear();
+                    let to = self
+                        .own_interests
+                        .encode_changes(from, maximum, &mut self.scratch);
+                    write(InterestBatch {
+                        kind: InterestBatchKind::Changes,
+                        from,
+                        to,
+                        entries: &self.scratch,
+                    });
+                    from = to;
+                }
+            }
+            Some(_) | None => self.own_interests.encode_snapshot(maximum, write),
+        }
+        peer.interests_sent = Some(current);
+    }
+
+    fn send_control_messages(&mut self, slot: NodeSlot, id: LinkId) {
+        let index = slot.index().saturating_sub(1);
+        let (Some(peer), Some(link)) = (self.peers.get_mut(index), self.links.get_mut(&id)) else {
+            return;
+        };
+        let (control, counters) = (&mut peer.control, &mut peer.counters);
+        control.send(|queued| {
+            let (sequence, kind) = (queued.sequence, queued.kind);
+            let message = Message::Control {
+                sequence,
+                kind,
+                payload: &queued.payload,
+            };
+            counters.control_out_messages += 1;
+            counters.control_out_bytes += link.write_message(&message) as u64;
+        });
+    }
+
+    fn send_acknowledgements(&mut self, slot: NodeSlot, id: LinkId) {
+        let mut streams = std::mem::take(&mut self.scratch);
+        streams.clear();
+        if let Some(peer) = self.peer_mut(slot)
+            && (peer.owes_control || peer.inbound.owes())
+        {
+            peer.owes_control = false;
+            let control_received = peer.control_received;
+            let credit_limit = peer.inbound.take_acknowledgements(peer.node, &mut streams);
+            let view = AcknowledgeView {
+                credit_limit,
+                control_received,
+                streams: &streams,
+            };
+            self.write_message(slot, id, &Message::Acknowledge(view));
+        }
+        self.scratch = streams;
+    }
+
+    /// Whether a link has room again for data that waits: then the next round follows at once.
+    fn has_room_to_fill(&self) -> bool {
+        let has_room = |link: &Link| {
+            link.is_throttled && link.pending().len() < self.config.limits.out_buffer_bytes
+        };
+        self.links.values().any(has_room)
+    }
+
+    fn report_settled(&mut self) {
+        if self.waits_for_a_link() {
+            return;
+        }
+        let reachable = self.peers.iter().filter(|peer| !peer.is_out());
+        let settled = reachable
+            .map(|peer| peer.interests_acknowledged)
+            .fold(Some(self.own_interests.version()), |lowest, version| {
+                lowest.min(version)
+            });
+        if let Some(version) = settled.filter(|version| *version > self.settled) {
+            self.settled = version;
+            self.outputs.push_back(Output::InterestSettled { version });
+        }
+    }
+
+    fn report_completed(&mut self) {
+        for (stream, ranges) in self.store.take_completed() {
+            self.outputs
+                .push_back(Output::Acknowledged { stream, ranges });
+        }
+    }
+
+    fn report_room(&mut self) {
+        let limits = &self.config.limits;
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            peer.outbound.check_room(
+                limits.resend_bytes_per_node,
+                limits.resend_messages_per_node,
+            );
+            let has_room = peer.outbound.has_room();
+            if std::mem::replace(&mut peer.said_room, has_room) != has_room {
+                self.outputs.push_back(Output::RoomChanged {
+                    slot: slot_of_index(index),
+                    has_room,
+                });
+            }
+        }
+    }
+
+    fn dial_due(&mut self, now: Instant) {
+        if self.leaving {
+            return;
+        }
+        let linked: Vec<NodeId> = self
+            .links
+            .values()
+            .filter_map(|link| link.state.node())
+            .collect();
+        for address in self.dialler.take_due(now, |node| linked.contains(&node)) {
+            self.outputs.push_back(Output::Dial { address });
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Of several links between two nodes one is used. The node with the lower id decides, so that both agree at any moment of any
+//! race; then both say where their earlier links ended and go on from there.
+
+use thicket_mqtt::{Disconnect, Packet, ReasonCode};
+use thicket_session::time::Instant;
+
+use super::handshake::Refusal;
+use super::{Overlay, slot_of_index};
+use crate::doors::{EventLevel, Output};
+use crate::hello::Hello;
+use crate::identity::{LinkId, NodeId, NodeSlot};
+use crate::link::LinkState;
+use crate::message::{Message, Resume};
+use crate::peer::{Peer, PeerState};
+
+impl Overlay {
+    fn decides_against(&self, node: NodeId) -> bool {
+        self.config.node < node
+    }
+
+    /// Both ends know each other.
+    pub(super) fn on_candidate(&mut self, now: Instant, id: LinkId, hello: Hello) {
+        if let Some(address) = self.links.get(&id).and_then(|link| link.dialled.clone()) {
+            self.dialler.identify(&address, hello.node);
+        }
+        if !hello.address.is_empty() {
+            self.dialler.hear(now, &hello.address, Some(hello.node));
+        }
+        let Some(slot) = self.slot_for(&hello) else {
+            let text = format!("{} nodes are the maximum", self.config.limits.nodes);
+            return self.refuse(now, id, &Refusal::protocol(text));
+        };
+        let node = hello.node;
+        self.set_state(
+            id,
+            LinkState::Candidate {
+                peer: Box::new(hello),
+            },
+        );
+        let known = self.known_process(slot, id);
+        if !self.decides_against(node) {
+            let (has_link, selects_seen) =
+                known.map_or((false, 0), |peer| (peer.link.is_some(), peer.selects));
+            self.write_message(
+                slot,
+                id,
+                &Message::Candidate {
+                    has_link,
+                    selects_seen,
+                },
+            );
+        } else if known.is_none_or(|peer| peer.link.is_none()) {
+            self.select(now, slot, id);
+        }
+    }
+
+    /// The peer, if the process at the other end of the candidate is the one known.
+    fn known_process(&self, slot: NodeSlot, id: LinkId) -> Option<&Peer> {
+        let LinkState::Candidate { peer: hello } = &self.links.get(&id)?.state else {
+            return None;
+        };
+        self.peer(slot).filter(|peer| peer.process == hello.process)
+    }
+
+    /// The slot of the node, a new one the first time.
+    fn slot_for(&mut self, hello: &Hello) -> Option<NodeSlot> {
+        if let Some(slot) = self.slots.get(&hello.node) {
+            return Some(*slot);
+        }
+        if self.peers.len() + 1 >= self.config.limits.nodes.min(usize::from(u16::MAX)) {
+            return None;
+        }
+        let slot = slot_of_index(self.peers.len());
+        self.peers
+            .push(Peer::new(hello, self.config.limits.credit_bytes));
+        self.slots.insert(hello.node, slot);
+        Some(slot)
+    }
+
+    /// We decide, and a link is in use: if the other node has lost it without our noticing, the candidate takes its place.
+    pub(super) fn on_candidate_message(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        id: LinkId,
+        has_link: bool,
+        selects_seen: u64,
+    ) {
+        let Some(peer) = self.known_process(slot, id) else {
+            return self.select(now, slot, id);
+        };
+        // One that has not seen our last choice does not know whether it has a link.
+        let has_lost_it = !has_link && selects_seen == peer.selects;
+        if peer.link.is_none() || has_lost_it {
+            self.select(now, slot, id);
+        } else {
+            // Taken over by another connection of the same client id.
+            let packet = Packet::Disconnect(Disconnect::new(ReasonCode::SessionTakenOver));
+            self.write_packet(id, &packet);
+            self.close_link(now, id);
+        }
+    }
+
+    /// The link is the one to use from now on.
+    pub(super) fn select(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
+        let Some(LinkState::Candidate { peer: hello }) =
+            self.links.get(&id).map(|link| link.state.clone())
+        else {
+            return;
+        };
+        let credit_bytes = self.config.limits.credit_bytes;
+        let decides = self.decides_against(hello.node);
+        let is_restarted = self
+            .peer(slot)
+            .is_some_and(|peer| peer.process != hello.process);
+        if let Some(former) = self.peer(slot).and_then(|peer| peer.link) {
+            self.close_link(now, former);
+        }
+        if is_restarted {
+            self.go_out(slot, "started again");
+        }
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        if is_restarted {
+            peer.start_process(&hello, credit_bytes);
+        }
+        peer.name.clone_from(&hello.name);
+        peer.incarnation = hello.incarnation;
+        peer.link = Some(id);
+        peer.selects += 1;
+        let resume = Message::Resume(Resume {
+            was_up: !peer.is_out(),
+            interests_received: peer.interests.received(),
+            interests_applied: peer.interests.applied(),
+            control_received: peer.control_received,
+            credit_limit: peer.inbound.start_link(),
+            credit_window: credit_bytes,
+        });
+        self.set_state(id, LinkState::Selected { peer: hello });
+        if let Some(link) = self.links.get_mut(&id) {
+            // From here on silence counts.
+            link.selected_at = now;
+            link.last_received = now;
+            link.next_hello = now;
+        }
+        if decides {
+            self.write_message(slot, id, &Message::Select);
+        }
+        let records: Vec<_> = self.view.records().cloned().collect();
+        for record in records {
+            self.write_message(slot, id, &Message::Record(record));
+        }
+        self.write_message(slot, id, &resume);
+        self.view_changed = true;
+    }
+
+    /// The other node says where earlier links ended: the link is up.
+    pub(super) fn on_resume(&mut self, slot: NodeSlot, id: LinkId, resume: Resume) {
+        let (settles, limits) = (
+            self.own_interests.version(),
+            self.config.limits.credit_bytes,
+        );
+        let has_changes = resume
+            .interests_received
+            .filter(|version| self.own_interests.has_changes_since(*version));
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        let node = peer.node;
+        // A version we never had is one of another life: nothing is known.
+        peer.interests_sent = has_changes;
+        peer.interests_acknowledged = resume
+            .interests_applied
+            .filter(|version| *version <= settles && has_changes.is_some());
+        peer.owes_applied = peer.interests.applied().is_some();
+        peer.control.start_link(resume.control_received);
+        let lost = peer.outbound.start_link(
+            resume.credit_limit,
+            resume.credit_window.min(resume.credit_limit.max(limits)),
+        );
+        peer.counters.dropped += lost;
+        let before = std::mem::replace(&mut peer.state, PeerState::Up);
+        let up = Output::NodeUp {
+            slot,
+            node,
+            incarnation: peer.incarnation,
+            name: peer.name.clone(),
+        };
+        let fields = vec![("node", node.to_string()), ("name", peer.name.clone())];
+        self.set_state(id, LinkState::Up { node });
+        self.view_changed = true;
+        match before {
+            PeerState::Out => {
+                self.outputs.push_back(up);
+                self.event(EventLevel::Info, "node is up", fields);
+            }
+            PeerState::Lost { .. } if !resume.was_up => {
+                self.outputs.push_back(Output::ControlLost { slot })
+            }
+            PeerState::Lost { .. } | PeerState::Up => {}
+        }
+    }
+
+    /// Appends a control message to a link, and counts it for the node.
+    pub(super) fn write_message(&mut self, slot: NodeSlot, id: LinkId, message: &Message<'_>) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let bytes = link.write_message(message) as u64;
+        if let Some(peer) = self.peer_mut(slot) {
+            peer.counters.control_out_messages += 1;
+            peer.counters.control_out_bytes += bytes;
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Everything about one other node that outlives a link to it.
+
+use std::collections::VecDeque;
+
+use thicket_session::time::Instant;
+
+use crate::hello::Hello;
+use crate::identity::{Incarnation, LinkId, NodeId};
+use crate::inbound::Inbound;
+use crate::interests::RemoteInterests;
+use crate::outbound::Outbound;
+use crate::report::LinkCounters;
+
+/// One other node whose identity was proved at least once.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) node: NodeId,
+    pub(crate) name: String,
+    /// The start of the program we know; everything below but the counters is about it.
+    pub(crate) process: u64,
+    pub(crate) incarnation: Incarnation,
+    /// The first incarnation of this process.
+    pub(crate) first_incarnation: Incarnation,
+    pub(crate) state: PeerState,
+    /// The link selected, whether it is up or not.
+    pub(crate) link: Option<LinkId>,
+    /// How often a link was selected: by us, if we decide, else by the other node.
+    pub(crate) selects: u64,
+    pub(crate) interests: RemoteInterests,
+    pub(crate) owes_applied: bool,
+    /// The version of our interests sent on the present link, `None`: a snapshot is due.
+    pub(crate) interests_sent: Option<u64>,
+    /// The version of our interests that all its workers know.
+    pub(crate) interests_acknowledged: Option<u64>,
+    pub(crate) control: ControlQueue,
+    pub(crate) control_received: u64,
+    pub(crate) owes_control: bool,
+    pub(crate) outbound: Outbound,
+    pub(crate) inbound: Inbound,
+    /// Smoothed, in microseconds.
+    pub(crate) rtt_us: Option<u64>,
+    /// What `RoomChanged` said last.
+    pub(crate) said_room: bool,
+    pub(crate) counters: LinkCounters,
+}
+
+/// Whether a node is there.
+///
+/// | state | event | next |
+/// |---|---|---|
+/// | `Out` | its link is up | `Up`, `NodeUp` |
+/// | `Up` | its link closed | `Lost` |
+/// | `Up` | it leaves | `Out`, `NodeDown` |
+/// | `Lost` | a link is up | `Up`; what was not acknowledged is sent again |
+/// | `Lost` | a dial to it failed, or the time is over | `Out`, `NodeDown` |
+/// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PeerState {
+    /// Not reachable: nothing waits for it.
+    Out,
+    /// Reachable over a link that is up.
+    Up,
+    /// Its link ended; still waited for.
+    Lost {
+        /// When it was last heard.
+        since: Instant,
+    },
+}
+
+impl Peer {
+    pub(crate) fn new(hello: &Hello, credit_window: u64) -> Self {
+        Self {
+            node: hello.node,
+            name: hello.name.clone(),
+            process: hello.process,
+            incarnation: hello.incarnation,
+            first_incarnation: hello.incarnation,
+            state: PeerState::Out,
+            link: None,
+            selects: 0,
+            interests: RemoteInterests::default(),
+            owes_applied: false,
+            interests_sent: None,
+            interests_acknowledged: None,
+            control: ControlQueue::default(),
+            control_received: 0,
+            owes_control: false,
+            outbound: Outbound::default(),
+            inbound: Inbound::new(credit_window),
+            rtt_us: None,
+            said_room: true,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// The node was started again: nothing known of it holds. It must be out. What was persistent stays aside.
+    pub(crate) fn start_process(&mut self, hello: &Hello, credit_window: u64) {
+        let interests = std::mem::take(&mut self.interests);
+        *self = Self {
+            interests,
+            counters: self.counters,
+            ..Self::new(hello, credit_window)
+        };
+    }
+
+    pub(crate) const fn is_out(&self) -> bool {
+        matches!(self.state, PeerState::Out)
+    }
+
+    /// A reply took `sample_us`: smoothed as RFC 6298 does.
+    pub(crate) const fn measure(&mut self, sample_us: u64) {
+        self.rtt_us = Some(match self.rtt_us {
+            Some(before) => before - before / 8 + sample_us / 8,
+            None => sample_us,
+        });
+    }
+}
+
+/// Control messages the other node has not confirmed, numbered from 1 for the life of both processes.
+#[derive(Debug, Default)]
+pub(crate) struct ControlQueue {
+    queue: VecDeque<QueuedControl>,
+    bytes: usize,
+    last: u64,
+    /// The last one sent on the present link.
+    sent: u64,
+}
+
+/// One control message.
+#[derive(Debug)]
+pub(crate) struct QueuedControl {
+    pub(crate) sequence: u64,
+    pub(crate) kind: u8,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl ControlQueue {
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn push(&mut self, kind: u8, payload: &[u8]) {
+        self.last += 1;
+        self.bytes += payload.len();
+        self.queue.push_back(QueuedControl {
+            sequence: self.last,
+            kind,
+            payload: payload.to_vec(),
+        });
+    }
+
+    /// The other node has all up to `received`.
+    pub(crate) fn confirm(&mut self, received: u64) {
+        while let Some(first) = self.queue.front()
+            && first.sequence <= received
+        {
+            self.bytes -= first.payload.len();
+            self.queue.pop_front();
+        }
+    }
+
+    /// A new link: what is not confirmed is sent again.
+    pub(crate) fn start_link(&mut self, received: u64) {
+        self.confirm(received);
+        self.sent = received;
+    }
+
+    /// Hands what was not sent on this link to `write`.
+    pub(crate) fn send(&mut self, mut write: impl FnMut(&QueuedControl)) {
+        let first = self
+            .queue
+            .partition_point(|control| control.sequence <= self.sent);
+        self.queue.range(first..).for_each(&mut write);
+        self.sent = self.last;
+    }
+
+    /// The node is out: what it did not get is lost. Numbers go on, so that nothing is taken for a repetition.
+    pub(crate) fn abandon(&mut self) {
+        self.queue.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(queue: &mut ControlQueue) -> Vec<u64> {
+        let mut sent = Vec::new();
+        queue.send(|control| sent.push(control.sequence));
+        sent
+    }
+
+    #[test]
+    fn control_is_sent_once_a_link_until_it_is_confirmed() {
+        let mut queue = ControlQueue::default();
+        (0..3).for_each(|kind| queue.push(kind, b"ab"));
+        assert_eq!(
+            (send(&mut queue), send(&mut queue)),
+            (vec![1, 2, 3], vec![])
+        );
+        queue.confirm(1);
+        queue.push(3, b"c");
+        assert_eq!((send(&mut queue), queue.bytes()), (vec![4], 5));
+        queue.start_link(2);
+        assert_eq!(send(&mut queue), [3, 4]);
+        queue.abandon();
+        queue.push(4, b"");
+        queue.start_link(0);
+        assert_eq!((send(&mut queue), queue.bytes()), (vec![5], 0));
+    }
+}

@@ -1,0 +1,350 @@
+//! Messages this node originated, kept until every remote destination has admitted them.
+//!
+//! Bytes lie back to back in segments, so that keeping a message costs no allocation of its own. A message knows how many
+//! destinations it waits for; which ones they are, each destination's [`Outbound`](crate::outbound::Outbound) knows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+
+use thicket_session::time::Instant;
+
+use crate::doors::Unacknowledged;
+use crate::identity::{Incarnation, StreamId};
+use crate::ranges::RangeSet;
+
+const SEGMENT_BYTES: usize = 64 * 1024;
+
+/// All streams of this node.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    streams: BTreeMap<StreamId, Stream>,
+    bytes: u64,
+    messages: usize,
+    /// Segments given back, to be filled again.
+    spare: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    last: u64,
+    /// Ascending by number; those that wait for nobody are removed at the front.
+    kept: VecDeque<Kept>,
+    segments: VecDeque<Segment>,
+    first_segment: u64,
+    /// From which number on which incarnation counts; the first entry counts for what is kept first.
+    incarnations: VecDeque<(u64, Incarnation)>,
+    completed: RangeSet,
+}
+
+#[derive(Debug)]
+struct Kept {
+    number: u64,
+    at: Instant,
+    segment: u64,
+    offset: u32,
+    len: u32,
+    waiting: u16,
+}
+
+#[derive(Debug)]
+struct Segment {
+    bytes: Vec<u8>,
+    live: u32,
+}
+
+/// A kept message as it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sendable<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) incarnation: Incarnation,
+    /// When it was handed in.
+    pub(crate) at: Instant,
+}
+
+impl Store {
+    /// Bytes held, those of segments that are partly free included.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) const fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// The last number of a stream, 0 before the first.
+    pub(crate) fn last(&self, stream: StreamId) -> u64 {
+        self.streams.get(&stream).map_or(0, |stream| stream.last)
+    }
+
+    /// The lowest number that may still be sent again.
+    pub(crate) fn low(&self, stream: StreamId) -> u64 {
+        self.streams.get(&stream).map_or(0, |stream| {
+            stream
+                .kept
+                .front()
+                .map_or(stream.last + 1, |kept| kept.number)
+        })
+    }
+
+    /// Keeps a message for `waiting` destinations; with none it is complete at once. Numbers rise: the caller has checked.
+    pub(crate) fn keep(
+        &mut self,
+        stream: StreamId,
+        number: u64,
+        waiting: u16,
+        record: &[u8],
+        now: Instant,
+        incarnation: Incarnation,
+    ) {
+        let stream = self.streams.entry(stream).or_default();
+        stream.last = number;
+        if stream
+            .incarnations
+            .back()
+            .is_none_or(|(_, last)| *last != incarnation)
+        {
+            stream.incarnations.push_back((number, incarnation));
+        }
+        if waiting == 0 {
+            stream.completed.insert(number);
+            return;
+        }
+        let has_space = |segment: &Segment| {
+            segment.live > 0 && segment.bytes.len() + record.len() <= SEGMENT_BYTES
+        };
+        if !stream.segments.back().is_some_and(has_space) {
+            stream.segments.push_back(Segment {
+                bytes: self.spare.pop().unwrap_or_default(),
+                live: 0,
+            });
+        }
+        let segment = stream.first_segment + stream.segments.len() as u64 - 1;
+        let Some(last) = stream.segments.back_mut() else {
+            return;
+        };
+        let offset = last.bytes.len() as u32;
+        last.bytes.extend_from_slice(record);
+        last.live += 1;
+        stream.kept.push_back(Kept {
+            number,
+            at: now,
+            segment,
+            offset,
+            len: record.len() as u32,
+            waiting,
+        });
+        self.bytes += record.len() as u64;
+        self.messages += 1;
+    }
+
+    /// The message, if it is kept.
+    pub(crate) fn sendable(&self, stream: StreamId, number: u64) -> Option<Sendable<'_>> {
+        let stream = self.streams.get(&stream)?;
+        let kept = stream.kept.get(stream.position(number)?)?;
+        let bytes = stream.bytes(kept)?;
+        Some(Sendable {
+            bytes,
+            incarnation: stream.incarnation(number)?,
+            at: kept.at,
+        })
+    }
+
+    /// One more destination; false if the message is no longer kept.
+    pub(crate) fn wait_for_one_more(&mut self, stream: StreamId, number: u64) -> Option<u32> {
+        let stream = self.streams.get_mut(&stream)?;
+        let at = stream.position(number)?;
+        let kept = stream.kept.get_mut(at).filter(|kept| kept.waiting > 0)?;
+        kept.waiting = kept.waiting.checked_add(1)?;
+        Some(kept.len)
+    }
+
+    /// One destination less to wait for; answers the length of the message.
+    pub(crate) fn settle(&mut self, stream: StreamId, number: u64) -> u32 {
+        let Some(stream) = self.streams.get_mut(&stream) else {
+            return 0;
+        };
+        let Some(at) = stream.position(number) else {
+            return 0;
+        };
+        let kept = &mut stream.kept[at];
+        let (len, segment) = (kept.len, kept.segment);
+        kept.waiting = kept.waiting.saturating_sub(1);
+        if kept.waiting == 0 {
+            stream.completed.insert(number);
+            self.messages -= 1;
+            self.bytes -= stream.release(segment, &mut self.spare);
+            while stream.kept.front().is_some_and(|kept| kept.waiting == 0) {
+                stream.kept.pop_front();
+            }
+            stream.forget_incarnations();
+        }
+        len
+    }
+
+    /// Takes what was completed since the last call: streams ascending, their ranges ascending.
+    pub(crate) fn take_completed(
+        &mut self,
+    ) -> impl Iterator<Item = (StreamId, Vec<RangeInclusive<u64>>)> + '_ {
+        self.streams
+            .iter_mut()
+            .filter(|(_, stream)| !stream.completed.is_empty())
+            .map(|(id, stream)| {
+                let ranges = stream.completed.iter().collect();
+                stream.completed.clear();
+                (*id, ranges)
+            })
+    }
+
+    /// Every message that waits for somebody.
+    pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged<'_>> {
+        self.streams.iter().flat_map(|(id, stream)| {
+            stream
+                .kept
+                .iter()
+                .filter(|kept| kept.waiting > 0)
+                .filter_map(|kept| {
+                    Some(Unacknowledged {
+                        stream: *id,
+                        number: kept.number,
+                        record: stream.bytes(kept)?,
+                    })
+                })
+        })
+    }
+}
+
+impl Stream {
+    fn position(&self, number: u64) -> Option<usize> {
+        let first = self.kept.front()?.number;
+        // Without gaps the number says the place.
+        let guess = usize::try_from(number.checked_sub(first)?).ok()?;
+        if self
+            .kept
+            .get(guess)
+            .is_some_and(|kept| kept.number == number)
+        {
+            return Some(guess);
+        }
+        self.kept
+            .binary_search_by_key(&number, |kept| kept.number)
+            .ok()
+    }
+
+    fn bytes(&self, kept: &Kept) -> Option<&[u8]> {
+        let segment = self
+            .segments
+            .get((kept.segment - self.first_segment) as usize)?;
+        segment
+            .bytes
+            .get(kept.offset as usize..)?
+            .get(..kept.len as usize)
+    }
+
+    fn incarnation(&self, number: u64) -> Option<Incarnation> {
+        let after = self
+            .incarnations
+            .partition_point(|(first, _)| *first <= number);
+        self.incarnations
+            .get(after.checked_sub(1)?)
+            .map(|(_, incarnation)| *incarnation)
+    }
+
+    fn forget_incarnations(&mut self) {
+        let low = self.kept.front().map_or(self.last + 1, |kept| kept.number);
+        while self
+            .incarnations
+            .get(1)
+            .is_some_and(|(first, _)| *first <= low)
+        {
+            self.incarnations.pop_front();
+        }
+    }
+
+    /// One message of the segment is complete; answers the bytes that are free now.
+    fn release(&mut self, segment: u64, spare: &mut Vec<Vec<u8>>) -> u64 {
+        let Some(released) = self
+            .segments
+            .get_mut((segment - self.first_segment) as usize)
+        else {
+            return 0;
+        };
+        released.live -= 1;
+        if released.live > 0 {
+            return 0;
+        }
+        let mut bytes = std::mem::take(&mut released.bytes);
+        let freed = bytes.len() as u64;
+        if bytes.capacity() <= 2 * SEGMENT_BYTES && spare.len() < 64 {
+            bytes.clear();
+            spare.push(bytes);
+        }
+        while self
+            .segments
+            .front()
+            .is_some_and(|segment| segment.live == 0)
+        {
+            self.segments.pop_front();
+            self.first_segment += 1;
+        }
+        freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STREAM: StreamId = StreamId(1);
+
+    proptest! {
+        #[test]
+        fn a_store_agrees_with_a_plain_map(steps in proptest::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0_u16..3, 1_usize..40_000), 1..120)) {
+            let mut store = Store::default();
+            let mut plain: BTreeMap<u64, (u16, usize, u64)> = BTreeMap::new();
+            let (mut number, mut incarnation, mut completed) = (0, 1, Vec::new());
+            for (step, which, waiting, len) in steps {
+                let chosen = (!plain.is_empty()).then(|| *plain.keys().nth(which.index(plain.len())).expect("within"));
+                match (step, chosen) {
+                    (2, Some(chosen)) => {
+                        let entry = plain.get_mut(&chosen).expect("chosen from it");
+                        entry.0 -= 1;
+                        prop_assert_eq!(store.settle(STREAM, chosen) as usize, entry.1);
+                        if entry.0 == 0 {
+                            plain.remove(&chosen);
+                            completed.push(chosen);
+                        }
+                    }
+                    (3, Some(chosen)) => {
+                        prop_assert!(store.wait_for_one_more(STREAM, chosen).is_some());
+                        plain.get_mut(&chosen).expect("chosen from it").0 += 1;
+                    }
+                    _ => {
+                        number += 1 + u64::from(waiting);
+                        incarnation += u64::from(step == 1);
+                        let record = vec![number as u8; len];
+                        store.keep(STREAM, number, waiting, &record, Instant::default(), Incarnation(incarnation));
+                        if waiting == 0 { completed.push(number) } else { plain.insert(number, (waiting, len, incarnation)); }
+                    }
+                }
+                prop_assert_eq!(store.messages(), plain.len());
+                prop_assert_eq!(store.low(STREAM), plain.keys().next().copied().unwrap_or(store.last(STREAM) + 1).min(store.low(STREAM)));
+                prop_assert!(store.bytes() >= plain.values().map(|(_, len, _)| *len as u64).sum());
+                prop_assert_eq!(store.bytes() == 0, plain.is_empty());
+                let kept: Vec<_> = store.unacknowledged().map(|message| message.number).collect();
+                prop_assert_eq!(kept, plain.keys().copied().collect::<Vec<_>>());
+                for (number, (_, len, incarnation)) in &plain {
+                    let sendable = store.sendable(STREAM, *number).expect("kept");
+                    prop_assert_eq!((sendable.bytes, sendable.incarnation), (&*vec![*number as u8; *len], Incarnation(*incarnation)));
+                }
+            }
+            completed.sort_unstable();
+            let taken: Vec<u64> = store.take_completed().flat_map(|(_, ranges)| ranges).flatten().collect();
+            prop_assert_eq!(taken, completed);
+            prop_assert_eq!(store.take_completed().count(), 0);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The view: one versioned record a node, a single writer each, flooded on change (rule 1).
+//!
+//! The highest (incarnation, version) of a node wins. A link exists if both ends list it; the view is the component of this
+//! node. Which version of whose interests a node has applied is *not* in the records: acknowledgements go straight to the owner
+//! of the interests, because a record would be flooded to everyone at every change of any interest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::identity::{Incarnation, NodeId};
+use crate::wire::{Reader, WireError, put_bytes, put_varint};
+
+/// What a node tells everybody of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeRecord {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    /// Rises with every change, within the incarnation.
+    pub(crate) version: u64,
+    /// Random for each start of the program.
+    pub(crate) process: u64,
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) clients: u64,
+    pub(crate) subscriptions: u64,
+    /// Of its interests when the record was written.
+    pub(crate) interest_version: u64,
+    /// Input of trees to come; 0.
+    pub(crate) capability: u64,
+    /// Live links and their quantised RTT in milliseconds, by node, ascending.
+    pub(crate) links: Vec<(NodeId, u32)>,
+}
+
+impl NodeRecord {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.node.0.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.0.to_le_bytes());
+        put_varint(out, self.version);
+        out.extend_from_slice(&self.process.to_le_bytes());
+        put_bytes(out, self.name.as_bytes());
+        put_bytes(out, self.address.as_bytes());
+        for number in [
+            self.clients,
+            self.subscriptions,
+            self.interest_version,
+            self.capability,
+        ] {
+            put_varint(out, number);
+        }
+        put_varint(out, self.links.len() as u64);
+        for (node, rtt_ms) in &self.links {
+            out.extend_from_slice(&node.0.to_le_bytes());
+            put_varint(out, u64::from(*rtt_ms));
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut record = Self {
+            node: NodeId(reader.u64()?),
+            incarnation: Incarnation(reader.u64()?),
+            version: reader.varint()?,
+            process: reader.u64()?,
+            name: reader.str("name")?.to_owned(),
+            address: reader.str("address")?.to_owned(),
+            clients: reader.varint()?,
+            subscriptions: reader.varint()?,
+            interest_version: reader.varint()?,
+            capability: reader.varint()?,
+            links: Vec::new(),
+        };
+        // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
+        for _ in 0..reader.varint()? {
+            let node = NodeId(reader.u64()?);
+            let rtt = reader.varint()?;
+            let rtt_ms = u32::try_from(rtt).map_err(|_| WireError::Value {
+                field: "rtt",
+                value: rtt,
+            })?;
+            if record
+                .links
+                .last()
+                .is_some_and(|(before, _)| *before >= node)
+            {
+                return Err(WireError::Value {
+                    field: "link order",
+                    value: node.0,
+                });
+            }
+            record.links.push((node, rtt_ms));
+        }
+        Ok(record)
+    }
+
+    fn lists(&self, node: NodeId) -> bool {
+        self.links
+            .binary_search_by_key(&node, |(other, _)| *other)
+            .is_ok()
+    }
+}
+
+/// What became of a record that came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordNews {
+    /// Newer than what was known: pass it on.
+    Newer,
+    /// Known already, or older.
+    Old,
+    /// No room for another node.
+    Full,
+}
+
+/// All records known, reachable or not: those of nodes that are gone tell a stale restart.
+#[derive(Debug)]
+pub(crate) struct View {
+    own: NodeId,
+    records: BTreeMap<NodeId, NodeRecord>,
+    maximum: usize,
+}
+
+impl View {
+    pub(crate) fn new(own: NodeRecord, maximum: usize) -> Self {
+        Self {
+            own: own.node,
+            records: BTreeMap::from([(own.node, own)]),
+            maximum,
+        }
+    }
+
+    pub(crate) fn own(&self) -> &NodeRecord {
+        &self.records[&self.own]
+    }
+
+    pub(crate) fn own_mut(&mut self) -> &mut NodeRecord {
+        self.records
+            .get_mut(&self.own)
+            .expect("the own record is there from the start")
+    }
+
+    pub(crate) fn record(&self, node: NodeId) -> Option<&NodeRecord> {
+        self.records.get(&node)
+    }
+
+    /// Every record, ascending by node.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &NodeRecord> {
+        self.records.values()
+    }
+
+    /// Takes another node's record. When the table is full, the record of a node that is not reachable gives way.
+    pub(crate) fn apply(&mut self, record: NodeRecord) -> RecordNews {
+        let known = self.records.get(&record.node);
+        if known.is_some_and(|known| {
+            (known.incarnation, known.version) >= (record.incarnation, record.version)
+        }) {
+            return RecordNews::Old;
+        }
+        if known.is_none() && self.records.len() >= self.maximum {
+            let component = self.component();
+            let Some(gone) = self
+                .records
+                .keys()
+                .find(|node| !component.contains(node))
+                .copied()
+            else {
+                return RecordNews::Full;
+            };
+            self.records.remove(&gone);
+        }
+        self.records.insert(record.node, record);
+        RecordNews::Newer
+    }
+
+    /// The nodes this one reaches over links that both ends list, this one included.
+    pub(crate) fn component(&self) -> BTreeSet<NodeId> {
+        let mut reached = BTreeSet::from([self.own]);
+        let mut open = vec![self.own];
+        while let Some(node) = open.pop() {
+            for (next, _) in self
+                .records
+                .get(&node)
+                .into_iter()
+                .flat_map(|record| &record.links)
+            {
+                let both = self
+                    .records
+                    .get(next)
+                    .is_some_and(|other| other.lists(node));
+                if both && reached.insert(*next) {
+                    open.push(*next);
+                }
+            }
+        }
+        reached
+    }
+}
+
+/// RTT as published: 0 to 4 ms exactly, above in steps of a half to a quarter (4, 6, 8, 12, 16, 24, ...).
+pub(crate) fn quantise_rtt(rtt_ms: u64) -> u32 {
+    let rtt = u32::try_from(rtt_ms).unwrap_or(u32::MAX);
+    if rtt <= 4 {
+        return rtt;
+    }
+    let step = 1 << (31 - rtt.leading_zeros() - 1);
+    rtt / step * step
+}
+
+/// Whether `rtt_us` has left the step `published_ms` for good: by a quarter, so that a value at a border does not flood the
+/// cluster with records (the owner applies the hysteresis, rule 1).
+pub(crate) fn rtt_moved(published_ms: u32, rtt_us: u64) -> bool {
+    let published_us = u64::from(published_ms) * 1000;
+    let low = published_us.saturating_sub(published_us / 4 + 500);
+    let high = published_us + published_us * 3 / 4 + 1500;
+    !(low..=high).contains(&rtt_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(node: u64, incarnation: u64, version: u64, links: &[u64]) -> NodeRecord {
+        NodeRecord {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+            version,
+            process: 0,
+            name: String::new(),
+            address: String::new(),
+            clients: 0,
+            subscriptions: 0,
+            interest_version: 0,
+            capability: 0,
+            links: links.iter().map(|node| (NodeId(*node), 0)).collect(),
+        }
+    }
+
+    #[test]
+    fn the_highest_incarnation_and_version_wins() {
+        let mut view = View::new(record(1, 1, 1, &[]), 3);
+        let cases = [
+            ("first", record(2, 5, 5, &[]), RecordNews::Newer),
+            ("again", record(2, 5, 5, &[]), RecordNews::Old),
+            ("older version", record(2, 5, 4, &[]), RecordNews::Old),
+            ("older incarnation", record(2, 4, 9, &[]), RecordNews::Old),
+            ("newer version", record(2, 5, 6, &[]), RecordNews::Newer),
+            ("newer incarnation", record(2, 6, 1, &[]), RecordNews::Newer),
+        ];
+        for (name, record, news) in cases {
+            assert_eq!(view.apply(record), news, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_component_holds_what_links_listed_by_both_ends_reach() {
+        let mut view = View::new(record(1, 1, 1, &[2, 3]), 9);
+        for other in [
+            record(2, 1, 1, &[1, 4]),
+            record(3, 1, 1, &[]),
+            record(4, 1, 1, &[2, 5]),
+            record(6, 1, 1, &[1]),
+        ] {
+            view.apply(other);
+        }
+        assert_eq!(
+            view.component(),
+            BTreeSet::from([NodeId(1), NodeId(2), NodeId(4)])
+        );
+    }
+
+    #[test]
+    fn a_full_table_gives_up_the_unreachable_first_and_then_refuses() {
+        let mut view = View::new(record(1, 1, 1, &[2]), 3);
+        for (other, news) in [
+            (record(2, 1, 1, &[1, 4]), RecordNews::Newer),
+            (record(3, 1, 1, &[]), RecordNews::Newer),
+            (record(4, 1, 1, &[2]), RecordNews::Newer),
+            (record(5, 1, 1, &[]), RecordNews::Full),
+        ] {
+            assert_eq!(view.apply(other), news);
+        }
+        assert!(view.record(NodeId(3)).is_none());
+    }
+
+    #[test]
+    fn a_published_rtt_stays_within_half_of_the_measured_one() {
+        for rtt in 0..5000_u64 {
+            let published = u64::from(quantise_rtt(rtt));
+            assert!(
+                published <= rtt && rtt - published <= rtt / 2,
+                "{rtt} -> {published}"
+            );
+            assert!(
+                !rtt_moved(quantise_rtt(rtt), rtt * 1000),
+                "{rtt} must not move at once"
+            );
+        }
+        assert!(rtt_moved(4, 12_000) && rtt_moved(12, 5_000));
+    }
+}

@@ -1,0 +1,4 @@
+//! Application properties from disk or from another node.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| thicket_fuzz::read_application_properties(bytes));

@@ -1,0 +1,104 @@
+//! What must hold for whatever bytes a peer sends; the targets only choose the version.
+
+use thicket_mqtt::{
+    ApplicationProperties, Packet, ProtocolVersion, connect_version, decode, frame_header,
+};
+
+const MAXIMUM_PACKET_SIZE: u32 = 1 << 20;
+
+/// Decodes `bytes` as a connection of `version` would: packet after packet until they end or are refused.
+///
+/// # Panics
+/// If a decoded packet depends on what follows it, disagrees with its header or its parts, or does not survive being encoded
+/// and decoded again.
+pub fn decode_stream(version: ProtocolVersion, bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Some(len) = decode_one(version, rest) {
+        rest = &rest[len..];
+    }
+}
+
+fn decode_one(version: ProtocolVersion, bytes: &[u8]) -> Option<usize> {
+    let outcome = decode(bytes, version, MAXIMUM_PACKET_SIZE);
+    if let Err(error) = outcome {
+        assert!(error.reason_code().is_error());
+        assert!(!error.to_string().is_empty());
+    }
+    let (packet, len) = outcome.ok()??;
+    assert_eq!(
+        frame_header(bytes).map(|header| header.map(|header| header.packet_len)),
+        Ok(Some(len))
+    );
+    assert_eq!(
+        decode(&bytes[..len], version, MAXIMUM_PACKET_SIZE),
+        Ok(Some((packet.clone(), len)))
+    );
+    assert_eq!(
+        decode(&bytes[..len - 1], version, MAXIMUM_PACKET_SIZE),
+        Ok(None)
+    );
+    check_parts(version, &packet, bytes);
+    let mut again = Vec::new();
+    packet
+        .encode(version, &mut again)
+        .expect("what was decoded can be encoded");
+    assert!(
+        again.len() <= len,
+        "encoding is never longer than what came in"
+    );
+    let again_len = again.len();
+    assert_eq!(
+        decode(&again, version, MAXIMUM_PACKET_SIZE),
+        Ok(Some((packet, again_len)))
+    );
+    Some(len)
+}
+
+fn check_parts(version: ProtocolVersion, packet: &Packet<'_>, bytes: &[u8]) {
+    match packet {
+        Packet::Connect(connect) => {
+            assert_eq!(connect_version(bytes), Some(connect.version));
+            if let Some(will) = &connect.will {
+                check_properties(&will.properties);
+            }
+        }
+        Packet::Publish(publish) => {
+            check_properties(&publish.properties);
+            let mut encoded = Vec::new();
+            let at = publish
+                .encode(version, &mut encoded)
+                .expect("what was decoded can be encoded");
+            assert_eq!(encoded.len(), publish.encoded_len(version));
+            let id = at.map(|at| u16::from_be_bytes([encoded[at], encoded[at + 1]]));
+            assert_eq!(id, publish.packet_id.map(|id| id.value()));
+        }
+        _ => {}
+    }
+}
+
+fn check_properties(properties: &ApplicationProperties<'_>) {
+    let mut written = Vec::new();
+    properties.write_to(&mut written);
+    assert_eq!(written.len(), properties.encoded_len());
+    assert_eq!(properties.is_empty(), written.is_empty());
+    assert_eq!(
+        ApplicationProperties::from_encoded(&written),
+        Ok(*properties)
+    );
+    let rebuilt =
+        ApplicationProperties::build(properties.iter()).expect("what was decoded can be encoded");
+    assert_eq!(rebuilt, written);
+}
+
+/// Checks bytes as they come from disk or from another node.
+///
+/// # Panics
+/// If accepted bytes are not the properties they were checked as.
+pub fn read_application_properties(bytes: &[u8]) {
+    if let Ok(properties) = ApplicationProperties::from_encoded(bytes) {
+        let mut written = Vec::new();
+        properties.write_to(&mut written);
+        assert_eq!(written, bytes);
+        check_properties(&properties);
+    }
+}
