@@ -1,4 +1,4 @@
-//! Time of the client side per message, printed: `cargo bench -p thicket-session --bench client [-- ROUNDS]`.
+//! Time of the client side per message, printed: `cargo bench -p thicket-session --bench client [-- ROUNDS [ONLY]]`.
 //!
 //! A round is a batch of messages: published and written, or read and acknowledged. Run it under a heap profiler with two
 //! numbers of rounds to see that the allocations do not grow with them. Nothing is asserted about times.
@@ -111,9 +111,18 @@ fn bench_receive(version: ProtocolVersion, qos: Qos, rounds: u32) {
 }
 
 fn main() {
-    let rounds = std::env::args()
+    let arguments: Vec<String> = std::env::args().collect();
+    let rounds = arguments
+        .iter()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(40_000);
+    match arguments.last().map(String::as_str) {
+        Some("publish0") => return bench_publish(ProtocolVersion::V5, Qos::AtMostOnce, 0, rounds),
+        Some("publish1") => return bench_publish(ProtocolVersion::V5, Qos::AtLeastOnce, 0, rounds),
+        Some("receive0") => return bench_receive(ProtocolVersion::V5, Qos::AtMostOnce, rounds),
+        Some("receive1") => return bench_receive(ProtocolVersion::V5, Qos::AtLeastOnce, rounds),
+        Some(_) | None => {}
+    }
     for version in [ProtocolVersion::V311, ProtocolVersion::V5] {
         for qos in [Qos::AtMostOnce, Qos::AtLeastOnce] {
             bench_publish(version, qos, 0, rounds);

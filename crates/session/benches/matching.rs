@@ -12,7 +12,6 @@ use thicket_session::topic::{MatchCache, SubscriptionTree, TopicFilter};
 
 const TOPICS: usize = 200_000;
 const HOT_TOPICS: usize = 64;
-const SITES: u64 = 1000;
 
 /// A small generator of numbers (SplitMix64): the same run everywhere.
 struct Numbers(u64);
@@ -26,19 +25,18 @@ impl Numbers {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    fn topic(&mut self, count: u64) -> String {
-        let per_site = (count / SITES).max(1);
-        format!(
-            "site{}/room{}/dev{}/temp",
-            self.below(SITES),
-            self.below(50),
-            self.below(per_site.div_ceil(10))
-        )
+    fn topic(&mut self, [sites, rooms, devices]: Space) -> String {
+        let (site, room) = (self.below(sites), self.below(rooms));
+        format!("site{site}/room{room}/dev{}/temp", self.below(devices))
     }
 }
 
-fn filter(numbers: &mut Numbers, count: u64) -> String {
-    let topic = numbers.topic(count);
+/// How many sites, rooms a site and devices a room there are: few make many filters match a topic, many make many
+/// filters.
+type Space = [u64; 3];
+
+fn filter(numbers: &mut Numbers, space: Space) -> String {
+    let topic = numbers.topic(space);
     let levels: Vec<&str> = topic.split('/').collect();
     match numbers.below(100) {
         0..90 => topic,
@@ -58,12 +56,12 @@ fn nanos_each(start: Instant, count: usize) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / count as f64
 }
 
-fn bench_tree(count: u64) {
+fn bench_tree(count: u64, space: Space) {
     let mut numbers = Numbers(1);
     let filters: Vec<TopicFilter> = (0..count)
-        .map(|_| TopicFilter::new(&filter(&mut numbers, count)).expect("a valid filter"))
+        .map(|_| TopicFilter::new(&filter(&mut numbers, space)).expect("a valid filter"))
         .collect();
-    let topics: Vec<String> = (0..TOPICS).map(|_| numbers.topic(count)).collect();
+    let topics: Vec<String> = (0..TOPICS).map(|_| numbers.topic(space)).collect();
 
     let before = resident_bytes();
     let start = Instant::now();
@@ -78,15 +76,20 @@ fn bench_tree(count: u64) {
         tree.len()
     );
 
-    let mut hits = 0_u64;
+    let (mut hits, mut subscriptions) = (0_u64, 0_u64);
     let start = Instant::now();
     for topic in &topics {
-        tree.for_each_match(topic, |_| hits += 1);
+        tree.for_each_match(topic, |count| {
+            hits += 1;
+            subscriptions += u64::from(*count);
+        });
     }
-    let each = hits as f64 / TOPICS as f64;
+    let each = |sum: u64| sum as f64 / TOPICS as f64;
     println!(
-        "  cold topics: {:.0} ns a match, {each:.1} filters each",
-        nanos_each(start, TOPICS)
+        "  cold topics: {:.0} ns a match, {:.1} filters and {:.1} subscriptions each",
+        nanos_each(start, TOPICS),
+        each(hits),
+        each(subscriptions)
     );
 
     let start = Instant::now();
@@ -136,7 +139,9 @@ fn bench_cache(tree: &SubscriptionTree<u32>, topics: &[String]) {
 
 fn bench_retained(count: u64) {
     let mut numbers = Numbers(2);
-    let topics: Vec<String> = (0..count).map(|_| numbers.topic(count * 10)).collect();
+    let topics: Vec<String> = (0..count)
+        .map(|_| numbers.topic([1000, 50, count / 100]))
+        .collect();
     let start = Instant::now();
     let mut tree = RetainedTree::new();
     for topic in &topics {
@@ -175,7 +180,9 @@ fn main() {
         counts
     };
     for count in &counts {
-        bench_tree(*count);
+        // Nearly every filter is another one; about 14 subscriptions match at a million.
+        bench_tree(*count, [1000, 50, (count / 10_000).max(1)]);
+        bench_tree(*count, [200, 25, (count / 12_500).max(1)]);
     }
     bench_retained(counts[0]);
 }

@@ -10,7 +10,7 @@ pub enum Event<'a> {
     /// The server accepted the connection. Unacknowledged messages go out again now if it has the session; otherwise a
     /// [`Event::Discarded`] follows for each.
     Connected {
-        /// Whether the server has the session of before.
+        /// Whether the server has the session of before; taken to be so for 3.1 without a clean start, where it is not said.
         session_present: bool,
         /// The whole answer.
         connack: &'a Connack<'a>,

@@ -316,18 +316,21 @@ impl Connection {
         } else {
             self.outbound_aliases.choose(publish.topic)
         };
-        let (topic, topic_alias) = match alias {
-            AliasUse::TopicOnly => (publish.topic, None),
-            AliasUse::Define(alias) => (publish.topic, Some(alias)),
-            AliasUse::AliasOnly(alias) => ("", Some(alias)),
+        let encoded = match alias {
+            AliasUse::TopicOnly => publish.encode(version, out),
+            AliasUse::Define(alias) => Publish {
+                topic_alias: Some(alias),
+                ..*publish
+            }
+            .encode(version, out),
+            AliasUse::AliasOnly(alias) => Publish {
+                topic: "",
+                topic_alias: Some(alias),
+                ..*publish
+            }
+            .encode(version, out),
         };
-        if let Err(error) = (Publish {
-            topic,
-            topic_alias,
-            ..*publish
-        })
-        .encode(version, out)
-        {
+        if let Err(error) = encoded {
             // The server never sees the definition.
             self.outbound_aliases.forget(publish.topic);
             return Err(error.into());

@@ -75,6 +75,10 @@ impl Client {
         if connack.session_present && clean_start == CleanStart::Yes {
             return Err(PeerError::SessionPresentAfterCleanStart);
         }
+        // A 3.1 server cannot say. To send again what it may not know costs less than to lose what it does.
+        let is_unsaid = self.config.version == ProtocolVersion::V31;
+        let session_present =
+            connack.session_present || (is_unsaid && clean_start == CleanStart::No);
         if let Some(assigned) = connack.assigned_client_identifier {
             assigned.clone_into(&mut self.config.client_id);
         }
@@ -92,14 +96,14 @@ impl Client {
         }));
         // A server may know a session that this client, perhaps started anew, knows nothing of: it is taken as one in
         // which nothing of ours is open. [MQTT-3.2.2-4] would have it refused, which would lose what waits there.
-        let resumption = if connack.session_present {
+        let resumption = if session_present {
             self.outbound.resume(|bytes| may_send_again(&limits, bytes))
         } else {
             self.inbound.forget();
             self.outbound.forget()
         };
         on_event(Event::Connected {
-            session_present: connack.session_present,
+            session_present,
             connack,
         });
         self.report(&resumption, on_event);

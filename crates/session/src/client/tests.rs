@@ -2,6 +2,7 @@
 
 mod connection;
 mod flows;
+mod hostile;
 mod limits;
 mod lossy;
 

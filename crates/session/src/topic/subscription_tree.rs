@@ -229,14 +229,10 @@ mod tests {
         }
         assert!(tree.is_empty());
         // A prefix of a filter is no filter.
-        let mut tree = tree_of_one("a/+/c");
+        *tree.entry(&filter("a/+/c")) = "a/+/c".to_owned();
         assert_eq!(tree.get(&filter("a/+")), None);
         assert_eq!(tree.remove(&filter("a/+")), None);
         assert_eq!(tree.len(), 1);
-    }
-
-    fn tree_of_one(text: &str) -> SubscriptionTree<String> {
-        tree(&[text])
     }
 
     #[test]
@@ -298,11 +294,52 @@ mod tests {
             tree.wildcard.arena_len()
         );
         assert_eq!(tree.wildcard.level_texts(), 3);
-        let mut found = 0;
-        tree.for_each_match("site/0/y/x", |value| found += value + 1);
-        assert_eq!(found, 1, "what is left survives the compaction");
         tree.remove(&filters[0]);
         assert_eq!(tree.wildcard.arena_len(), 1);
+    }
+
+    #[test]
+    fn what_is_left_after_a_compaction_still_matches() {
+        let shapes = ["site/N/+/x", "site/N/#", "+/N/y/#", "N/+", "+/+/N"];
+        let numbered = |number: usize| shapes.map(|shape| shape.replace('N', &number.to_string()));
+        let texts: Vec<String> = (0..1000).flat_map(numbered).collect();
+        let mut tree = tree(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let full = tree.wildcard.arena_len();
+        let (gone, left): (Vec<_>, Vec<_>) = texts
+            .iter()
+            .enumerate()
+            .partition(|(index, _)| index % 20 != 0);
+        let (gone, left) = (
+            gone.into_iter().map(|(_, text)| text),
+            left.into_iter().map(|(_, text)| text.as_str()),
+        );
+        gone.for_each(|text| assert!(tree.remove(&filter(text)).is_some()));
+        let left: Vec<&str> = left
+            .chain(["site/5/y/x", "+/6/y/#", "new/#", "+/new"])
+            .collect();
+        for text in &left {
+            tree.entry(&filter(text)).clone_from(&(*text).to_owned());
+        }
+        assert!(tree.wildcard.arena_len() < full / 2, "it was compacted");
+        for topic in [
+            "site/4/y/x",
+            "site/5/y/x",
+            "a/6/y",
+            "8/8/8",
+            "a/12/y/z",
+            "new/new",
+            "16/16",
+            "a/b/96",
+        ] {
+            let mut expected: Vec<&str> = left
+                .iter()
+                .copied()
+                .filter(|filter| matches(filter, topic))
+                .collect();
+            expected.sort_unstable();
+            expected.dedup();
+            assert_eq!(matching(&tree, topic), expected, "{topic}");
+        }
     }
 
     #[test]

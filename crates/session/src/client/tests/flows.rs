@@ -301,6 +301,22 @@ fn a_resumed_session_sends_again_what_is_open_and_nothing_else() {
 }
 
 #[test]
+fn a_3_1_server_is_taken_to_have_the_session_since_it_cannot_say() {
+    let mut bench = Bench::with_version(ProtocolVersion::V31);
+    bench.publish(&message("a", "1", 1)).unwrap();
+    bench.client.handle_closed();
+    bench.reconnect(CleanStart::No, &Connack::default());
+    assert_eq!(bench.events(), ["connected, session true"]);
+    assert_eq!(bench.sent(), ["a=1 q1 #1 dup"]);
+    bench.client.handle_closed();
+    bench.reconnect(CleanStart::Yes, &Connack::default());
+    assert_eq!(
+        bench.events(),
+        ["connected, session false", "#1 discarded a=1 q1 #1"]
+    );
+}
+
+#[test]
 fn a_lost_session_is_dropped_and_said_to_be() {
     let mut bench = Bench::with_version(V5);
     for (payload, number) in [("1", 1), ("2", 2), ("3", 2)] {
