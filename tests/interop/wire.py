@@ -4,6 +4,7 @@ It keeps no state and answers nothing by itself: a test sends the packets it wan
 and looks at each that comes back. Versions: 3 (3.1), 4 (3.1.1), 5.
 """
 
+import collections
 import dataclasses
 import enum
 import itertools
@@ -310,6 +311,7 @@ class RawClient:
     def __init__(self, port, version=5):
         self.version = version
         self.buffer = b""
+        self.aside = collections.deque()
         self.packet_ids = itertools.cycle(range(1, 65536))
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -329,6 +331,10 @@ class RawClient:
 
     def receive(self, patience_s=PATIENCE_S):
         """The next packet. Raises `Closed`, or `TimeoutError` after `patience_s`."""
+        return self.aside.popleft() if self.aside else self.receive_from_socket(patience_s)
+
+    def receive_from_socket(self, patience_s=PATIENCE_S):
+        """The next packet that was not yet put aside."""
         deadline = time.monotonic() + patience_s
         while (found := self.split()) is None:
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
@@ -360,6 +366,12 @@ class RawClient:
         """The next packet, which must be of this type."""
         came = self.receive(patience_s)
         assert came.kind == kind, f"expected {kind.name}, got {came}"
+        return came
+
+    def expect_answer(self, kind, packet_id):
+        """The packet of this type and identifier; what overtakes it is put aside for later."""
+        while (came := self.receive_from_socket()).kind != kind or came.packet_id != packet_id:
+            self.aside.append(came)
         return came
 
     def until_closed(self):
@@ -396,12 +408,11 @@ class RawClient:
         self.send(publish(topic, payload, qos, packet_id, version=self.version, **options))
         if qos == 0:
             return None
-        came = self.expect(Kind.PUBACK if qos == 1 else Kind.PUBREC)
-        assert came.packet_id == packet_id, f"[MQTT-2.2.1-5] {came}"
+        came = self.expect_answer(Kind.PUBACK if qos == 1 else Kind.PUBREC, packet_id)
         if qos == 2 and came.reason_code < 0x80:
             self.send(acknowledge(Kind.PUBREL, packet_id))
-            done = self.expect(Kind.PUBCOMP)
-            assert (done.packet_id, done.reason_code) == (packet_id, 0), f"[MQTT-4.3.3-11] {done}"
+            done = self.expect_answer(Kind.PUBCOMP, packet_id)
+            assert done.reason_code == 0, f"[MQTT-4.3.3-11] {done}"
         return came.reason_code
 
     def take_message(self, patience_s=PATIENCE_S):
@@ -411,7 +422,7 @@ class RawClient:
             self.send(acknowledge(Kind.PUBACK, came.packet_id))
         elif came.qos == 2:
             self.send(acknowledge(Kind.PUBREC, came.packet_id))
-            assert self.expect(Kind.PUBREL).packet_id == came.packet_id
+            self.expect_answer(Kind.PUBREL, came.packet_id)
             self.send(acknowledge(Kind.PUBCOMP, came.packet_id))
         return came
 
@@ -429,3 +440,37 @@ class RawClient:
         came = self.until_closed()
         assert came == [], f"after our DISCONNECT came {came} [MQTT-3.14.4-1]"
         self.close()
+
+
+class RawCases:
+    """What test cases with raw clients share; mixed into a `BrokerTest`."""
+
+    def raw(self, port, role="client", version=5, **options):
+        """A connected client, closed when the test ends; its CONNACK is its attribute `connack`."""
+        client = RawClient(port, version)
+        self.addCleanup(client.close)
+        client.connack = client.connect(self.client_id(role), **options)
+        return client
+
+    def keeper(self, port, role="client", clean_start=False, **options):
+        """A connected client whose session outlives its connections."""
+        props = ((Property.SESSION_EXPIRY_INTERVAL, NEVER), *options.pop("props", ()))
+        return self.raw(port, role, clean_start=clean_start, props=props, **options)
+
+    def subscriber(self, *filters, role="subscriber", props=(), **options):
+        """A client at the subscribers' node with these subscriptions, which must be granted."""
+        client = self.raw(self.here, role, **options)
+        codes = client.subscribe(*filters, props=props).codes
+        self.assertEqual([code for code in codes if code >= 0x80], [], filters)
+        return client
+
+    def publisher(self, role="publisher", **options):
+        """A client at the publishers' node."""
+        return self.raw(self.there, role, **options)
+
+    def messages_until(self, client, payload):
+        """All messages a client gets before the one with this payload, which was published last."""
+        came = []
+        while (one := client.take_message()).payload != payload:
+            came.append(one)
+        return came
