@@ -245,16 +245,9 @@ impl Worker {
             connection.serial == serial && matches!(connection.phase, Phase::AwaitClaim { .. })
         });
         if !asks {
-            // The client has gone: if it left no session either, the directory must forget what it has just noted.
-            if home == self.id && self.sessions.find(client_id).is_none() {
-                self.mail(
-                    Peer::Hub,
-                    Content::Session {
-                        client_id: client_id.into(),
-                        state: SessionState::Ended,
-                    },
-                );
-            }
+            // The client has gone.
+            let client_id = client_id.into();
+            self.mail(Peer::Hub, Content::GrantDone { client_id });
             return;
         }
         if home == self.id {
@@ -384,6 +377,12 @@ impl Worker {
             Content::Session {
                 client_id: (*client_id).into(),
                 state: SessionState::Connected,
+            },
+        );
+        self.mail(
+            Peer::Hub,
+            Content::GrantDone {
+                client_id: (*client_id).into(),
             },
         );
         self.set_members_connected(key, true);

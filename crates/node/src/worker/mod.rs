@@ -335,6 +335,7 @@ impl Worker {
             Content::Drain { request, client_id } => self.handle_drain(now, request, &client_id),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
+            Content::Forget { client_id } => self.handle_forget(now, &client_id),
             Content::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue)
             }
@@ -349,6 +350,7 @@ impl Worker {
             | Content::Interest { .. }
             | Content::PeersApplied { .. }
             | Content::Claim(_)
+            | Content::GrantDone { .. }
             | Content::Session { .. }
             | Content::Frozen { .. }
             | Content::Drained { .. }

@@ -157,6 +157,19 @@ impl Worker {
         self.wait_for_import(now, request);
     }
 
+    /// The import came to nothing: the session goes on where it was.
+    pub(super) fn handle_forget(&mut self, now: Now, client_id: &str) {
+        let key = self.sessions.find(client_id);
+        let unused = key.filter(|key| {
+            self.sessions
+                .get(*key)
+                .is_some_and(|session| session.awaits_queue)
+        });
+        if let Some(key) = unused {
+            self.remove_session(now, key);
+        }
+    }
+
     /// The rest of an imported session's queue, older than what came here meanwhile.
     pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
         let Some(key) = self.sessions.find(client_id) else {
