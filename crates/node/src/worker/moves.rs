@@ -166,7 +166,7 @@ impl Worker {
                 .is_some_and(|session| session.awaits_queue)
         });
         if let Some(key) = unused {
-            self.remove_session(now, key);
+            self.remove_session(key);
         }
     }
 
