@@ -4,6 +4,8 @@
 //! Publish-subscribe Applications". The planner of the command line and the control plane run the same code.
 //!
 //! - [`TrafficModel`] predicts the traffic of a cluster whose clients attach at random (Eq. 1-7, 13-15).
+//! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
+//! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
 //!
@@ -12,23 +14,46 @@
 //! than allowed; internal traffic kept by increments equals a recount up to rounding.
 //!
 //! ```
-//! use thicket_placement::{Scenario, TrafficModel};
+//! use thicket_placement::{
+//!     ClientId, Cluster, Interest, Limits, MatchingOptions, Placer, Role, StrategyKind,
+//! };
 //!
 //! # fn main() -> Result<(), thicket_placement::ParameterError> {
-//! let scenario = Scenario::social(1000, 10, 1.13)?;
-//! let model = TrafficModel::with_equal_rates(&scenario, 1000, 1.0)?;
-//! assert!(model.predict(8)?.routing_overhead() > 2.0);
+//! let mut cluster = Cluster::new(2)?;
+//! let tennis = cluster.add_topic(1.0)?;
+//! let limits = Limits::new(4, 1.1)?;
+//! let strategy = StrategyKind::Thicket.build(limits, MatchingOptions::default(), 1);
+//! let mut placer = Placer::new(cluster, strategy);
+//! placer.arrive(ClientId(0), &[Interest { topic: tennis, role: Role::Publisher { rate: 1.0 } }])?;
+//! placer.arrive(ClientId(1), &[Interest { topic: tennis, role: Role::Subscriber }])?;
+//! assert_eq!(placer.cluster().traffic().internal(), 0.0);
 //! # Ok(())
 //! # }
 //! ```
 
+mod cluster;
 mod error;
 mod model;
+mod placer;
 mod random;
+mod replay;
 
+mod simulator;
+mod strategy;
+
+pub use cluster::{
+    BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
+};
 pub use error::ParameterError;
 pub use model::{
     Natural, Prediction, Scenario, TrafficModel, Tree, broker_probability, decision_space, jain,
     overhead, zipf,
 };
+pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
+
+pub use strategy::{
+    ActiveBy, Decision, IdleCluster, Interest, LeastLoaded, Limits, LoadMoment, Matching,
+    MatchingOptions, MissingPublisher, Optimum, PublisherIndicator, RandomAttach, Request, Role,
+    RoundRobin, Strategy, StrategyKind, Subset, TestedLoad, Thicket, ThicketOptions, Ties,
+};
