@@ -6,6 +6,7 @@
 //! - [`TrafficModel`] predicts the traffic of a cluster whose clients attach at random (Eq. 1-7, 13-15).
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
+//! - [`simulate`] runs a [`Workload`] through a strategy.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
 //!
@@ -36,7 +37,6 @@ mod error;
 mod model;
 mod placer;
 mod random;
-mod replay;
 
 mod simulator;
 mod strategy;
@@ -52,6 +52,9 @@ pub use model::{
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
 
+pub use simulator::{
+    ArrivalOrder, Measures, Rates, Run, Statistic, Workload, WorkloadOptions, simulate,
+};
 pub use strategy::{
     ActiveBy, Decision, IdleCluster, Interest, LeastLoaded, Limits, LoadMoment, Matching,
     MatchingOptions, MissingPublisher, Optimum, PublisherIndicator, RandomAttach, Request, Role,

@@ -1,0 +1,193 @@
+//! Runs workloads through strategies and measures what comes out.
+
+mod workload;
+
+pub use workload::{ArrivalOrder, Rates, Workload, WorkloadOptions};
+
+use crate::cluster::{Cluster, Dimension};
+use crate::error::ParameterError;
+use crate::model::decision_space;
+use crate::placer::Placer;
+use crate::strategy::{Limits, MatchingOptions, StrategyKind};
+
+/// One simulation: a cluster size and a strategy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// Number of brokers (M).
+    pub broker_count: usize,
+    /// The strategy.
+    pub strategy: StrategyKind,
+    /// Sessions a client and fairness.
+    pub limits: Limits,
+    /// The choices Algorithm 1 leaves open.
+    pub matching: MatchingOptions,
+}
+
+/// What one run measures, traffic in messages per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measures {
+    /// Ai.
+    pub internal: f64,
+    /// Aei.
+    pub external_in: f64,
+    /// Aeo.
+    pub external_out: f64,
+    /// h_rt.
+    pub routing_overhead: f64,
+    /// h_fw.
+    pub forwarding_overhead: f64,
+    /// Jain's index over the sum of the four traffics.
+    pub jain: f64,
+    /// External input of the busiest broker over the mean.
+    pub peak_in: f64,
+    /// External output of the busiest broker over the mean.
+    pub peak_out: f64,
+    /// Brokers above gamma at the end, in either dimension.
+    pub above_gamma: f64,
+    /// Clients whose placement left a broker above gamma.
+    pub flagged: f64,
+    /// Publishers moved while nobody listened to them.
+    pub redirected: f64,
+    /// Mean sessions of a subscriber with at least one topic.
+    pub sessions: f64,
+    /// Mean number of choices for a subscriber under the fairness test of Eq. 11 (Detti Fig. 11).
+    pub choices: f64,
+}
+
+impl Measures {
+    /// Names and values, in the order they are printed.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, f64); 13] {
+        [
+            ("internal", self.internal),
+            ("external_in", self.external_in),
+            ("external_out", self.external_out),
+            ("routing_overhead", self.routing_overhead),
+            ("forwarding_overhead", self.forwarding_overhead),
+            ("jain", self.jain),
+            ("peak_in", self.peak_in),
+            ("peak_out", self.peak_out),
+            ("above_gamma", self.above_gamma),
+            ("flagged", self.flagged),
+            ("redirected", self.redirected),
+            ("sessions", self.sessions),
+            ("choices", self.choices),
+        ]
+    }
+}
+
+/// Mean and spread of one measure over the seeds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Statistic {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation of the sample (divisor n - 1); 0 for a single value.
+    pub sd: f64,
+    /// Number of values.
+    pub n: usize,
+}
+
+impl Statistic {
+    /// The statistic of `values`, taken in their order; all zero without values.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        let n = values.len();
+        if n == 0 {
+            return Self {
+                mean: 0.0,
+                sd: 0.0,
+                n,
+            };
+        }
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let sd = if n > 1 {
+            (squares / (n - 1) as f64).sqrt()
+        } else {
+            0.0
+        };
+        Self { mean, sd, n }
+    }
+}
+
+/// Runs `workload`, drawn from `seed`, through the strategy of `run`.
+///
+/// # Errors
+/// The number of brokers is out of range.
+pub fn simulate(run: &Run, workload: &Workload, seed: u64) -> Result<Measures, ParameterError> {
+    let mut cluster = Cluster::new(run.broker_count)?;
+    for rate in workload.rates() {
+        cluster.add_topic(*rate)?;
+    }
+    let strategy = run.strategy.build(run.limits, run.matching, seed);
+    let mut placer = Placer::new(cluster, strategy);
+    let mut tally = Tally::default();
+    for client in workload.clients() {
+        let interests = workload.interests(client);
+        if workload.is_subscriber(client) && !interests.is_empty() {
+            tally.choices += choices(run, placer.cluster(), interests.len());
+            tally.subscribers += 1.0;
+        }
+        let placed = placer.arrive(client, &interests)?;
+        tally.flagged += f64::from(u8::from(placed.flagged));
+        tally.redirected += placed.redirected.len() as f64;
+        if workload.is_subscriber(client) {
+            tally.sessions += placer.sessions(client).len() as f64;
+        }
+    }
+    Ok(tally.measure(run, placer.cluster()))
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    subscribers: f64,
+    choices: f64,
+    flagged: f64,
+    redirected: f64,
+    sessions: f64,
+}
+
+impl Tally {
+    fn measure(&self, run: &Run, cluster: &Cluster) -> Measures {
+        let traffic = cluster.traffic();
+        let above_gamma = cluster.brokers().filter(|broker| {
+            [Dimension::Input, Dimension::Output]
+                .into_iter()
+                .any(|dimension| run.limits.exceeded(cluster, *broker, dimension))
+        });
+        let subscribers = self.subscribers.max(1.0);
+        Measures {
+            internal: traffic.internal(),
+            external_in: traffic.external_in(),
+            external_out: traffic.external_out(),
+            routing_overhead: traffic.routing_overhead(),
+            forwarding_overhead: traffic.forwarding_overhead(),
+            jain: traffic.jain(),
+            peak_in: traffic.peak(Dimension::Input),
+            peak_out: traffic.peak(Dimension::Output),
+            above_gamma: above_gamma.count() as f64,
+            flagged: self.flagged,
+            redirected: self.redirected,
+            sessions: self.sessions / subscribers,
+            choices: self.choices / subscribers,
+        }
+    }
+}
+
+/// Choices for a subscriber of `topic_count` topics: Eq. 12 with the brokers that pass Eq. 11 now in place of M.
+fn choices(run: &Run, cluster: &Cluster, topic_count: usize) -> f64 {
+    let passing = cluster
+        .brokers()
+        .filter(|broker| !run.limits.exceeded(cluster, *broker, Dimension::Output))
+        .count();
+    let max_sessions = match run.strategy {
+        StrategyKind::Random
+        | StrategyKind::RoundRobin
+        | StrategyKind::LeastLoaded
+        | StrategyKind::BestMatch => 1,
+        StrategyKind::MultiSession | StrategyKind::Thicket | StrategyKind::Optimum => {
+            run.limits.max_sessions()
+        }
+    };
+    decision_space(passing as u32, topic_count as u32, max_sessions as u32).to_f64()
+}
