@@ -6,7 +6,7 @@
 //! - [`TrafficModel`] predicts the traffic of a cluster whose clients attach at random (Eq. 1-7, 13-15).
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
-//! - [`simulate`] runs a [`Workload`] through a strategy.
+//! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
 //!
@@ -37,6 +37,7 @@ mod error;
 mod model;
 mod placer;
 mod random;
+mod replay;
 
 mod simulator;
 mod strategy;
@@ -51,6 +52,7 @@ pub use model::{
 };
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
+pub use replay::{Arrival, Replay, Step};
 
 pub use simulator::{
     ArrivalOrder, Measures, Rates, Run, Statistic, Workload, WorkloadOptions, simulate,
