@@ -7,6 +7,7 @@
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
+//! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
 //!
@@ -55,7 +56,9 @@ pub use random::Random;
 pub use replay::{Arrival, Replay, Step};
 
 pub use simulator::{
-    ArrivalOrder, Measures, Rates, Run, Statistic, Workload, WorkloadOptions, simulate,
+    Application, ArrivalOrder, Axis, CpuWeights, FIGURE_ORDER, Figure, Measures, Panel, Rates, Run,
+    Setting, Size, SizeQuestion, Statistic, Sweep, Workload, WorkloadOptions, final_traffic,
+    simulate,
 };
 pub use strategy::{
     ActiveBy, Decision, IdleCluster, Interest, LeastLoaded, Limits, LoadMoment, Matching,

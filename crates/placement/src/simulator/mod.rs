@@ -1,13 +1,19 @@
 //! Runs workloads through strategies and measures what comes out.
 
+mod figures;
+mod setting;
+mod sizing;
 mod workload;
 
+pub use figures::{FIGURE_ORDER, Figure, Panel, Sweep};
+pub use setting::{Application, Axis, Setting};
+pub use sizing::{CpuWeights, Size, SizeQuestion};
 pub use workload::{ArrivalOrder, Rates, Workload, WorkloadOptions};
 
-use crate::cluster::{Cluster, Dimension};
+use crate::cluster::{ClientId, Cluster, Dimension, Traffic};
 use crate::error::ParameterError;
 use crate::model::decision_space;
-use crate::placer::Placer;
+use crate::placer::{Placed, Placer};
 use crate::strategy::{Limits, MatchingOptions, StrategyKind};
 
 /// One simulation: a cluster size and a strategy.
@@ -55,6 +61,15 @@ pub struct Measures {
 }
 
 impl Measures {
+    /// The value of the measure `name`; `None` when there is no such measure.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<f64> {
+        self.named()
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| *value)
+    }
+
     /// Names and values, in the order they are printed.
     #[must_use]
     pub fn named(&self) -> [(&'static str, f64); 13] {
@@ -115,27 +130,41 @@ impl Statistic {
 /// # Errors
 /// The number of brokers is out of range.
 pub fn simulate(run: &Run, workload: &Workload, seed: u64) -> Result<Measures, ParameterError> {
+    let mut tally = Tally::default();
+    let placer = place_all(run, workload, seed, |placer, client, placed| {
+        tally.count(run, workload, placer, client, placed);
+    })?;
+    Ok(tally.measure(run, placer.cluster()))
+}
+
+/// The traffic after all clients of `workload` came, without the measures on the way.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn final_traffic(run: &Run, workload: &Workload, seed: u64) -> Result<Traffic, ParameterError> {
+    let placer = place_all(run, workload, seed, |_, _, _| ())?;
+    Ok(placer.cluster().traffic())
+}
+
+/// Places all clients; `observe` sees each before (without) and after (with) its placement.
+fn place_all(
+    run: &Run,
+    workload: &Workload,
+    seed: u64,
+    mut observe: impl FnMut(&Placer, ClientId, Option<&Placed>),
+) -> Result<Placer, ParameterError> {
     let mut cluster = Cluster::new(run.broker_count)?;
     for rate in workload.rates() {
         cluster.add_topic(*rate)?;
     }
     let strategy = run.strategy.build(run.limits, run.matching, seed);
     let mut placer = Placer::new(cluster, strategy);
-    let mut tally = Tally::default();
     for client in workload.clients() {
-        let interests = workload.interests(client);
-        if workload.is_subscriber(client) && !interests.is_empty() {
-            tally.choices += choices(run, placer.cluster(), interests.len());
-            tally.subscribers += 1.0;
-        }
-        let placed = placer.arrive(client, &interests)?;
-        tally.flagged += f64::from(u8::from(placed.flagged));
-        tally.redirected += placed.redirected.len() as f64;
-        if workload.is_subscriber(client) {
-            tally.sessions += placer.sessions(client).len() as f64;
-        }
+        observe(&placer, client, None);
+        let placed = placer.arrive(client, &workload.interests(client))?;
+        observe(&placer, client, Some(&placed));
     }
-    Ok(tally.measure(run, placer.cluster()))
+    Ok(placer)
 }
 
 #[derive(Debug, Default)]
@@ -148,6 +177,32 @@ struct Tally {
 }
 
 impl Tally {
+    fn count(
+        &mut self,
+        run: &Run,
+        workload: &Workload,
+        placer: &Placer,
+        client: ClientId,
+        placed: Option<&Placed>,
+    ) {
+        let topic_count = workload.topic_count_of(client);
+        let subscriber = workload.is_subscriber(client) && topic_count > 0;
+        match placed {
+            None if subscriber => {
+                self.choices += choices(run, placer.cluster(), topic_count);
+                self.subscribers += 1.0;
+            }
+            None => {}
+            Some(placed) => {
+                self.flagged += f64::from(u8::from(placed.flagged));
+                self.redirected += placed.redirected.len() as f64;
+                if subscriber {
+                    self.sessions += placer.sessions(client).len() as f64;
+                }
+            }
+        }
+    }
+
     fn measure(&self, run: &Run, cluster: &Cluster) -> Measures {
         let traffic = cluster.traffic();
         let above_gamma = cluster.brokers().filter(|broker| {

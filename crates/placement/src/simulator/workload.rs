@@ -61,6 +61,14 @@ impl Rates {
         }
     }
 
+    /// Mean in messages per second.
+    #[must_use]
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::Equal(rate) | Self::Pareto { mean: rate, .. } => rate,
+        }
+    }
+
     fn draw(self, random: &mut Random) -> f64 {
         match self {
             Self::Equal(rate) => rate,
@@ -148,10 +156,37 @@ impl Workload {
         client.index() >= self.rates.len()
     }
 
+    /// Number of topics of `client`.
+    #[must_use]
+    pub fn topic_count_of(&self, client: ClientId) -> usize {
+        self.followed_by(client).map_or(1, <[u32]>::len)
+    }
+
+    /// External input and output of all clients together, in messages per second.
+    #[must_use]
+    pub fn external_traffic(&self) -> (f64, f64) {
+        let external_out = self
+            .followed
+            .iter()
+            .map(|topic| self.rates[*topic as usize])
+            .sum();
+        (self.rates.iter().sum(), external_out)
+    }
+
+    /// The topics of a subscriber; `None` for a publisher.
+    fn followed_by(&self, client: ClientId) -> Option<&[u32]> {
+        let subscriber = client.index().checked_sub(self.rates.len())?;
+        let first = match subscriber.checked_sub(1) {
+            Some(previous) => self.ends[previous] as usize,
+            None => 0,
+        };
+        Some(&self.followed[first..self.ends[subscriber] as usize])
+    }
+
     /// What `client` wants.
     #[must_use]
     pub fn interests(&self, client: ClientId) -> Vec<Interest> {
-        let Some(subscriber) = client.index().checked_sub(self.rates.len()) else {
+        let Some(followed) = self.followed_by(client) else {
             let role = Role::Publisher {
                 rate: self.rates[client.index()],
             };
@@ -160,11 +195,7 @@ impl Workload {
                 role,
             }];
         };
-        let first = match subscriber.checked_sub(1) {
-            Some(previous) => self.ends[previous] as usize,
-            None => 0,
-        };
-        self.followed[first..self.ends[subscriber] as usize]
+        followed
             .iter()
             .map(|topic| Interest {
                 topic: TopicId(*topic),
