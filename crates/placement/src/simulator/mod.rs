@@ -61,33 +61,45 @@ pub struct Measures {
 }
 
 impl Measures {
+    /// The names of the measures, in the order they are printed.
+    pub const NAMES: [&'static str; 13] = [
+        "internal",
+        "external_in",
+        "external_out",
+        "routing_overhead",
+        "forwarding_overhead",
+        "jain",
+        "peak_in",
+        "peak_out",
+        "above_gamma",
+        "flagged",
+        "redirected",
+        "sessions",
+        "choices",
+    ];
+
     /// The value of the measure `name`; `None` when there is no such measure.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<f64> {
-        self.named()
+        let values = [
+            self.internal,
+            self.external_in,
+            self.external_out,
+            self.routing_overhead,
+            self.forwarding_overhead,
+            self.jain,
+            self.peak_in,
+            self.peak_out,
+            self.above_gamma,
+            self.flagged,
+            self.redirected,
+            self.sessions,
+            self.choices,
+        ];
+        Self::NAMES
             .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| *value)
-    }
-
-    /// Names and values, in the order they are printed.
-    #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); 13] {
-        [
-            ("internal", self.internal),
-            ("external_in", self.external_in),
-            ("external_out", self.external_out),
-            ("routing_overhead", self.routing_overhead),
-            ("forwarding_overhead", self.forwarding_overhead),
-            ("jain", self.jain),
-            ("peak_in", self.peak_in),
-            ("peak_out", self.peak_out),
-            ("above_gamma", self.above_gamma),
-            ("flagged", self.flagged),
-            ("redirected", self.redirected),
-            ("sessions", self.sessions),
-            ("choices", self.choices),
-        ]
+            .position(|known| *known == name)
+            .map(|index| values[index])
     }
 }
 

@@ -190,6 +190,18 @@ pub enum Axis {
 }
 
 impl Axis {
+    /// The name of the parameter, as in the rows of results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Brokers => "brokers",
+            Self::Subscribers => "subscribers",
+            Self::Subscriptions => "subscriptions",
+            Self::MaxSessions => "max_sessions",
+            Self::Alpha => "alpha",
+        }
+    }
+
     /// Words for the axis.
     #[must_use]
     pub fn label(self) -> &'static str {
