@@ -56,9 +56,9 @@ pub use random::Random;
 pub use replay::{Arrival, Replay, Step};
 
 pub use simulator::{
-    Application, ArrivalOrder, Axis, CpuWeights, FIGURE_ORDER, Figure, Measures, Panel, Rates, Run,
-    Setting, Size, SizeQuestion, Statistic, Sweep, Workload, WorkloadOptions, final_traffic,
-    simulate,
+    Application, ArrivalOrder, Axis, CpuWeights, Criterion, FIGURE_ORDER, Figure, Measures, Panel,
+    Rates, Run, Setting, Size, SizeQuestion, Statistic, Sweep, Workload, WorkloadOptions,
+    final_traffic, simulate,
 };
 pub use strategy::{
     ActiveBy, Decision, IdleCluster, Interest, LeastLoaded, Limits, LoadMoment, Matching,

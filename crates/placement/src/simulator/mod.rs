@@ -7,7 +7,7 @@ mod workload;
 
 pub use figures::{FIGURE_ORDER, Figure, Panel, Sweep};
 pub use setting::{Application, Axis, Setting};
-pub use sizing::{CpuWeights, Size, SizeQuestion};
+pub use sizing::{CpuWeights, Criterion, Size, SizeQuestion};
 pub use workload::{ArrivalOrder, Rates, Workload, WorkloadOptions};
 
 use crate::cluster::{ClientId, Cluster, Dimension, Traffic};

@@ -162,17 +162,6 @@ impl Workload {
         self.followed_by(client).map_or(1, <[u32]>::len)
     }
 
-    /// External input and output of all clients together, in messages per second.
-    #[must_use]
-    pub fn external_traffic(&self) -> (f64, f64) {
-        let external_out = self
-            .followed
-            .iter()
-            .map(|topic| self.rates[*topic as usize])
-            .sum();
-        (self.rates.iter().sum(), external_out)
-    }
-
     /// The topics of a subscriber; `None` for a publisher.
     fn followed_by(&self, client: ClientId) -> Option<&[u32]> {
         let subscriber = client.index().checked_sub(self.rates.len())?;

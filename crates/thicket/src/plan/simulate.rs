@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use serde_json::Value;
 use thicket_placement::{
     Application, ArrivalOrder, Axis, FIGURE_ORDER, Figure, Measures, Panel, Rates, Run, Setting,
     Statistic, StrategyKind, Sweep, simulate,
@@ -294,8 +295,11 @@ fn short_rows(study: &Study, outcomes: &[Outcome]) -> Vec<Row> {
         if !sweep.label.is_empty() {
             row.set("sweep", sweep.label);
         }
-        row.set(sweep.axis.name(), sweep.axis.value(&outcome.setting))
-            .set("strategy", outcome.strategy.name());
+        row.set(
+            sweep.axis.name(),
+            short_number(sweep.axis.value(&outcome.setting)),
+        )
+        .set("strategy", outcome.strategy.name());
         for (name, statistic) in &outcome.statistics {
             if shown.contains(name) {
                 let fields = [("mean", statistic.mean.into()), ("sd", statistic.sd.into())];
@@ -305,6 +309,15 @@ fn short_rows(study: &Study, outcomes: &[Outcome]) -> Vec<Row> {
         row
     };
     outcomes.iter().map(short).collect()
+}
+
+/// A count without its fraction.
+fn short_number(value: f64) -> Value {
+    if value.fract() == 0.0 {
+        (value as u64).into()
+    } else {
+        value.into()
+    }
 }
 
 fn chart(study: &Study, outcomes: &[Outcome]) -> Chart {

@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use serde_json::Value;
 use thicket_placement::{
-    ArrivalOrder, CpuWeights, MatchingOptions, Run, SizeQuestion, StrategyKind,
+    ArrivalOrder, CpuWeights, Criterion, MatchingOptions, Run, SizeQuestion, StrategyKind,
+    TrafficModel,
 };
 
 use super::arguments::{Population, parse_order};
@@ -52,6 +53,9 @@ pub(super) struct Size {
     /// Workloads to average over, with seeds 1 to N.
     #[arg(long, value_name = "N", default_value_t = 2)]
     seeds: u64,
+    /// Keep the busiest broker within the capacity, not the average one; no cluster may be large enough.
+    #[arg(long)]
+    busiest: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -67,32 +71,45 @@ pub(super) fn run(arguments: &Size) -> anyhow::Result<()> {
     for seed in 1..=arguments.seeds {
         workloads.push((seed, setting.workload(arguments.order, seed)?));
     }
+    let model = TrafficModel::with_equal_rates(
+        &setting.scenario()?,
+        setting.subscribers,
+        setting.rates.mean(),
+    )?;
     let question = SizeQuestion {
+        model: &model,
         workloads: &workloads,
         weights: CpuWeights {
             received: arguments.weight_received,
             sent: arguments.weight_sent,
         },
         capacity: arguments.capacity,
+        criterion: if arguments.busiest {
+            Criterion::Busiest
+        } else {
+            Criterion::Mean
+        },
     };
     let linear = question.linear()?;
-    let strategies = [StrategyKind::Random, StrategyKind::Thicket];
-    let answers = run_all(strategies.len(), |index| {
-        Ok(question.answer(&Run {
-            broker_count: linear,
-            strategy: strategies[index],
-            limits,
-            matching: MatchingOptions::default(),
-        })?)
-    })?;
-    let prediction = setting.predict()?;
+    let run = |strategy| Run {
+        broker_count: linear,
+        strategy,
+        limits,
+        matching: MatchingOptions::default(),
+    };
+    let mut answers = run_all(2, |job| match job {
+        0 => without_placement(&question, &run(StrategyKind::Random)),
+        _ => Ok(question.simulated(&run(StrategyKind::Thicket))?),
+    })?
+    .into_iter()
+    .map(answer);
     let mut row = Row::default();
-    row.set("external_in", prediction.external_in)
-        .set("external_out", prediction.external_out)
+    row.set("external_in", model.external_in())
+        .set("external_out", model.external_out())
         .set("capacity", arguments.capacity)
         .set("linear", object([("brokers", linear.into())]))
-        .set("without_placement", answer(&answers[0]))
-        .set("with_placement", answer(&answers[1]));
+        .set("without_placement", answers.next())
+        .set("with_placement", answers.next());
     let format = if arguments.json {
         Format::Json
     } else {
@@ -102,11 +119,28 @@ pub(super) fn run(arguments: &Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answer(size: &thicket_placement::Size) -> Value {
-    object([
-        ("brokers", size.brokers.into()),
-        ("work_mean", size.mean.into()),
-        ("work_busiest", size.busiest.into()),
-        ("internal", size.internal.into()),
-    ])
+/// By the model where the average broker counts, by simulation where the busiest does.
+fn without_placement(
+    question: &SizeQuestion<'_>,
+    random: &Run,
+) -> anyhow::Result<Option<thicket_placement::Size>> {
+    Ok(match question.criterion {
+        Criterion::Mean => match question.predicted()? {
+            Some(brokers) => Some(question.at(random, brokers)?),
+            None => None,
+        },
+        Criterion::Busiest => question.simulated(random)?,
+    })
+}
+
+/// Null when no cluster is large enough.
+fn answer(size: Option<thicket_placement::Size>) -> Value {
+    size.map_or(Value::Null, |size| {
+        object([
+            ("brokers", size.brokers.into()),
+            ("work_mean", size.mean.into()),
+            ("work_busiest", size.busiest.into()),
+            ("internal", size.internal.into()),
+        ])
+    })
 }
