@@ -10,6 +10,8 @@ pub use setting::{Application, Axis, Setting};
 pub use sizing::{CpuWeights, Criterion, Size, SizeQuestion};
 pub use workload::{ArrivalOrder, Rates, Workload, WorkloadOptions};
 
+use std::collections::BTreeMap;
+
 use crate::cluster::{ClientId, Cluster, Dimension, Traffic};
 use crate::error::ParameterError;
 use crate::model::decision_space;
@@ -181,6 +183,8 @@ fn place_all(
 
 #[derive(Debug, Default)]
 struct Tally {
+    /// Eq. 12 by passing brokers and topics: few pairs, each dear to count.
+    spaces: BTreeMap<(usize, usize), f64>,
     subscribers: f64,
     choices: f64,
     flagged: f64,
@@ -201,7 +205,7 @@ impl Tally {
         let subscriber = workload.is_subscriber(client) && topic_count > 0;
         match placed {
             None if subscriber => {
-                self.choices += choices(run, placer.cluster(), topic_count);
+                self.choices += self.choices_now(run, placer.cluster(), topic_count);
                 self.subscribers += 1.0;
             }
             None => {}
@@ -213,6 +217,29 @@ impl Tally {
                 }
             }
         }
+    }
+
+    /// Choices for a subscriber of `topic_count` topics: Eq. 12 with the brokers that pass Eq. 11 now in place of M.
+    fn choices_now(&mut self, run: &Run, cluster: &Cluster, topic_count: usize) -> f64 {
+        let passing = cluster
+            .brokers()
+            .filter(|broker| !run.limits.exceeded(cluster, *broker, Dimension::Output))
+            .count();
+        let max_sessions = match run.strategy {
+            StrategyKind::Random
+            | StrategyKind::RoundRobin
+            | StrategyKind::LeastLoaded
+            | StrategyKind::BestMatch => 1,
+            StrategyKind::MultiSession | StrategyKind::Thicket | StrategyKind::Optimum => {
+                run.limits.max_sessions()
+            }
+        };
+        *self
+            .spaces
+            .entry((passing, topic_count))
+            .or_insert_with(|| {
+                decision_space(passing as u32, topic_count as u32, max_sessions as u32).to_f64()
+            })
     }
 
     fn measure(&self, run: &Run, cluster: &Cluster) -> Measures {
@@ -239,22 +266,4 @@ impl Tally {
             choices: self.choices / subscribers,
         }
     }
-}
-
-/// Choices for a subscriber of `topic_count` topics: Eq. 12 with the brokers that pass Eq. 11 now in place of M.
-fn choices(run: &Run, cluster: &Cluster, topic_count: usize) -> f64 {
-    let passing = cluster
-        .brokers()
-        .filter(|broker| !run.limits.exceeded(cluster, *broker, Dimension::Output))
-        .count();
-    let max_sessions = match run.strategy {
-        StrategyKind::Random
-        | StrategyKind::RoundRobin
-        | StrategyKind::LeastLoaded
-        | StrategyKind::BestMatch => 1,
-        StrategyKind::MultiSession | StrategyKind::Thicket | StrategyKind::Optimum => {
-            run.limits.max_sessions()
-        }
-    };
-    decision_space(passing as u32, topic_count as u32, max_sessions as u32).to_f64()
 }
