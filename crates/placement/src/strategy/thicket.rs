@@ -80,14 +80,15 @@ impl Strategy for Thicket {
         }
         let demand = Demand::of(cluster, request.interests);
         let fairness = Fairness::new(cluster, self.limits, demand);
-        let rows = fairness.rows(request);
-        let table = self.cost_table(cluster, &fairness, request.interests, &rows);
-        let fixed: Vec<usize> = (0..request.open.len()).collect();
-        let free = self.limits.max_sessions().saturating_sub(fixed.len());
-        let chosen = table.best_set(&fixed, free);
-        let brokers: Vec<BrokerId> = (0..request.interests.len())
-            .map(|topic| rows[table.cheapest(&chosen, topic)])
-            .collect();
+        let brokers = if fairness.is_strict() {
+            self.place_strictly(cluster, &fairness, request)
+        } else {
+            let rows = fairness.rows(request, |broker| fairness.was_fair(broker));
+            let (table, chosen) = self.best_set(cluster, &fairness, request, &rows);
+            (0..request.interests.len())
+                .map(|topic| rows[table.cheapest(&chosen, topic)])
+                .collect()
+        };
         self.note(request.interests);
         Decision {
             redirects: fairness.redirects(request.interests, &brokers),
@@ -101,6 +102,49 @@ impl Strategy for Thicket {
 }
 
 impl Thicket {
+    /// No broker may end above gamma times the mean, and one that can take the whole client exists.
+    fn place_strictly(
+        &self,
+        cluster: &Cluster,
+        fairness: &Fairness<'_>,
+        request: &Request<'_>,
+    ) -> Vec<BrokerId> {
+        let rows = fairness.rows(request, |broker| fairness.has_room(broker, 0.0));
+        let (table, chosen) = self.best_set(cluster, fairness, request, &rows);
+        let used: Vec<BrokerId> = chosen.iter().map(|row| rows[*row]).collect();
+        let mut room = Room::new(fairness, &used);
+        let filled: Option<Vec<BrokerId>> = request
+            .interests
+            .iter()
+            .enumerate()
+            .map(|(topic, interest)| {
+                let place = room.cheapest(interest, |place| table.row(chosen[place])[topic])?;
+                Some(used[place])
+            })
+            .collect();
+        filled.unwrap_or_else(|| {
+            let rows = fairness.rows(request, |broker| fairness.has_room(broker, 1.0));
+            let (table, chosen) = self.best_set(cluster, fairness, request, &rows);
+            (0..request.interests.len())
+                .map(|topic| rows[table.cheapest(&chosen, topic)])
+                .collect()
+        })
+    }
+
+    fn best_set(
+        &self,
+        cluster: &Cluster,
+        fairness: &Fairness<'_>,
+        request: &Request<'_>,
+        rows: &[BrokerId],
+    ) -> (CostTable, Vec<usize>) {
+        let table = self.cost_table(cluster, fairness, request.interests, rows);
+        let fixed: Vec<usize> = (0..request.open.len()).collect();
+        let free = self.limits.max_sessions().saturating_sub(fixed.len());
+        let chosen = table.best_set(&fixed, free);
+        (table, chosen)
+    }
+
     fn cost_table(
         &self,
         cluster: &Cluster,
@@ -194,24 +238,33 @@ impl<'a> Fairness<'a> {
         bound - self.cluster.loads(dimension)[broker.index()]
     }
 
-    /// Brokers to choose from: those the client is at, then those with room for all of it, the least loaded first.
-    fn rows(&self, request: &Request<'_>) -> Vec<BrokerId> {
-        let mut rows: Vec<BrokerId> = self
-            .others(request)
-            .filter(|broker| {
-                self.demand
-                    .dimensions()
-                    .all(|(dimension, added)| added <= self.room(dimension, *broker, added))
-            })
-            .collect();
-        if rows.is_empty() {
-            // Nobody has the room. At least one broker is at or below the mean.
-            rows.extend(self.others(request).filter(|broker| {
-                self.demand.dimensions().all(|(dimension, _)| {
-                    self.cluster.loads(dimension)[broker.index()] <= self.mean(dimension)
-                })
-            }));
-        }
+    /// Whether the slack between the mean and gamma times the mean is more than the client brings. Then the broker with
+    /// the least load has room for all of it, in each dimension.
+    fn is_strict(&self) -> bool {
+        self.demand.dimensions().all(|(dimension, added)| {
+            added <= (self.limits.gamma() - 1.0) * self.mean(dimension)
+        })
+    }
+
+    /// Whether `broker` has room for `share` of the client; for 0, for anything.
+    fn has_room(&self, broker: BrokerId, share: f64) -> bool {
+        self.demand.dimensions().all(|(dimension, added)| {
+            let room = self.room(dimension, broker, added);
+            room > 0.0 && share * added <= room
+        })
+    }
+
+    /// Whether `broker` is within gamma without the client (the test of Eq. 11).
+    fn was_fair(&self, broker: BrokerId) -> bool {
+        self.demand.dimensions().all(|(dimension, _)| {
+            let bound = self.limits.gamma() * self.mean(dimension);
+            self.cluster.loads(dimension)[broker.index()] <= bound
+        })
+    }
+
+    /// Brokers to choose from: those the client is at, then those that `may` take it, the least loaded first.
+    fn rows(&self, request: &Request<'_>, may: impl Fn(BrokerId) -> bool) -> Vec<BrokerId> {
+        let mut rows: Vec<BrokerId> = self.others(request).filter(|broker| may(*broker)).collect();
         if rows.is_empty() {
             rows.extend(self.others(request));
         }
@@ -267,5 +320,52 @@ impl<'a> Fairness<'a> {
             }
         }
         redirects
+    }
+}
+
+/// What the brokers of a set can still take while one client's topics are given out.
+struct Room<'a> {
+    cluster: &'a Cluster,
+    /// Input and output, one entry a broker of the set.
+    left: Vec<[f64; 2]>,
+}
+
+impl<'a> Room<'a> {
+    fn new(fairness: &Fairness<'a>, used: &[BrokerId]) -> Self {
+        let left = used.iter().map(|broker| {
+            let room = |dimension, added: Option<f64>| {
+                fairness.room(dimension, *broker, added.unwrap_or(0.0))
+            };
+            [
+                room(Dimension::Input, fairness.demand.input),
+                room(Dimension::Output, fairness.demand.output),
+            ]
+        });
+        Self {
+            cluster: fairness.cluster,
+            left: left.collect(),
+        }
+    }
+
+    /// The cheapest place with room for the topic, which is taken; `None` when there is none.
+    fn cheapest(&mut self, interest: &Interest, cost: impl Fn(usize) -> f64) -> Option<usize> {
+        let input = interest.role.publish_rate();
+        let output = interest
+            .role
+            .subscribes()
+            .then(|| self.cluster.rate(interest.topic));
+        let fits = |left: &[f64; 2]| {
+            input.is_none_or(|rate| rate <= left[0]) && output.is_none_or(|rate| rate <= left[1])
+        };
+        let mut best: Option<usize> = None;
+        for (place, left) in self.left.iter().enumerate() {
+            if fits(left) && best.is_none_or(|best| cost(place) < cost(best)) {
+                best = Some(place);
+            }
+        }
+        let place = best?;
+        self.left[place][0] -= input.unwrap_or(0.0);
+        self.left[place][1] -= output.unwrap_or(0.0);
+        Some(place)
     }
 }
