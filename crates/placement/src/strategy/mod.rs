@@ -4,6 +4,7 @@ mod attach;
 mod matching;
 mod optimum;
 mod options;
+mod room;
 mod sets;
 mod thicket;
 

@@ -1,5 +1,6 @@
 //! Our own strategy: the best set of brokers for each client, popular topics first to be everywhere.
 
+use super::room::{Fairness, Room};
 use super::sets::CostTable;
 use super::{Decision, Demand, Interest, Limits, Request, Strategy};
 use crate::cluster::{BrokerId, Cluster, Dimension, TopicId};
@@ -25,16 +26,18 @@ impl Default for ThicketOptions {
 /// Places each client at the set of brokers where its topics are cheapest together.
 ///
 /// The cost of topic t at broker k is `rate_t miss(t, k) / (1 + seen_t)^0.3 + mu rate_t (load_k / mean load - 1)`:
-/// - `miss` is 1 where t would have to be brought by internal traffic. Where nobody listens to t at any broker it is 0,
-///   since an idle publisher follows its first subscriber by redirection (when its new broker has room for its input);
+/// - `miss` is 1 where t would have to be brought by internal traffic. Where nobody listens to t at any broker it is 0
+///   at its publishers' broker and 0.02 at the others, since idle publishers follow their first subscriber by
+///   redirection, as long as their new broker has room for their input;
 /// - `seen_t` counts the subscriptions to t met so far: a popular topic will be wanted everywhere soon, so bringing it
 ///   is an investment that later clients share;
 /// - the load is the external output for subscribers, the external input for publishers; the mean input includes the
 ///   publishers that subscribers wait for ([`Cluster::awaited_input`]), so that the first publishers to come after their
 ///   subscribers are not turned away from the brokers that listen to them.
 ///
-/// No broker goes above gamma times the mean as long as some broker can take the client; otherwise (early, when the mean is
-/// small, or for a client bigger than the slack) brokers at or below the mean take it.
+/// While a client brings less than the slack between the mean and gamma times the mean, it never lifts a broker above
+/// gamma. For a bigger one (early, when the mean is small) the test of Eq. 11 picks the candidates: turning away
+/// brokers then would spread topics that stay spread.
 #[derive(Debug, Clone)]
 pub struct Thicket {
     limits: Limits,
@@ -80,20 +83,21 @@ impl Strategy for Thicket {
         }
         let demand = Demand::of(cluster, request.interests);
         let fairness = Fairness::new(cluster, self.limits, demand);
-        let brokers = if fairness.is_strict() {
-            self.place_strictly(cluster, &fairness, request)
+        let decision = if fairness.is_strict() {
+            let some_room = fairness.rows(request, |broker| fairness.has_room(broker, 0.0));
+            self.choose(cluster, &fairness, request, &some_room)
+                .unwrap_or_else(|| {
+                    let enough = fairness.rows(request, |broker| fairness.has_room(broker, 1.0));
+                    self.choose(cluster, &fairness.lenient(), request, &enough)
+                        .expect("leniency has room for all")
+                })
         } else {
-            let rows = fairness.rows(request, |broker| fairness.was_fair(broker));
-            let (table, chosen) = self.best_set(cluster, &fairness, request, &rows);
-            (0..request.interests.len())
-                .map(|topic| rows[table.cheapest(&chosen, topic)])
-                .collect()
+            let fair = fairness.rows(request, |broker| fairness.was_fair(broker));
+            self.choose(cluster, &fairness.lenient(), request, &fair)
+                .expect("leniency has room for all")
         };
         self.note(request.interests);
-        Decision {
-            redirects: fairness.redirects(request.interests, &brokers),
-            brokers,
-        }
+        decision
     }
 
     fn limits(&self) -> Limits {
@@ -102,47 +106,31 @@ impl Strategy for Thicket {
 }
 
 impl Thicket {
-    /// No broker may end above gamma times the mean, and one that can take the whole client exists.
-    fn place_strictly(
-        &self,
-        cluster: &Cluster,
-        fairness: &Fairness<'_>,
-        request: &Request<'_>,
-    ) -> Vec<BrokerId> {
-        let rows = fairness.rows(request, |broker| fairness.has_room(broker, 0.0));
-        let (table, chosen) = self.best_set(cluster, fairness, request, &rows);
-        let used: Vec<BrokerId> = chosen.iter().map(|row| rows[*row]).collect();
-        let mut room = Room::new(fairness, &used);
-        let filled: Option<Vec<BrokerId>> = request
-            .interests
-            .iter()
-            .enumerate()
-            .map(|(topic, interest)| {
-                let place = room.cheapest(interest, |place| table.row(chosen[place])[topic])?;
-                Some(used[place])
-            })
-            .collect();
-        filled.unwrap_or_else(|| {
-            let rows = fairness.rows(request, |broker| fairness.has_room(broker, 1.0));
-            let (table, chosen) = self.best_set(cluster, fairness, request, &rows);
-            (0..request.interests.len())
-                .map(|topic| rows[table.cheapest(&chosen, topic)])
-                .collect()
-        })
-    }
-
-    fn best_set(
+    /// The best set of `rows` and each topic's place in it; `None` when a topic finds no room.
+    fn choose(
         &self,
         cluster: &Cluster,
         fairness: &Fairness<'_>,
         request: &Request<'_>,
         rows: &[BrokerId],
-    ) -> (CostTable, Vec<usize>) {
+    ) -> Option<Decision> {
         let table = self.cost_table(cluster, fairness, request.interests, rows);
         let fixed: Vec<usize> = (0..request.open.len()).collect();
         let free = self.limits.max_sessions().saturating_sub(fixed.len());
         let chosen = table.best_set(&fixed, free);
-        (table, chosen)
+        let used: Vec<BrokerId> = chosen.iter().map(|row| rows[*row]).collect();
+        let mut room = Room::new(fairness, &used);
+        let mut decision = Decision::default();
+        for (topic, interest) in request.interests.iter().enumerate() {
+            let miss = cluster.rate(interest.topic) * self.discount(interest.topic);
+            let (place, follows) =
+                room.take(interest, miss, |place| table.row(chosen[place])[topic])?;
+            decision.brokers.push(used[place]);
+            if follows {
+                decision.redirects.push((interest.topic, used[place]));
+            }
+        }
+        Some(decision)
     }
 
     fn cost_table(
@@ -169,9 +157,7 @@ impl Thicket {
                         if interest.role.subscribes() {
                             let rate = cluster.rate(interest.topic);
                             cost += rate * output;
-                            if fairness.subscriber_misses(interest, *broker) {
-                                cost += rate * discount;
-                            }
+                            cost += rate * discount * fairness.subscriber_miss(interest, *broker);
                         }
                         if let Some(rate) = interest.role.publish_rate() {
                             cost += rate * input;
@@ -192,180 +178,118 @@ fn publisher_misses(cluster: &Cluster, topic: TopicId, broker: BrokerId) -> bool
     cluster.listening_count(topic) > 0 && !cluster.listens(topic, broker)
 }
 
-/// Loads as one client sees them.
-struct Fairness<'a> {
-    cluster: &'a Cluster,
-    limits: Limits,
-    demand: Demand,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{ClientId, Publisher};
+    use crate::strategy::Role;
 
-impl<'a> Fairness<'a> {
-    fn new(cluster: &'a Cluster, limits: Limits, demand: Demand) -> Self {
-        Self {
-            cluster,
-            limits,
-            demand,
+    fn cluster(brokers: usize, topics: usize) -> Cluster {
+        let mut cluster = Cluster::new(brokers).unwrap();
+        for _ in 0..topics {
+            cluster.add_topic(1.0).unwrap();
         }
+        cluster
     }
 
-    /// load_k / mean - 1; 0 without any load.
-    fn excess(&self, dimension: Dimension, broker: BrokerId) -> f64 {
-        let mean = self.mean(dimension);
-        if mean > 0.0 {
-            self.cluster.loads(dimension)[broker.index()] / mean - 1.0
-        } else {
-            0.0
-        }
+    fn publish(cluster: &mut Cluster, topic: u32, broker: u16) {
+        cluster.publish(
+            TopicId(topic),
+            Publisher {
+                client: ClientId(topic),
+                broker: BrokerId(broker),
+                rate: 1.0,
+            },
+        );
     }
 
-    fn mean(&self, dimension: Dimension) -> f64 {
-        self.total(dimension) / self.cluster.broker_count() as f64
-    }
-
-    /// The load the cluster is heading for: publishers that subscribers wait for will come.
-    fn total(&self, dimension: Dimension) -> f64 {
-        let awaited = match dimension {
-            Dimension::Input => self.cluster.awaited_input(),
-            Dimension::Output => 0.0,
-        };
-        self.cluster.total_load(dimension) + awaited
-    }
-
-    /// Messages per second `broker` can still take when `arriving` come to the cluster.
-    fn room(&self, dimension: Dimension, broker: BrokerId, arriving: f64) -> f64 {
-        let total = self.total(dimension) + arriving;
-        let bound = self.limits.gamma() * total / self.cluster.broker_count() as f64;
-        bound - self.cluster.loads(dimension)[broker.index()]
-    }
-
-    /// Whether the slack between the mean and gamma times the mean is more than the client brings. Then the broker with
-    /// the least load has room for all of it, in each dimension.
-    fn is_strict(&self) -> bool {
-        self.demand.dimensions().all(|(dimension, added)| {
-            added <= (self.limits.gamma() - 1.0) * self.mean(dimension)
-        })
-    }
-
-    /// Whether `broker` has room for `share` of the client; for 0, for anything.
-    fn has_room(&self, broker: BrokerId, share: f64) -> bool {
-        self.demand.dimensions().all(|(dimension, added)| {
-            let room = self.room(dimension, broker, added);
-            room > 0.0 && share * added <= room
-        })
-    }
-
-    /// Whether `broker` is within gamma without the client (the test of Eq. 11).
-    fn was_fair(&self, broker: BrokerId) -> bool {
-        self.demand.dimensions().all(|(dimension, _)| {
-            let bound = self.limits.gamma() * self.mean(dimension);
-            self.cluster.loads(dimension)[broker.index()] <= bound
-        })
-    }
-
-    /// Brokers to choose from: those the client is at, then those that `may` take it, the least loaded first.
-    fn rows(&self, request: &Request<'_>, may: impl Fn(BrokerId) -> bool) -> Vec<BrokerId> {
-        let mut rows: Vec<BrokerId> = self.others(request).filter(|broker| may(*broker)).collect();
-        if rows.is_empty() {
-            rows.extend(self.others(request));
-        }
-        rows.sort_by(|a, b| {
-            self.demand
-                .own_load(self.cluster, *a)
-                .total_cmp(&self.demand.own_load(self.cluster, *b))
-        });
-        rows.splice(0..0, request.open.iter().copied());
-        rows
-    }
-
-    fn others<'b>(&self, request: &'b Request<'_>) -> impl Iterator<Item = BrokerId> + use<'b> {
-        self.cluster
-            .brokers()
-            .filter(move |broker| !request.open.contains(broker))
-    }
-
-    /// Whether the topic would have to be brought to `broker` for the subscriber.
-    fn subscriber_misses(&self, interest: &Interest, broker: BrokerId) -> bool {
-        let topic = interest.topic;
-        if self.cluster.listening_count(topic) > 0 {
-            return !self.cluster.listens(topic, broker);
-        }
-        // Nobody listens: the publishers are there, or follow, unless their broker-to-be has no room.
-        let coming = self.rate_elsewhere(topic, broker);
-        coming > 0.0 && coming > self.room(Dimension::Input, broker, 0.0)
-    }
-
-    fn rate_elsewhere(&self, topic: TopicId, broker: BrokerId) -> f64 {
-        self.cluster
-            .publishers(topic)
+    fn subscriber(topics: &[u32]) -> Vec<Interest> {
+        topics
             .iter()
-            .filter(|publisher| publisher.broker != broker)
-            .map(|publisher| publisher.rate)
-            .sum()
+            .map(|topic| Interest {
+                topic: TopicId(*topic),
+                role: Role::Subscriber,
+            })
+            .collect()
     }
 
-    /// Idle publishers that follow, as long as there is room for their input.
-    fn redirects(&self, interests: &[Interest], brokers: &[BrokerId]) -> Vec<(TopicId, BrokerId)> {
-        let mut taken = vec![0.0; self.cluster.broker_count()];
-        let mut redirects = Vec::new();
-        for (interest, broker) in interests.iter().zip(brokers) {
-            let topic = interest.topic;
-            if !interest.role.subscribes() || self.cluster.listening_count(topic) > 0 {
-                continue;
-            }
-            let coming = self.rate_elsewhere(topic, *broker);
-            let room = self.room(Dimension::Input, *broker, 0.0) - taken[broker.index()];
-            if coming > 0.0 && coming <= room {
-                taken[broker.index()] += coming;
-                redirects.push((topic, *broker));
-            }
-        }
-        redirects
-    }
-}
-
-/// What the brokers of a set can still take while one client's topics are given out.
-struct Room<'a> {
-    cluster: &'a Cluster,
-    /// Input and output, one entry a broker of the set.
-    left: Vec<[f64; 2]>,
-}
-
-impl<'a> Room<'a> {
-    fn new(fairness: &Fairness<'a>, used: &[BrokerId]) -> Self {
-        let left = used.iter().map(|broker| {
-            let room = |dimension, added: Option<f64>| {
-                fairness.room(dimension, *broker, added.unwrap_or(0.0))
-            };
-            [
-                room(Dimension::Input, fairness.demand.input),
-                room(Dimension::Output, fairness.demand.output),
-            ]
-        });
-        Self {
-            cluster: fairness.cluster,
-            left: left.collect(),
-        }
+    fn place(cluster: &Cluster, sessions: usize, interests: &[Interest]) -> Decision {
+        let limits = Limits::new(sessions, 1.1).unwrap();
+        Thicket::new(limits, ThicketOptions::default()).place(
+            cluster,
+            &Request {
+                interests,
+                open: &[],
+            },
+        )
     }
 
-    /// The cheapest place with room for the topic, which is taken; `None` when there is none.
-    fn cheapest(&mut self, interest: &Interest, cost: impl Fn(usize) -> f64) -> Option<usize> {
-        let input = interest.role.publish_rate();
-        let output = interest
-            .role
-            .subscribes()
-            .then(|| self.cluster.rate(interest.topic));
-        let fits = |left: &[f64; 2]| {
-            input.is_none_or(|rate| rate <= left[0]) && output.is_none_or(|rate| rate <= left[1])
-        };
-        let mut best: Option<usize> = None;
-        for (place, left) in self.left.iter().enumerate() {
-            if fits(left) && best.is_none_or(|best| cost(place) < cost(best)) {
-                best = Some(place);
+    #[test]
+    fn topics_go_where_they_are_listened_to() {
+        let mut cluster = cluster(4, 4);
+        for topic in 0..4 {
+            publish(&mut cluster, topic, topic as u16);
+            cluster.subscribe(TopicId(topic), BrokerId(topic as u16));
+        }
+        let decision = place(&cluster, 4, &subscriber(&[3, 1]));
+        assert_eq!(decision.brokers, [BrokerId(3), BrokerId(1)]);
+        assert!(decision.redirects.is_empty());
+    }
+
+    #[test]
+    fn an_idle_publisher_follows_its_first_subscriber_when_there_is_room() {
+        // Topics 0 and 1 are idle at brokers 0 and 1; with one session, one of them has to move. 30 other idle
+        // publishers at each broker leave room for 3 more.
+        let mut cluster = cluster(2, 62);
+        for topic in 0..62 {
+            publish(&mut cluster, topic, (topic % 2) as u16);
+        }
+        let decision = place(&cluster, 1, &subscriber(&[0, 1]));
+        assert_eq!(decision.brokers, [BrokerId(0), BrokerId(0)]);
+        assert_eq!(decision.redirects, [(TopicId(1), BrokerId(0))]);
+        // Room for 3, so of ten such topics three follow.
+        let ten: Vec<u32> = (1..20).step_by(2).chain([0]).collect();
+        let decision = place(&cluster, 1, &subscriber(&ten));
+        assert!(decision.redirects.len() <= 3, "{decision:?}");
+    }
+
+    #[test]
+    fn with_sessions_for_all_brokers_nothing_moves_and_nothing_is_brought() {
+        let mut cluster = cluster(4, 40);
+        for topic in 0..40 {
+            publish(&mut cluster, topic, (topic % 4) as u16);
+        }
+        let topics: Vec<u32> = (0..40).collect();
+        let decision = place(&cluster, 4, &subscriber(&topics));
+        assert!(decision.redirects.is_empty());
+        for (topic, broker) in topics.iter().zip(&decision.brokers) {
+            assert_eq!(u32::from(broker.0), topic % 4);
+        }
+    }
+
+    #[test]
+    fn a_full_broker_takes_no_more_even_where_the_topic_is() {
+        // Broker 0 listens to topic 0 and is at gamma; the others share the rest of 100.
+        let mut cluster = cluster(4, 2);
+        publish(&mut cluster, 0, 0);
+        publish(&mut cluster, 1, 1);
+        for (broker, count) in [(0, 110), (1, 97), (2, 97), (3, 97)] {
+            for _ in 0..count {
+                cluster.subscribe(TopicId(u32::from(broker > 0)), BrokerId(broker));
             }
         }
-        let place = best?;
-        self.left[place][0] -= input.unwrap_or(0.0);
-        self.left[place][1] -= output.unwrap_or(0.0);
-        Some(place)
+        let decision = place(&cluster, 4, &subscriber(&[0]));
+        assert_ne!(decision.brokers[0], BrokerId(0));
+    }
+
+    #[test]
+    fn a_publisher_goes_where_its_subscribers_wait() {
+        let mut cluster = cluster(3, 2);
+        cluster.subscribe(TopicId(1), BrokerId(2));
+        let interests = [Interest {
+            topic: TopicId(1),
+            role: Role::Publisher { rate: 1.0 },
+        }];
+        assert_eq!(place(&cluster, 4, &interests).brokers, [BrokerId(2)]);
     }
 }
