@@ -141,7 +141,11 @@ impl Pane {
     fn draw(&self, svg: &mut String, left: f64) {
         let frame = self.frame(left);
         self.draw_axes(svg, &frame);
-        for series in &self.series {
+        // The first line lies on top of its neighbours, and markers on top of all lines.
+        for series in self.series.iter().rev().filter(|series| series.is_line()) {
+            series.draw(svg, &frame);
+        }
+        for series in self.series.iter().filter(|series| !series.is_line()) {
             series.draw(svg, &frame);
         }
     }
@@ -208,6 +212,10 @@ impl Pane {
 }
 
 impl Series {
+    fn is_line(&self) -> bool {
+        matches!(self.mark, Mark::Line { .. })
+    }
+
     fn colour(&self) -> &'static str {
         match self.mark {
             Mark::Line { .. } => PALETTE[self.colour % PALETTE.len()],

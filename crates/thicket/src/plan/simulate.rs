@@ -353,7 +353,7 @@ fn series(study: &Study, panel: &Panel, outcomes: &[Outcome]) -> Vec<Series> {
         if panel.measures.len() > 1 {
             suffix = format!("{suffix}, {measure}");
         }
-        for (colour, strategy) in study.strategies.iter().enumerate() {
+        for strategy in &study.strategies {
             let points = outcomes
                 .iter()
                 .filter(|outcome| outcome.sweep == sweep && outcome.strategy == *strategy)
@@ -370,7 +370,8 @@ fn series(study: &Study, panel: &Panel, outcomes: &[Outcome]) -> Vec<Series> {
                 });
             all.push(Series {
                 label: format!("{}{suffix}", strategy.name()),
-                colour,
+                // The same colour in every figure.
+                colour: *strategy as usize,
                 mark: Mark::Line { dashes: variant },
                 points: points.collect(),
             });
@@ -404,7 +405,7 @@ fn theory_series(
         });
     Series {
         label: format!("{name}{suffix}"),
-        colour: study.strategies.len(),
+        colour: 0,
         mark: Mark::Circles,
         points: points.collect(),
     }
