@@ -129,7 +129,10 @@ impl Statistic {
             };
         }
         let mean = values.iter().sum::<f64>() / n as f64;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let squares: f64 = values
+            .iter()
+            .map(|value| (value - mean) * (value - mean))
+            .sum();
         let sd = if n > 1 {
             (squares / (n - 1) as f64).sqrt()
         } else {
