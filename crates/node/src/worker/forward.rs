@@ -7,7 +7,7 @@ use thicket_overlay::{
     NodeSlot,
     record::{Record, Records, SharedChoices},
 };
-use thicket_session::server::MessageId;
+use thicket_session::server::{Delivery, MessageId, Outbound, Redelivery};
 
 use super::{
     Owed, Worker,
@@ -242,7 +242,7 @@ impl Worker {
         match self.choose(group) {
             None => {}
             Some(Choice::Local(index)) => {
-                self.deliver_alone(now, &group.local[index].taker, outgoing)
+                self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
@@ -291,6 +291,43 @@ impl Worker {
             turn -= interest.weight as usize;
         }
         None
+    }
+
+    /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
+    /// what was sent at QoS 1. A QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
+    pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
+        let sent = outbound
+            .in_flight()
+            .filter_map(|redelivery| match redelivery {
+                Redelivery::Publish(_, delivery) if delivery.qos == Qos::AtLeastOnce => {
+                    Some(delivery)
+                }
+                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
+            });
+        let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
+        for delivery in deliveries {
+            let Some(key) = &delivery.group else {
+                self.traffic.dropped_messages += 1;
+                continue;
+            };
+            let message = &delivery.message;
+            if message.is_expired(now.instant) {
+                self.traffic.expired_messages += 1;
+                continue;
+            }
+            let publish = Publish {
+                qos: message.qos(),
+                message_expiry_interval: message.expiry_left(now.instant),
+                properties: message.properties(),
+                ..Publish::new(message.topic(), message.payload())
+            };
+            let mut outgoing = Outgoing::new(&publish, message.expires_at());
+            outgoing.id = message.id();
+            let route = self.interests.route(publish.topic);
+            if let Some(group) = route.groups.iter().find(|group| group.key == *key) {
+                self.publish_to_group(now, group, &mut outgoing, None, &mut 0);
+            }
+        }
     }
 
     /// Messages of another worker's, or of another node's, stream.
@@ -342,7 +379,7 @@ impl Worker {
                 if let Some(group) = group
                     && let Some(index) = self.choose_here(group)
                 {
-                    self.deliver_alone(now, &group.local[index].taker, &mut outgoing);
+                    self.deliver_alone(now, &group.local[index].taker, &group.key, &mut outgoing);
                 }
             }
         }

@@ -23,7 +23,7 @@ mod wills;
 
 use std::collections::VecDeque;
 
-use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::time::Instant;
 
@@ -67,6 +67,8 @@ pub struct Worker {
     next_serial: u64,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Owed>,
+    /// Connections of clients that cannot be told that there is no room for their messages.
+    overdrawn: Vec<ConnectionId>,
 }
 
 /// What a publisher is owed when the conditions of a message are met.
@@ -77,7 +79,6 @@ struct Owed {
     /// In the session's line of acknowledgements.
     sequence: u64,
     packet_id: PacketId,
-    qos: Qos,
 }
 
 /// A peer broke a rule: the connection ends with this reason.
@@ -124,6 +125,7 @@ impl Worker {
             traffic: Traffic::default(),
             next_serial: 1,
             met: Vec::new(),
+            overdrawn: Vec::new(),
             config,
         }
     }
@@ -333,6 +335,7 @@ impl Worker {
             Content::Drain { request, client_id } => self.handle_drain(now, request, &client_id),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
+            Content::Forget { client_id } => self.handle_forget(now, &client_id),
             Content::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue)
             }
@@ -347,6 +350,7 @@ impl Worker {
             | Content::Interest { .. }
             | Content::PeersApplied { .. }
             | Content::Claim(_)
+            | Content::GrantDone { .. }
             | Content::Session { .. }
             | Content::Frozen { .. }
             | Content::Drained { .. }

@@ -79,10 +79,7 @@ impl Worker {
             None => encode_queue([], now.instant),
         };
         if let Some(key) = key {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.outbound.take_queue();
-            }
-            self.remove_session(now, key);
+            self.remove_session(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
@@ -130,7 +127,7 @@ impl Worker {
             {
                 self.detach(now, connection, Cause::Moved);
             }
-            self.remove_session(now, old);
+            self.remove_session(old);
         }
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
@@ -158,6 +155,19 @@ impl Worker {
             },
         );
         self.wait_for_import(now, request);
+    }
+
+    /// The import came to nothing: the session goes on where it was.
+    pub(super) fn handle_forget(&mut self, now: Now, client_id: &str) {
+        let key = self.sessions.find(client_id);
+        let unused = key.filter(|key| {
+            self.sessions
+                .get(*key)
+                .is_some_and(|session| session.awaits_queue)
+        });
+        if let Some(key) = unused {
+            self.remove_session(key);
+        }
     }
 
     /// The rest of an imported session's queue, older than what came here meanwhile.

@@ -45,6 +45,8 @@ pub(super) struct Session {
     pub acknowledgements: VecDeque<OwedAcknowledgement>,
     /// Sequence of `acknowledgements[0]`.
     pub first_acknowledgement: u64,
+    /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, numbers still open.
+    pub orphaned: BTreeMap<u64, u16>,
     pub will: Option<StoredWill>,
     /// When a delayed will is due.
     pub will_due: Option<Instant>,
@@ -139,6 +141,7 @@ impl Session {
             inbound: Inbound::default(),
             acknowledgements: VecDeque::new(),
             first_acknowledgement: 0,
+            orphaned: BTreeMap::new(),
             will: None,
             will_due: None,
             replays: VecDeque::new(),
@@ -157,15 +160,34 @@ impl Session {
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.connection = None;
         self.disconnected_at = Some(now);
-        self.first_acknowledgement += self.acknowledgements.len() as u64;
-        self.acknowledgements.clear();
+        for owed in std::mem::take(&mut self.acknowledgements) {
+            if owed.qos == Qos::ExactlyOnce && owed.open > 0 {
+                self.orphaned.insert(self.first_acknowledgement, owed.open);
+            } else if owed.qos == Qos::ExactlyOnce && owed.reason_code.is_error() {
+                self.inbound.handle_refused(owed.packet_id);
+            } else if owed.qos == Qos::ExactlyOnce {
+                // Its turn had not come, its conditions are met.
+                self.inbound.handle_met(owed.packet_id);
+            }
+            self.first_acknowledgement += 1;
+        }
         self.replays.clear();
     }
 
-    /// Puts an acknowledgement in line; its sequence.
-    pub fn owe(&mut self, owed: OwedAcknowledgement) -> u64 {
+    /// The sequence of the next acknowledgement put in line.
+    pub fn next_acknowledgement(&self) -> u64 {
+        self.first_acknowledgement + self.acknowledgements.len() as u64
+    }
+
+    /// An acknowledgement of the present connection that still waits.
+    pub fn acknowledgement_mut(&mut self, sequence: u64) -> Option<&mut OwedAcknowledgement> {
+        let index = sequence.checked_sub(self.first_acknowledgement)?;
+        self.acknowledgements.get_mut(index as usize)
+    }
+
+    /// Puts an acknowledgement in line.
+    pub fn owe(&mut self, owed: OwedAcknowledgement) {
         self.acknowledgements.push_back(owed);
-        self.first_acknowledgement + self.acknowledgements.len() as u64 - 1
     }
 }
 
