@@ -271,6 +271,19 @@ fn what_is_not_admitted_holds_back_only_data_and_within_bounds() {
 }
 
 #[test]
+fn records_with_and_without_numbers_stay_in_order() {
+    let mut pair = Pair::linked(config(1), config(2));
+    for (at, number) in [0, 1, 0, 0, 2, 3, 0].into_iter().enumerate() {
+        forward(&mut pair, number, at).expect("room");
+    }
+    pair.run();
+    assert_eq!(
+        pair.sides[B].delivered,
+        [(0, 0), (1, 1), (0, 2), (0, 3), (2, 4), (3, 5), (0, 6)]
+    );
+}
+
+#[test]
 fn a_large_record_without_credit_does_not_hold_back_what_was_paid_for() {
     let small = |config: &mut OverlayConfig| config.limits.credit_bytes = 10_000;
     let mut pair = Pair::linked(with(1, small), with(2, small));
