@@ -205,6 +205,45 @@ class DeliveryCases(RawCases):
             came = self.messages_until(subscriber, b"end")
             self.assertEqual([one.size for one in came], [maximum, maximum - 1])
 
+    def test_no_answer_is_over_the_clients_maximum_size(self):
+        """[MQTT-3.1.2-24] [MQTT-3.2.2-19] [MQTT-3.14.2-3] [MQTT-3.9.2-1]: reason strings give way first."""
+        small = ((Property.MAXIMUM_PACKET_SIZE, 20),)
+        endings = [
+            ("takeover", lambda role: self.raw(self.elsewhere, role)),
+            ("malformed packet", lambda _: client.send(b"\xc1\x00")),
+            ("protocol error", lambda _: client.send(b"\x20\x03\x00\x00\x00")),
+        ]
+        for number, (name, end) in enumerate(endings):
+            with self.subTest(name):
+                client = self.raw(self.here, f"small-{number}", props=small)
+                client.send(subscribe(1, ("$share//x", 0), ("a/#/b", 0)))
+                came = [client.receive()]
+                if came[0].kind == Kind.SUBACK:
+                    client.send(publish("$thicket/x", "x", 1, 1))
+                    came.append(client.receive())
+                    if came[-1].kind == Kind.PUBACK:
+                        end(f"small-{number}")
+                came += client.until_closed()
+                self.assertEqual([one for one in came if one.size > 20], [])
+                self.assertLessEqual(client.connack.size, 20)
+        with RawClient(self.here) as nameless:
+            # The identifier assigned does not fit: then there is no CONNACK that may be sent.
+            nameless.send(connect("", props=small))
+            self.assertEqual([one for one in nameless.until_closed() if one.size > 20], [])
+
+    def test_problem_information_comes_only_where_it_is_wanted(self):
+        """[MQTT-3.1.2-29] [MQTT-3.1.2-28]: without it only CONNACK, PUBLISH and DISCONNECT may have reason strings."""
+        client = self.raw(self.here, props=((Property.REQUEST_PROBLEM_INFORMATION, 0),))
+        self.assertIsNone(client.connack.value(Property.RESPONSE_INFORMATION))
+        self.assertEqual(client.subscribe(("$thicket/#", 0), ("$share//x", 0)).properties, [])
+        client.send(publish("$thicket/x", "x", 1, 1), acknowledge(Kind.PUBREL, 9))
+        for _ in range(2):
+            came = client.receive()
+            self.assertIn(came.kind, (Kind.PUBACK, Kind.PUBCOMP, Kind.DISCONNECT))
+            self.assertTrue(came.properties == [] or came.kind == Kind.DISCONNECT, came)
+            if came.kind == Kind.DISCONNECT:
+                break
+
     def test_topic_aliases_of_a_client_hold_for_its_connection(self):
         """[MQTT-3.3.2-7] [MQTT-3.3.2-12]: all up to our maximum, set anew at will, gone with the connection."""
         subscriber = self.subscriber((self.topic("#"), 0))

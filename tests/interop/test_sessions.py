@@ -253,6 +253,21 @@ class SessionCases(RawCases):
         self.assertEqual([one.payload for one in came], [b"1000"])
         self.assertTrue(900 < came[0].value(Property.MESSAGE_EXPIRY_INTERVAL) <= 998, came)
 
+    def test_a_message_under_way_does_not_expire(self):
+        """[MQTT-4.3.3-7] [MQTT-3.3.2-5]: once it was sent, it is sent again on resume though its time is over."""
+        subscriber = self.keeper(self.here, "subscriber")
+        subscriber.subscribe((self.topic(), 2))
+        publisher = self.publisher()
+        for qos in (1, 2):
+            publisher.publish(self.topic(), f"{qos}", qos=qos, props=((Property.MESSAGE_EXPIRY_INTERVAL, 1),))
+            subscriber.expect(Kind.PUBLISH)
+        subscriber.close()
+        # The passing of time is what is tested.
+        time.sleep(2.1)
+        again = self.keeper(self.elsewhere, "subscriber")
+        came = [again.take_message() for _ in range(2)]
+        self.assertEqual([(one.payload, one.qos, one.dup) for one in came], [(b"1", 1, True), (b"2", 2, True)])
+
     def test_a_live_message_keeps_its_expiry(self):
         """[MQTT-3.3.2-6]: less the time it waited, which is next to nothing."""
         subscriber = self.subscriber((self.topic(), 1))

@@ -22,7 +22,9 @@ use crate::Now;
 /// What the registrar knows of a client identifier.
 #[derive(Debug, Default)]
 struct Registered {
-    owner: Option<NodeId>,
+    /// Who has the session, and by which claim.
+    owner: Option<(u64, NodeId)>,
+    /// Of the last claim granted.
     epoch: u64,
     claimed_by: Option<NodeId>,
     /// Who claims next, with the number of the claim; each node once.
@@ -130,24 +132,20 @@ impl Hub {
             .known
             .entry(client_id.to_owned())
             .or_default();
+        known.epoch = known.epoch.max(epoch);
         if is_claim {
             known.claimed_by.get_or_insert(from);
-            known.epoch = known.epoch.max(epoch);
             return;
         }
-        let loser = match known.owner {
-            Some(owner) if owner != from && (known.epoch, owner) > (epoch, from) => {
-                Some((from, known.epoch))
+        match known.owner {
+            Some((owner_epoch, owner)) if owner != from && (owner_epoch, owner) > (epoch, from) => {
+                self.evict(now, from, client_id, owner_epoch);
             }
-            Some(owner) if owner != from => Some((owner, epoch)),
-            Some(_) | None => None,
-        };
-        if loser.is_none_or(|(node, _)| node != from) {
-            known.owner = Some(from);
-            known.epoch = known.epoch.max(epoch);
-        }
-        if let Some((node, epoch)) = loser {
-            self.evict(now, node, client_id, epoch);
+            Some((_, owner)) if owner != from => {
+                known.owner = Some((epoch, from));
+                self.evict(now, owner, client_id, epoch);
+            }
+            Some(_) | None => known.owner = Some((epoch, from)),
         }
     }
 
@@ -165,11 +163,20 @@ impl Hub {
             return;
         };
         if known.claimed_by == Some(from) {
-            // Whoever had it before has handed it over.
-            known.owner = Some(from);
+            // The former owner has handed the session over.
+            known.owner = Some((epoch, from));
             known.epoch = known.epoch.max(epoch);
             known.claimed_by = None;
             self.grant_next(now, client_id);
+        } else {
+            // Granted under another view: like any session that turns up.
+            let is_claim = false;
+            let registration = Registration {
+                client_id,
+                epoch,
+                is_claim,
+            };
+            self.register(now, from, registration);
         }
     }
 
@@ -187,7 +194,7 @@ impl Hub {
 
     fn release(&mut self, from: NodeId, client_id: &str) {
         if let Some(known) = self.registrar.known.get_mut(client_id)
-            && known.owner == Some(from)
+            && known.is_owned_by(from)
         {
             known.owner = None;
             self.registrar.drop_unused(client_id);
@@ -242,7 +249,7 @@ impl Registrar {
     fn forget(&mut self, node: NodeId) {
         self.registered.remove(&node);
         self.known.retain(|_, known| {
-            if known.owner == Some(node) {
+            if known.is_owned_by(node) {
                 known.owner = None;
             }
             if known.claimed_by == Some(node) {
@@ -261,6 +268,10 @@ impl Registrar {
 }
 
 impl Registered {
+    fn is_owned_by(&self, node: NodeId) -> bool {
+        self.owner.is_some_and(|(_, owner)| owner == node)
+    }
+
     fn is_unused(&self) -> bool {
         self.owner.is_none() && self.claimed_by.is_none() && self.line.is_empty()
     }
@@ -271,7 +282,10 @@ impl Registered {
         Message::ClaimGranted {
             request,
             epoch: self.epoch,
-            source: self.owner.filter(|owner| *owner != to),
+            source: self
+                .owner
+                .map(|(_, owner)| owner)
+                .filter(|owner| *owner != to),
             client_id,
         }
     }

@@ -153,6 +153,9 @@ impl Worker {
             packet_id: None,
             identifiers,
         };
+        if session.is_imported(outgoing.id) {
+            return;
+        }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),
             qos,

@@ -6,7 +6,7 @@ use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, 
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Owed, Refusal, SessionKey, Worker, deliver::Outgoing, interests::Route,
+    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, interests::Route,
     sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now, mail::NumberRuns};
@@ -188,7 +188,8 @@ impl Worker {
             sequence: session.next_acknowledgement(),
             packet_id,
         };
-        let outcome = self.publish(now, publish, arrival.route, Some(key), Some(owed));
+        let debt = Some(Debt::Publisher(owed));
+        let outcome = self.publish(now, publish, arrival.route, Some(key), debt);
         match outcome {
             Outcome::NoTakers if !publish.retain => {
                 self.answer(arrival, packet_id, ReasonCode::NoMatchingSubscribers);
@@ -209,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Sends a message to all who want it, here and elsewhere. `from`: the publisher's session, for No Local. `owed`: what the
+    /// Sends a message to all who want it, here and elsewhere. `from`: the publisher's session, for No Local. `debt`: what the
     /// publisher gets when the numbers of an `Open` outcome are acknowledged.
     pub(super) fn publish(
         &mut self,
@@ -217,7 +218,7 @@ impl Worker {
         publish: &Publish<'_>,
         route: &Route,
         from: Option<SessionKey>,
-        owed: Option<Owed>,
+        debt: Option<Debt>,
     ) -> Outcome {
         let expires_at = publish
             .message_expiry_interval
@@ -232,10 +233,10 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(now, route, publish, owed, &mut open);
+        outgoing.id = self.forward(now, route, publish, debt, &mut open);
         self.deliver(now, &route.takers, &mut outgoing, from);
         for group in &route.groups {
-            self.publish_to_group(now, group, &mut outgoing, owed, &mut open);
+            self.publish_to_group(now, group, &mut outgoing, debt, &mut open);
         }
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
@@ -302,15 +303,19 @@ impl Worker {
             self.pending
                 .acknowledge(from, to, |owed| refused.extend(owed));
         }
-        for owed in refused {
+        for debt in refused {
             self.traffic.dropped_messages += 1;
+            let Debt::Publisher(owed) = debt else {
+                self.met.push(debt);
+                continue;
+            };
             let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
                 continue;
             };
             match session.acknowledgement_mut(owed.sequence) {
                 Some(slot) => {
                     slot.reason_code = ReasonCode::QuotaExceeded;
-                    self.met.push(owed);
+                    self.met.push(debt);
                 }
                 // The connection is gone: when the message comes again it is a new one.
                 None => {
@@ -323,8 +328,15 @@ impl Worker {
 
     /// Sends the acknowledgements whose conditions are met.
     pub(super) fn settle_met(&mut self, now: Now) {
-        for owed in std::mem::take(&mut self.met) {
-            self.settle(owed);
+        for debt in std::mem::take(&mut self.met) {
+            match debt {
+                Debt::Publisher(owed) => self.settle(owed),
+                Debt::Sender {
+                    from,
+                    origin,
+                    number,
+                } => self.batches.admit(from, origin, number),
+            }
         }
         for id in std::mem::take(&mut self.overdrawn) {
             let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room for its messages");

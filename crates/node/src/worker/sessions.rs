@@ -1,7 +1,7 @@
 //! The sessions that live in a worker.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
 };
 
@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 use thicket_mqtt::{PacketId, Qos, ReasonCode, Will};
 use thicket_session::{
-    server::{Inbound, Outbound, OutboundLimits, Subscription},
+    server::{Inbound, MessageId, Outbound, OutboundLimits, Subscription},
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
 };
@@ -57,6 +57,8 @@ pub(super) struct Session {
     pub is_frozen: bool,
     /// Messages arrived since an import began, waiting behind the queue that is still to come.
     pub awaits_queue: bool,
+    /// Messages that came with the queue of an import and may still come here on their own.
+    pub imported: BTreeSet<MessageId>,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -148,6 +150,7 @@ impl Session {
             dropped_messages: 0,
             is_frozen: false,
             awaits_queue: false,
+            imported: BTreeSet::new(),
         }
     }
 
@@ -183,6 +186,20 @@ impl Session {
     pub fn acknowledgement_mut(&mut self, sequence: u64) -> Option<&mut OwedAcknowledgement> {
         let index = sequence.checked_sub(self.first_acknowledgement)?;
         self.acknowledgements.get_mut(index as usize)
+    }
+
+    /// Whether the message came here already, with the queue of an import.
+    pub fn is_imported(&mut self, id: MessageId) -> bool {
+        if self.imported.is_empty() || id.number == 0 {
+            return false;
+        }
+        let is_imported = self.imported.remove(&id);
+        // Streams come in order: what has a lower number of this one does not come any more.
+        let first = MessageId { number: 0, ..id };
+        while let Some(earlier) = self.imported.range(first..id).next().copied() {
+            self.imported.remove(&earlier);
+        }
+        is_imported
     }
 
     /// Puts an acknowledgement in line.

@@ -271,6 +271,38 @@ fn what_is_not_admitted_holds_back_only_data_and_within_bounds() {
 }
 
 #[test]
+fn a_large_record_without_credit_does_not_hold_back_what_was_paid_for() {
+    let small = |config: &mut OverlayConfig| config.limits.credit_bytes = 10_000;
+    let mut pair = Pair::linked(with(1, small), with(2, small));
+    let now = pair.instant();
+    for (stream, number, len) in [(1, 0, 3000), (0, 1, 9000)] {
+        let (payload, mut record) = (vec![0; len], Vec::new());
+        Record {
+            number,
+            topic: "a",
+            payload: &payload,
+            ..Record::default()
+        }
+        .encode(&mut record);
+        let (stream, qos) = (StreamId(stream), Qos::AtMostOnce);
+        let message = Forward {
+            stream,
+            number,
+            qos,
+            destinations: &[PEER],
+            record: &record,
+        };
+        pair.nodes[A].forward(now, message).expect("room");
+    }
+    pair.run();
+    assert_eq!(pair.sides[B].delivered, [(0, 3000)]);
+    let origin = pair.sides[B].origins[0];
+    pair.nodes[B].released(origin.slot, origin.incarnation, 4000);
+    pair.run();
+    assert_eq!(pair.sides[B].delivered, [(0, 3000), (1, 9000)]);
+}
+
+#[test]
 fn a_socket_that_takes_nothing_makes_no_buffer_grow_beyond_credit_and_ends_by_silence() {
     let mut pair = Pair::linked(config(1), config(2));
     pair.is_writable[A] = false;

@@ -322,7 +322,6 @@ impl Cluster {
                 life.control_received.insert(slot, Vec::new());
             }
             Output::NodeDown { slot } => {
-                let other = self.node_of(index, slot);
                 let life = self.nodes[index].life();
                 assert!(life.up.remove(&slot).is_some(), "node {index}: down twice");
                 life.tables.remove(&slot);

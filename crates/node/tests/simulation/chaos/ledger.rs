@@ -56,6 +56,8 @@ pub struct Record {
     pub is_persistent: bool,
     pub lives: Vec<Life>,
     pub connections: usize,
+    /// When the last CONNACK came.
+    pub connected_at: u64,
     /// The server must have the session.
     pub is_established: bool,
     /// Publications on their way, by packet identifier.

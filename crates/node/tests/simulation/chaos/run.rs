@@ -194,7 +194,18 @@ impl Run {
         let record = &mut self.ledger.records[client];
         match told {
             Told::Connected { session_present } => {
-                if record.is_established && !session_present {
+                let since = std::mem::replace(&mut record.connected_at, now);
+                let is_lost = record.is_established && !session_present;
+                if is_lost
+                    && self
+                        .ledger
+                        .disturbed
+                        .iter()
+                        .any(|(_, end)| end.is_none_or(|end| end >= since))
+                {
+                    // Parted nodes each had a session, and one was given up.
+                    record.end_life(now);
+                } else if is_lost {
                     let client_id = &record.client_id;
                     return Err(format!(
                         "no session is lost: {client_id} found none at {now}"

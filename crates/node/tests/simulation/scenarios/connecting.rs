@@ -21,7 +21,7 @@ fn what_is_no_connect_is_refused_or_just_closed() {
             &[
                 0x10, 14, 0, 4, b'M', b'Q', b'T', b'T', 5, 3, 0, 60, 0, 0, 1, b'a',
             ],
-            &["closed"],
+            &["CONNACK 0x81", "closed"],
         ),
     ];
     for (name, bytes, expected) in cases {
