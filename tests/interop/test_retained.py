@@ -180,6 +180,16 @@ class RetainedCases(RawCases):
             came = {subscriber.take_message().payload for _ in range(count)}
             self.assertEqual(len(came), count)
 
+    def test_retained_messages_larger_than_any_buffer_all_come(self):
+        """Sixteen megabytes for one SUBSCRIBE of a client that reads at its leisure, none of them dropped."""
+        for number in range(80):
+            self.retainer.publish(self.topic(f"{number}"), f"{number:03}".encode() + bytes(200_000), retain=True)
+            self.watcher.take_message()
+        for qos in (0, 1):
+            subscriber = self.subscriber((self.topic("+"), qos), role=f"subscriber-{qos}")
+            came = {int(subscriber.take_message().payload[:3]) for _ in range(80)}
+            self.assertEqual(came, set(range(80)))
+
     def test_dollar_topics_are_retained_out_of_sight_of_wildcards(self):
         """[MQTT-4.7.2-1]: in retained messages too."""
         leaf = f"leaf-of-{self.unique}"
