@@ -110,7 +110,7 @@ class SlowClientCases(RawCases):
         for number in range(count):
             publisher.publish(self.topic(), number.to_bytes(4, "big") + bytes(size))
             self.assertEqual(quick.take_message().payload[:4], number.to_bytes(4, "big"))
-        for node, memory in zip(self.cluster.nodes, before):
+        for node, memory in zip(self.cluster.nodes, before, strict=True):
             self.assertLess(node.memory_bytes("VmRSS") - memory, 35_000_000, node.name)
         try:
             came = slow.ping()

@@ -106,7 +106,7 @@ class SessionCases(RawCases):
         self.assertEqual(subscriber.ping(), [])
 
     def test_a_session_that_is_taken_over_under_load_loses_nothing(self):
-        """[MQTT-4.5.0-1] [MQTT-4.4.0-1]: the older connection is still open; what it left unacknowledged comes again."""
+        """[MQTT-4.5.0-1] [MQTT-4.4.0-1]: the older connection is still open; what it left comes again."""
         subscriber = self.keeper(self.here, "subscriber")
         subscriber.subscribe((self.topic(), 1))
         publisher = self.publisher()

@@ -207,13 +207,13 @@ class SubscriptionCases(RawCases):
             self.assertEqual((came.packet_id, came.codes), (9, []))
 
     def test_adversarial_wildcards_do_not_slow_the_rest_down(self):
-        """Matching is linear in the depth however many + a client uses; a message through 2^12 candidate paths arrives."""
+        """Matching is linear in the depth however many + a client uses: here 2^12 paths could match."""
         subscriber = self.raw(self.here, "adversary")
         depth = 12
         for number in range(0, 1 << depth, 16):
             levels = ["+" if number >> bit & 1 else "a" for bit in range(depth)]
             subscriber.send(subscribe(number % 65535 + 1, (self.topic("/".join(levels)), 0)))
-        for number in range(0, 1 << depth, 16):
+        for _ in range(0, 1 << depth, 16):
             subscriber.expect(Kind.SUBACK)
         publisher = self.publisher()
         publisher.publish(self.topic("/".join("a" * depth)), "through", qos=1)
