@@ -1,8 +1,8 @@
 """Nodes under test: real processes on ephemeral ports of the loopback, one of them or a cluster of three.
 
-A test case derives from `OneNode` or `ThreeNodes`. Cases written once and run against both are plain mixin classes; they
-speak to `self.here` (where subscribers connect), `self.there` (publishers) and `self.elsewhere` (a client that moved):
-three ports, which on one node are the same.
+A test case derives from `OneNode` or `ThreeNodes`. Cases written once and run against both are plain mixin classes;
+they speak to `self.here` (where subscribers connect), `self.there` (publishers) and `self.elsewhere` (a client that
+moved): three ports, which on one node are the same.
 
 The environment: `THICKET_BIN` chooses the binary; `THICKET_CLUSTER_TESTS=0` skips what needs more than one node.
 """
@@ -125,7 +125,7 @@ class Cluster:
     """The nodes of one test case; started together, all see each other."""
 
     def __init__(self, size, arguments):
-        for attempt in range(START_ATTEMPTS):
+        for _ in range(START_ATTEMPTS):
             self.nodes = []
             try:
                 for number in range(size):
@@ -194,7 +194,7 @@ class BrokerTest(unittest.TestCase):
 
     def logs(self):
         """What the nodes wrote since the test began."""
-        pairs = zip(self.cluster.nodes, self.log_offsets)
+        pairs = zip(self.cluster.nodes, self.log_offsets, strict=True)
         return "".join(f"--- log of {node.name}\n{node.log_from(offset)}" for node, offset in pairs)
 
     def tearDown(self):

@@ -1,5 +1,7 @@
 """How messages flow: quality of service, windows, sizes, aliases and redelivery, packet by packet."""
 
+import contextlib
+
 from nodes import OneNode, ThreeNodes
 from wire import (
     PINGREQ,
@@ -100,7 +102,7 @@ class DeliveryCases(RawCases):
         self.assertEqual(client.ping(), [])
 
     def test_unacknowledged_messages_are_sent_again_on_resume_in_order_with_dup(self):
-        """[MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.6.0-1]: before what was queued meanwhile, each with its old identifier."""
+        """[MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.6.0-1]: before what was queued, each with its old identifier."""
         subscriber = self.keeper(self.here, "subscriber")
         subscriber.subscribe((self.topic(), 2))
         publisher = self.publisher()
@@ -192,7 +194,7 @@ class DeliveryCases(RawCases):
         return [watcher.take_message() for _ in range(count)]
 
     def test_a_packet_over_the_clients_maximum_size_is_not_sent(self):
-        """[MQTT-3.1.2-24] [MQTT-3.1.2-25]: exactly the maximum is sent, a byte more is dropped as if it were delivered."""
+        """[MQTT-3.1.2-24] [MQTT-3.1.2-25]: exactly the maximum is sent, a byte more is dropped as if delivered."""
         maximum = 100
         for qos in (0, 1):
             subscriber = self.raw(self.here, f"small-{qos}", props=((Property.MAXIMUM_PACKET_SIZE, maximum),))
@@ -340,7 +342,8 @@ class DeliveryCases(RawCases):
     def test_packets_sent_byte_by_byte_are_all_handled(self):
         """[MQTT-4.2-1]: a stream has no borders."""
         with RawClient(self.here) as client:
-            stream = connect(self.client_id("dribble")) + subscribe(1, (self.topic(), 1)) + publish(self.topic(), "x", 1, 2)
+            stream = connect(self.client_id("dribble")) + subscribe(1, (self.topic(), 1))
+            stream += publish(self.topic(), "x", 1, 2)
             for byte in stream:
                 client.send(bytes([byte]))
             came = {client.receive().kind for _ in range(4)}
@@ -360,7 +363,7 @@ class DeliveryCases(RawCases):
     def test_older_versions_get_packets_without_properties(self):
         """3.1 and 3.1.1 exchange messages with 5.0; only the latter see properties."""
         clients = {version: self.raw(self.here, f"v{version}", version) for version in (3, 4, 5)}
-        for version, client in clients.items():
+        for client in clients.values():
             client.subscribe((self.topic("#"), 2))
         for version in clients:
             publisher = self.publisher(f"publisher-{version}", version=version)
@@ -395,10 +398,8 @@ class DeliveryCases(RawCases):
         self.assertGreaterEqual(came.reason_code, 0x80)
         older = self.raw(self.here, "older", 4)
         older.send(packet(Kind.PUBLISH, 0, b"\x00\x0d$thicket/linkx"))
-        try:
+        with contextlib.suppress(Closed):
             self.assertEqual(older.ping(), [])
-        except Closed:
-            pass
 
 
 class DeliveryOnOneNode(DeliveryCases, OneNode):

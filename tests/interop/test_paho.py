@@ -281,7 +281,9 @@ class Version5Cases(PahoCases):
         """3.1, 3.1.1 and 5.0 at different nodes."""
         versions = (V31, V311, V5)
         ports = (self.here, self.there, self.elsewhere)
-        clients = [self.paho(port, f"v{version}", protocol=version) for version, port in zip(versions, ports)]
+        clients = [
+            self.paho(port, f"v{version}", protocol=version) for version, port in zip(versions, ports, strict=True)
+        ]
         for client in clients:
             client.subscribe(self.topic(), 2)
         for sender in clients:

@@ -42,6 +42,19 @@ class RetainedCases(RawCases):
             expected = {(self.topic(f"a/{qos}"), b"%d" % qos, min(qos, granted), True, False) for qos in (0, 1, 2)}
             self.assertEqual({(one.topic, one.payload, one.qos, one.retain, one.dup) for one in came}, expected)
 
+    def test_a_retained_message_published_after_the_suback_comes_once(self):
+        """[MQTT-3.3.1-9] [MQTT-3.3.1-12]: live, and not again as retained. Many times: it is a matter of moments."""
+        self.watcher.close()
+        subscriber = self.raw(self.here, "subscriber")
+        for number in range(100):
+            subscriber.subscribe((self.topic(f"{number}"), 2))
+            self.retainer.publish(self.topic(f"{number}"), f"{number}", qos=2, retain=True)
+            came = subscriber.take_message()
+            self.assertEqual((came.payload, came.retain), (b"%d" % number, False))
+        subscriber.subscribe((self.topic("end"), 2))
+        self.retainer.publish(self.topic("end"), "end", qos=2)
+        self.assertEqual(self.messages_until(subscriber, b"end"), [])
+
     def test_the_last_retained_message_replaces_the_one_before(self):
         """[MQTT-3.3.1-5] [MQTT-3.3.1-8]: a message without RETAIN neither replaces nor removes it."""
         self.retain("a", "old")
@@ -173,12 +186,22 @@ class RetainedCases(RawCases):
         count = 3000
         for number in range(count):
             self.retainer.publish(self.topic(f"{number}"), f"{number}", retain=True)
-        for number in range(count):
+        for _ in range(count):
             self.watcher.take_message()
         for qos in (0, 1):
             subscriber = self.subscriber((self.topic("+"), qos), role=f"subscriber-{qos}")
             came = {subscriber.take_message().payload for _ in range(count)}
             self.assertEqual(len(came), count)
+
+    def test_retained_messages_larger_than_any_buffer_all_come(self):
+        """Sixteen megabytes for one SUBSCRIBE of a client that reads at its leisure, none of them dropped."""
+        for number in range(80):
+            self.retainer.publish(self.topic(f"{number}"), f"{number:03}".encode() + bytes(200_000), retain=True)
+            self.watcher.take_message()
+        for qos in (0, 1):
+            subscriber = self.subscriber((self.topic("+"), qos), role=f"subscriber-{qos}")
+            came = {int(subscriber.take_message().payload[:3]) for _ in range(80)}
+            self.assertEqual(came, set(range(80)))
 
     def test_dollar_topics_are_retained_out_of_sight_of_wildcards(self):
         """[MQTT-4.7.2-1]: in retained messages too."""
@@ -200,7 +223,8 @@ class RetainedCases(RawCases):
         for version in (3, 4, 5):
             subscriber = self.raw(self.here, f"v{version}", version)
             subscriber.subscribe((self.topic("+"), 2))
-            came = {(one.payload, one.qos, one.retain) for one in (subscriber.take_message(), subscriber.take_message())}
+            messages = [subscriber.take_message() for _ in range(2)]
+            came = {(one.payload, one.qos, one.retain) for one in messages}
             self.assertEqual(came, {(b"older", 2, True), (b"newer", 2, True)})
 
 

@@ -105,6 +105,74 @@ class SessionCases(RawCases):
         self.assertEqual([int(payload) for payload in came], list(range(300)))
         self.assertEqual(subscriber.ping(), [])
 
+    def test_a_session_that_is_taken_over_under_load_loses_nothing(self):
+        """[MQTT-4.5.0-1] [MQTT-4.4.0-1]: the older connection is still open; what it left comes again."""
+        subscriber = self.keeper(self.here, "subscriber")
+        subscriber.subscribe((self.topic(), 1))
+        publisher = self.publisher()
+        came = []
+        for move in range(6):
+            batch = range(move * 100, move * 100 + 100)
+            publisher.send(*(publish(self.topic(), f"{number}", 1, number + 1) for number in batch))
+            came += [int(subscriber.take_message().payload) for _ in range(20)]
+            newer = self.keeper((self.elsewhere, self.there, self.here)[move % 3], "subscriber")
+            self.assertTrue(newer.connack.session_present)
+            subscriber.close()
+            subscriber = newer
+        while 599 not in came:
+            came.append(int(subscriber.take_message().payload))
+        self.assertEqual(sorted(set(came)), list(range(600)))
+        firsts = [number for index, number in enumerate(came) if number not in came[:index]]
+        self.assertEqual(firsts, list(range(600)), "[MQTT-4.6.0-5]")
+
+    def test_a_queue_larger_than_any_buffer_moves_with_its_session(self):
+        """[MQTT-4.5.0-1]: sixteen megabytes wait at one node and are asked for at another."""
+        subscriber = self.keeper(self.here, "subscriber")
+        subscriber.subscribe((self.topic(), 1))
+        subscriber.disconnect()
+        publisher = self.publisher()
+        for number in range(80):
+            publisher.publish(self.topic(), f"{number:03}".encode() + bytes(200_000), qos=1)
+        again = self.keeper(self.elsewhere, "subscriber")
+        self.assertTrue(again.connack.session_present)
+        self.assertEqual([int(again.take_message().payload[:3]) for _ in range(80)], list(range(80)))
+
+    def test_a_session_with_thousands_of_subscriptions_moves_whole(self):
+        """[MQTT-3.1.2-5]: all of them, with their options and identifiers."""
+        subscriber = self.keeper(self.here, "subscriber")
+        filters = [(self.topic(f"{number}"), number % 3) for number in range(3000)]
+        codes = subscriber.subscribe(*filters, props=((Property.SUBSCRIPTION_IDENTIFIER, 7),)).codes
+        self.assertEqual(codes, [qos for _, qos in filters])
+        subscriber.disconnect()
+        again = self.keeper(self.elsewhere, "subscriber")
+        self.assertTrue(again.connack.session_present)
+        publisher = self.publisher()
+        for number in range(0, 3000, 101):
+            publisher.publish(self.topic(f"{number}"), f"{number}", qos=2)
+            came = again.take_message()
+            expected = (b"%d" % number, number % 3, [7])
+            self.assertEqual((came.payload, came.qos, came.values(Property.SUBSCRIPTION_IDENTIFIER)), expected)
+
+    def test_many_sessions_move_at_once(self):
+        """[MQTT-3.1.2-5]: forty clients change nodes five times, all at the same time; none loses a message."""
+        ports = (self.here, self.there, self.elsewhere)
+        clients = [self.keeper(ports[number % 3], f"c{number}") for number in range(40)]
+        for client in clients:
+            client.subscribe((self.topic(), 1))
+        publisher = self.publisher()
+        for move in range(5):
+            for client in clients:
+                client.close()
+            publisher.publish(self.topic(), f"{move}", qos=1)
+            clients = [RawClient(ports[(number + move + 1) % 3]) for number in range(40)]
+            for number, client in enumerate(clients):
+                self.addCleanup(client.close)
+                client.send(connect(self.client_id(f"c{number}"), clean_start=False, props=expiry(NEVER)))
+            for client in clients:
+                came = client.expect(Kind.CONNACK)
+                self.assertEqual((came.reason_code, came.session_present), (0, True))
+            self.assertEqual({client.take_message().payload for client in clients}, {b"%d" % move})
+
     def test_a_session_expires_when_its_time_is_over(self):
         """[MQTT-4.1.0-2] [MQTT-3.1.2-23]: not before, and not while connected."""
         short = self.raw(self.here, "short", clean_start=False, props=expiry(1))

@@ -207,13 +207,13 @@ class SubscriptionCases(RawCases):
             self.assertEqual((came.packet_id, came.codes), (9, []))
 
     def test_adversarial_wildcards_do_not_slow_the_rest_down(self):
-        """Matching is linear in the depth however many + a client uses; a message through 2^12 candidate paths arrives."""
+        """Matching is linear in the depth however many + a client uses: here 2^12 paths could match."""
         subscriber = self.raw(self.here, "adversary")
         depth = 12
         for number in range(0, 1 << depth, 16):
             levels = ["+" if number >> bit & 1 else "a" for bit in range(depth)]
             subscriber.send(subscribe(number % 65535 + 1, (self.topic("/".join(levels)), 0)))
-        for number in range(0, 1 << depth, 16):
+        for _ in range(0, 1 << depth, 16):
             subscriber.expect(Kind.SUBACK)
         publisher = self.publisher()
         publisher.publish(self.topic("/".join("a" * depth)), "through", qos=1)
@@ -303,6 +303,53 @@ class SharedCases(RawCases):
         takes_over = self.member(self.here, "takes-over")
         quits.close()
         self.assertEqual(takes_over.take_message().payload, b"unacknowledged")
+
+    def test_qos_1_messages_queued_for_a_member_go_to_another_when_its_session_ends(self):
+        """4.8.2: one in flight, the rest behind its Receive Maximum; none is lost with the session."""
+        for end in ("close", "disconnect", "unsubscribe"):
+            with self.subTest(end):
+                name = f"$share/{end}/{self.topic(f'{end}/#')}"
+                quits = self.raw(self.here, f"quits-{end}", props=((Property.RECEIVE_MAXIMUM, 1),))
+                quits.subscribe((name, 1))
+                publisher = self.publisher(f"publisher-{end}")
+                for number in range(5):
+                    publisher.publish(self.topic(f"{end}/x"), f"{number}", qos=1)
+                self.assertEqual(quits.expect(Kind.PUBLISH).payload, b"0")
+                heir = self.raw(self.elsewhere, f"heir-{end}")
+                heir.subscribe((name, 1))
+                if end == "unsubscribe":
+                    quits.send(unsubscribe(9, name))
+                    quits.expect(Kind.UNSUBACK)
+                    quits.disconnect()
+                else:
+                    getattr(quits, end)()
+                came = set()
+                while not came >= {1, 2, 3, 4}:
+                    came.add(int(heir.take_message().payload))
+
+    def test_a_qos_2_message_under_way_stays_with_its_member(self):
+        """[MQTT-4.8.2-4] [MQTT-4.8.2-5]: finished when it is back, and given to nobody if it never is."""
+        returns = self.member(self.here, "returns", qos=2)
+        publisher = self.publisher()
+        publisher.publish(self.topic("x"), "under way", qos=2)
+        first = returns.expect(Kind.PUBLISH)
+        other = self.member(self.here, "other", qos=2)
+        returns.close()
+        again = self.keeper(self.elsewhere, "returns")
+        came = again.take_message()
+        self.assertEqual((came.payload, came.packet_id, came.dup), (b"under way", first.packet_id, True))
+        again.send(unsubscribe(9, f"$share/group/{self.topic('#')}"))
+        again.expect(Kind.UNSUBACK)
+        ends = self.raw(self.here, "ends")
+        ends.subscribe((f"$share/{self.unique}/{self.topic('lost')}", 2))
+        publisher.publish(self.topic("lost"), "lost", qos=2)
+        ends.expect(Kind.PUBLISH)
+        heir = self.raw(self.here, "heir")
+        heir.subscribe((f"$share/{self.unique}/{self.topic('lost')}", 2))
+        ends.disconnect()
+        publisher.publish(self.topic("lost"), "end", qos=2)
+        self.assertEqual(self.messages_until(heir, b"end"), [])
+        self.assertEqual({one.payload for one in self.messages_until(other, b"end")}, {b"lost"})
 
     def test_messages_wait_while_all_members_are_offline(self):
         """4.8.2: the sessions of the group keep QoS 1 messages for later."""

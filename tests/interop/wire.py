@@ -1,7 +1,7 @@
 """A tiny client that speaks to the socket, for what well-behaved clients cannot say.
 
-It keeps no state and answers nothing by itself: a test sends the packets it wants, in the order and with the bytes it wants,
-and looks at each that comes back. Versions: 3 (3.1), 4 (3.1.1), 5.
+It keeps no state and answers nothing by itself: a test sends the packets it wants, in the order and with the bytes it
+wants, and looks at each that comes back. Versions: 3 (3.1), 4 (3.1.1), 5.
 """
 
 import collections
