@@ -168,9 +168,8 @@ impl Worker {
             return Ok(());
         };
         let maximum = usize::from(self.config.limits.receive_maximum);
-        // QoS 2 identifiers count until PUBREL; QoS 1 ones while their acknowledgement waits.
-        let unacknowledged = session.inbound.len() + session.acknowledgements.len();
-        if session.protocol_version == ProtocolVersion::V5 as u8 && unacknowledged > maximum {
+        let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
+        if is_v5 && session.unacknowledged_exceeds(maximum) {
             let reason = format!("more than {maximum} messages without acknowledgement");
             return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
         }

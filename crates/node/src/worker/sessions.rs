@@ -202,6 +202,20 @@ impl Session {
         is_imported
     }
 
+    /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.
+    pub fn unacknowledged_exceeds(&self, maximum: usize) -> bool {
+        // A QoS 2 identifier counts until PUBREL, in line or not; the exact count is rarely needed.
+        let held = self.inbound.len();
+        let in_line = &self.acknowledgements;
+        held + in_line.len() > maximum
+            && held
+                + in_line
+                    .iter()
+                    .filter(|owed| owed.qos == Qos::AtLeastOnce)
+                    .count()
+                > maximum
+    }
+
     /// Puts an acknowledgement in line.
     pub fn owe(&mut self, owed: OwedAcknowledgement) {
         self.acknowledgements.push_back(owed);
