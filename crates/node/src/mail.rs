@@ -171,6 +171,10 @@ pub(crate) enum Content {
     },
     /// Hub to worker: the other node receives the session's messages now. Send the queue, end the session here, fire no will.
     Drain { request: u64, client_id: Arc<str> },
+    /// Hub to worker: tell `home`, behind all that was sent to it, that it has all that was sent before this.
+    Synchronise { request: u64, home: WorkerId },
+    /// Worker to worker: that was all. The last one lets `Drain` of the same number go on.
+    Synchronised { request: u64 },
     /// Worker to hub: the queue.
     Drained { request: u64, queue: Vec<u8> },
     /// Hub to worker: the move came to nothing; the session stays.

@@ -86,6 +86,23 @@ impl Outbound {
         self.messages += 1;
     }
 
+    /// The last pending number of each stream that has one.
+    pub(crate) fn last_pending(&self) -> Vec<(StreamId, u64)> {
+        self.streams
+            .iter()
+            .filter_map(|(stream, queue)| Some((*stream, *queue.pending.back()?)))
+            .collect()
+    }
+
+    /// Whether a number up to `mark` is pending in the stream.
+    pub(crate) fn is_pending_up_to(&self, stream: StreamId, mark: u64) -> bool {
+        let first = self
+            .streams
+            .get(&stream)
+            .and_then(|queue| queue.pending.front());
+        first.is_some_and(|first| *first <= mark)
+    }
+
     /// Whether the message is pending.
     pub(crate) fn contains(&self, stream: StreamId, number: u64) -> bool {
         self.streams

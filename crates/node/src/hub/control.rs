@@ -49,6 +49,10 @@ pub(super) enum Message<'a> {
     Fetched { request: u64, part: Part<'a> },
     /// Everybody sends its messages here now: send the queue and end it.
     Drain { request: u64 },
+    /// To everybody who may have sent messages to a session that leaves: say when all that is on its way to me has been taken here.
+    Barrier { request: u64 },
+    /// The answer.
+    BarrierDone { request: u64 },
     /// Part of the queue.
     Drained { request: u64, part: Part<'a> },
     /// The move came to nothing: keep the session.
@@ -98,6 +102,8 @@ mod kind {
     pub(super) const RETAINED: u8 = 15;
     pub(super) const REGISTER_ASKED: u8 = 16;
     pub(super) const UNCLAIMED: u8 = 17;
+    pub(super) const BARRIER: u8 = 18;
+    pub(super) const BARRIER_DONE: u8 = 19;
 }
 
 impl Message<'_> {
@@ -186,6 +192,14 @@ impl Message<'_> {
                 kind::DRAIN
             }
             Self::Drained { request, part } => put_part(&mut out, *request, *part, kind::DRAINED),
+            Self::Barrier { request } => {
+                put_u64(&mut out, *request);
+                kind::BARRIER
+            }
+            Self::BarrierDone { request } => {
+                put_u64(&mut out, *request);
+                kind::BARRIER_DONE
+            }
             Self::Thaw { request } => {
                 put_u64(&mut out, *request);
                 kind::THAW
@@ -275,6 +289,12 @@ impl<'a> Message<'a> {
             kind::DRAINED => Self::Drained {
                 request: reader.u64()?,
                 part: reader.part()?,
+            },
+            kind::BARRIER => Self::Barrier {
+                request: reader.u64()?,
+            },
+            kind::BARRIER_DONE => Self::BarrierDone {
+                request: reader.u64()?,
             },
             kind::THAW => Self::Thaw {
                 request: reader.u64()?,
@@ -444,6 +464,8 @@ mod tests {
             Message::Drain { request: 8 },
             Message::Drained { request: 8, part },
             Message::Thaw { request: 8 },
+            Message::Barrier { request: 8 },
+            Message::BarrierDone { request: 8 },
             Message::RetainedDigest { digest: 10 },
             Message::Retained {
                 messages: vec![(NodeId(1), b"record"), (NodeId(2), b"")],

@@ -4,6 +4,7 @@
 //! nodes want comes in to every worker; records cross it in both directions. It keeps what a node has once: the directory of
 //! client identifiers and the retained messages.
 
+mod barriers;
 mod claims;
 mod control;
 mod directory;
@@ -19,6 +20,7 @@ use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, Output, Overlay};
 use thicket_session::time::Instant;
 
 use self::{
+    barriers::Barriers,
     claims::Claims,
     control::Message,
     directory::Directory,
@@ -48,6 +50,7 @@ pub struct Hub {
     registrar: Registrar,
     claims: Claims,
     moves: Moves,
+    barriers: Barriers,
     retained: RetainedMessages,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
@@ -72,6 +75,7 @@ impl Hub {
             registrar: Registrar::default(),
             claims: Claims::default(),
             moves: Moves::default(),
+            barriers: Barriers::default(),
             retained: RetainedMessages::new(
                 config.overlay.node,
                 config.retained_messages,
@@ -140,6 +144,7 @@ impl Hub {
     pub fn end_round(&mut self, now: Now) {
         self.check_ready(now);
         self.expire_claims(now);
+        self.answer_barriers();
         self.outgoing.seal(&mut self.outputs);
         self.overlay.end_round(now.instant);
         self.drain_overlay(now);
@@ -284,6 +289,8 @@ impl Hub {
             | Content::ClaimRefused { .. }
             | Content::Freeze { .. }
             | Content::Drain { .. }
+            | Content::Synchronise { .. }
+            | Content::Synchronised { .. }
             | Content::Thaw { .. }
             | Content::Import { .. }
             | Content::Forget { .. }
@@ -362,6 +369,7 @@ impl Hub {
         );
         self.forget_interests_of(slot);
         self.moves_lose_node(now, node);
+        self.barriers_lose_node(node);
         self.directory.asked.remove(&node);
         self.view_changed(now);
     }
@@ -372,6 +380,7 @@ impl Hub {
             return;
         };
         self.moves_lose_control(now, node);
+        self.barriers_lose_control(node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -82,6 +82,8 @@ impl Hub {
             } => self.handle_fetch(node, request, client_id, discard),
             Message::Fetched { request, part } => self.handle_fetched(now, request, part),
             Message::Drain { request } => self.handle_drain(node, request),
+            Message::Barrier { request } => self.handle_barrier(node, from, request),
+            Message::BarrierDone { request } => self.handle_barrier_done(node, request),
             Message::Drained { request, part } => self.handle_drained_part(now, request, part),
             Message::Thaw { request } => self.handle_thaw(node, request),
             Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
@@ -260,17 +262,22 @@ impl Hub {
             );
             return;
         };
+        self.begin_barrier(local);
+    }
+
+    /// All that other nodes sent here for the session has come: the same of the other workers, then the home may let it go.
+    pub(super) fn barrier_passed(&mut self, local: u64) {
         let Some(leaving) = self.moves.leaving.get(&local) else {
             return;
         };
         let (client_id, home) = (Arc::clone(&leaving.client_id), leaving.home);
-        self.mail_after_records(
-            home,
-            Content::Drain {
-                request: local,
-                client_id,
-            },
-        );
+        let request = local;
+        for worker in (0..self.config.workers).map(WorkerId) {
+            if worker != home {
+                self.mail(worker, Content::Synchronise { request, home });
+            }
+        }
+        self.mail_after_records(home, Content::Drain { request, client_id });
     }
 
     pub(super) fn handle_drained(&mut self, _now: Now, local: u64, queue: Vec<u8>) {
@@ -291,6 +298,7 @@ impl Hub {
             client_id, home, ..
         }) = self.moves.leaving.remove(&local)
         {
+            self.forget_barrier(local);
             self.mail(home, Content::Thaw { client_id });
         }
     }

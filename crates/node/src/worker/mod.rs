@@ -21,7 +21,7 @@ mod subscribe;
 mod timers;
 mod wills;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
@@ -65,6 +65,7 @@ pub struct Worker {
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
     next_serial: u64,
+    drains: BTreeMap<u64, moves::Draining>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
@@ -137,6 +138,7 @@ impl Worker {
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
             next_serial: 1,
+            drains: BTreeMap::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
             config,
@@ -345,7 +347,11 @@ impl Worker {
                 client_id,
                 discard,
             } => self.handle_freeze(now, request, &client_id, discard),
-            Content::Drain { request, client_id } => self.handle_drain(now, request, &client_id),
+            Content::Drain { request, client_id } => self.handle_drain(now, request, client_id),
+            Content::Synchronise { request, home } => {
+                self.mail_after_records(Peer::Worker(home), Content::Synchronised { request });
+            }
+            Content::Synchronised { request } => self.handle_synchronised(now, request),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
             Content::Forget { client_id } => self.handle_forget(&client_id),

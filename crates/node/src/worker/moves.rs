@@ -8,7 +8,7 @@
 //! | drain | the queue goes, the session ends without a will | |
 //! | queue | | what came twice is dropped; the client's CONNECT is answered |
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 use thicket_session::server::{
     Delivery, Inbound, MessageId, SessionSnapshot, WillSnapshot, decode_queue, encode_queue,
@@ -26,6 +26,15 @@ use crate::{
     EventLevel, Now, Peer,
     mail::{Content, SessionState},
 };
+
+/// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
+#[derive(Debug, Default)]
+pub(super) struct Draining {
+    /// None yet, or the move came to nothing.
+    client_id: Option<Arc<str>>,
+    is_ordered: bool,
+    synchronised: u8,
+}
 
 impl Worker {
     /// Another node asks for the session.
@@ -55,17 +64,65 @@ impl Worker {
         if discard && self.sessions.get(key).is_some() {
             self.end_session(now, key);
         }
-        let snapshot = self.sessions.find(client_id).and_then(|key| {
-            let session = self.sessions.get_mut(key)?;
-            session.is_frozen = true;
-            Some(session.snapshot(now.instant).encode(now.instant))
-        });
+        match self.sessions.find(client_id) {
+            Some(key) => {
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.is_frozen = true;
+                    session.freeze_request = Some(request);
+                }
+                self.answer_freeze(now, key);
+            }
+            None => {
+                let snapshot = None;
+                self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+            }
+        }
+    }
+
+    /// Hands a session that freezes out, unless something that its client published at QoS 2 is still on its way: the other node
+    /// would say PUBREC for it, and what the client publishes there might overtake it.
+    pub(super) fn answer_freeze(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.orphaned.is_empty() {
+            return;
+        }
+        let Some(request) = session.freeze_request.take() else {
+            return;
+        };
+        let snapshot = Some(session.snapshot(now.instant).encode(now.instant));
         // What this session published before must be on its way before anybody hears that it has gone.
         self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
     }
 
-    /// The other node receives its messages now: the queue follows, and the session ends here.
-    pub(super) fn handle_drain(&mut self, now: Now, request: u64, client_id: &str) {
+    /// The other node receives its messages now: when nothing is on its way here, the queue follows.
+    pub(super) fn handle_drain(&mut self, now: Now, request: u64, client_id: Arc<str>) {
+        let draining = self.drains.entry(request).or_default();
+        draining.client_id = Some(client_id);
+        draining.is_ordered = true;
+        self.drain_if_synchronised(now, request);
+    }
+
+    /// Another worker has nothing on its way to us that it sent before a session was to leave.
+    pub(super) fn handle_synchronised(&mut self, now: Now, request: u64) {
+        self.drains.entry(request).or_default().synchronised += 1;
+        self.drain_if_synchronised(now, request);
+    }
+
+    fn drain_if_synchronised(&mut self, now: Now, request: u64) {
+        let others = self.config.workers.saturating_sub(1);
+        let is_done = |draining: &Draining| draining.is_ordered && draining.synchronised >= others;
+        if self.drains.get(&request).is_some_and(is_done)
+            && let Some(draining) = self.drains.remove(&request)
+            && let Some(client_id) = draining.client_id
+        {
+            self.drain(now, request, &client_id);
+        }
+    }
+
+    /// The queue goes, and the session ends here.
+    fn drain(&mut self, now: Now, request: u64, client_id: &str) {
         let key = self.sessions.find(client_id).filter(|key| {
             self.sessions
                 .get(*key)
@@ -86,6 +143,11 @@ impl Worker {
 
     /// The move came to nothing.
     pub(super) fn handle_thaw(&mut self, now: Now, client_id: &str) {
+        for draining in self.drains.values_mut() {
+            draining
+                .client_id
+                .take_if(|leaving| &**leaving == client_id);
+        }
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
@@ -93,6 +155,7 @@ impl Worker {
             return;
         };
         session.is_frozen = false;
+        session.freeze_request = None;
         session.awaits_queue = false;
         self.restart_timers(now, key);
         self.mail(

@@ -320,6 +320,7 @@ impl Worker {
                 None => {
                     session.orphaned.remove(&owed.sequence);
                     session.inbound.handle_refused(owed.packet_id);
+                    self.met.push(debt);
                 }
             }
         }
@@ -329,7 +330,7 @@ impl Worker {
     pub(super) fn settle_met(&mut self, now: Now) {
         for debt in std::mem::take(&mut self.met) {
             match debt {
-                Debt::Publisher(owed) => self.settle(owed),
+                Debt::Publisher(owed) => self.settle(now, owed),
                 Debt::Sender {
                     from,
                     origin,
@@ -343,12 +344,12 @@ impl Worker {
         }
     }
 
-    fn settle(&mut self, owed: Owed) {
+    fn settle(&mut self, now: Now, owed: Owed) {
         let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
             return;
         };
         let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
-            self.settle_orphaned(owed);
+            self.settle_orphaned(now, owed);
             return;
         };
         slot.open = slot.open.saturating_sub(1);
@@ -370,11 +371,12 @@ impl Worker {
 
     /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a
     /// client that is back already and has asked again gets its PUBREC.
-    fn settle_orphaned(&mut self, owed: Owed) {
+    fn settle_orphaned(&mut self, now: Now, owed: Owed) {
         let Some(session) = self.sessions.get_mut(owed.session) else {
             return;
         };
         let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
+            self.answer_freeze(now, owed.session);
             return;
         };
         *open = open.saturating_sub(1);
@@ -388,5 +390,6 @@ impl Worker {
             let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
             self.send(id, &Packet::Pubrec(ack));
         }
+        self.answer_freeze(now, owed.session);
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct Session {
     pub dropped_messages: u64,
     /// The session is on its way to another node: nobody may connect, messages are queued.
     pub is_frozen: bool,
+    /// Who is to be told that the session is frozen, once what its client published at QoS 2 has been taken everywhere.
+    pub freeze_request: Option<u64>,
     /// Messages arrived since an import began, waiting behind the queue that is still to come.
     pub awaits_queue: bool,
     /// Messages that came with the queue of an import and may still come here on their own.
@@ -149,6 +151,7 @@ impl Session {
             replays: VecDeque::new(),
             dropped_messages: 0,
             is_frozen: false,
+            freeze_request: None,
             awaits_queue: false,
             imported: BTreeSet::new(),
         }

@@ -96,6 +96,25 @@ impl Overlay {
         self.peer(slot).is_none_or(|peer| peer.outbound.has_room())
     }
 
+    /// The last number of each stream that `slot` has not admitted yet; none for a node that is out.
+    #[must_use]
+    pub fn unadmitted(&self, slot: NodeSlot) -> Vec<(StreamId, u64)> {
+        self.peer(slot)
+            .filter(|peer| !peer.is_out())
+            .map(|peer| peer.outbound.last_pending())
+            .unwrap_or_default()
+    }
+
+    /// Whether `slot` has admitted all up to these numbers, or is out.
+    #[must_use]
+    pub fn has_admitted(&self, slot: NodeSlot, numbers: &[(StreamId, u64)]) -> bool {
+        self.peer(slot).is_none_or(|peer| {
+            let is_pending =
+                |&(stream, number)| peer.outbound.is_pending_up_to(stream, number);
+            peer.is_out() || !numbers.iter().any(is_pending)
+        })
+    }
+
     /// The messages some destination has not admitted yet, by stream and number: to be matched again when interests or the
     /// view changed (rule 5).
     pub fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged<'_>> {

@@ -53,6 +53,7 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
                     && matches(held, &publication.topic)
             });
             if publication.qos > Qos::AtMostOnce
+                && life.forked_at < publication.submitted_at
                 && wanted
                 && !got[number]
                 && ledger.is_calm(publication.submitted_at, acknowledged_at)
@@ -75,16 +76,18 @@ fn live(life: &Life) -> impl Iterator<Item = &Arrival> {
 /// QoS 2 to QoS 2 exactly once; what was published with QoS 0 never twice.
 fn nothing_comes_twice_that_must_not(ledger: &Ledger) -> Verdict {
     for (client_id, life) in lives(ledger) {
-        let mut count: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut count: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for arrival in live(life) {
             let publication = &ledger.publications[arrival.publication];
             let once = publication.qos == Qos::AtMostOnce
                 || (publication.qos == Qos::ExactlyOnce && arrival.qos != Qos::AtLeastOnce);
             if once {
-                *count.entry(arrival.publication).or_default() += 1;
+                *count
+                    .entry((arrival.publication, arrival.forks))
+                    .or_default() += 1;
             }
         }
-        if let Some((number, count)) = count.iter().find(|(_, count)| **count > 1) {
+        if let Some(((number, _), count)) = count.iter().find(|(_, count)| **count > 1) {
             return Err(format!(
                 "nothing comes twice that must not: p{number} {:?} came {count} times to {client_id}: {:?}",
                 ledger.publications[*number],
@@ -100,12 +103,18 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger) -> Verdict {
 
 /// What must come in order: one publisher's session, one topic, one QoS (and one connection for QoS 0, which is never sent again).
 ///
-/// Between nodes a retained message of QoS 0 goes with those of higher QoS, for it must arrive: it is a sequence of its own.
-fn sequence_of(publication: &Publication) -> (usize, usize, usize, &str, Qos) {
+/// Between nodes a retained message goes with those of QoS 1 and 2 whatever its QoS, for it must arrive: to subscribers of QoS 0
+/// retained messages are a sequence of their own.
+fn sequence_of<'a>(
+    publication: &'a Publication,
+    arrival: &Arrival,
+) -> (usize, usize, usize, &'a str, Qos) {
     let connection = match publication.qos {
-        Qos::AtMostOnce => publication.connection * 2 + usize::from(publication.retain),
+        Qos::AtMostOnce => publication.connection * 2,
         Qos::AtLeastOnce | Qos::ExactlyOnce => 0,
     };
+    let is_apart = publication.retain && arrival.qos == Qos::AtMostOnce;
+    let connection = connection + usize::from(is_apart);
     let Publication {
         publisher,
         life,
@@ -133,7 +142,20 @@ fn messages_come_in_order(ledger: &Ledger) -> Verdict {
                 continue;
             }
             let publication = &ledger.publications[arrival.publication];
-            let key = (sequence_of(publication), arrival.qos);
+            // What was under way when the client subscribed may come only when its publisher sends it again.
+            let was_held = life.held.iter().any(|held| {
+                held.since
+                    .is_some_and(|since| since < publication.submitted_at)
+                    && matches(held, &publication.topic)
+            });
+            if !was_held {
+                continue;
+            }
+            let key = (
+                sequence_of(publication, arrival),
+                arrival.qos,
+                arrival.forks,
+            );
             let before = last.insert(key, arrival.publication);
             if let Some(before) = before.filter(|before| *before > arrival.publication) {
                 return Err(format!(
@@ -161,6 +183,13 @@ fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
     }
     for (group, members) in groups {
         let since = members.iter().filter_map(|(_, held)| held.since).min();
+        // What a session held that was given up after a parting is gone with it.
+        let since = since.max(
+            members
+                .iter()
+                .map(|(life, _)| life.began_at.max(life.forked_at))
+                .max(),
+        );
         let mut got = vec![false; ledger.publications.len()];
         for arrival in members.iter().flat_map(|(life, _)| &life.arrivals) {
             got[arrival.publication] = true;

@@ -36,6 +36,8 @@ pub struct Held {
 pub struct Arrival {
     pub publication: usize,
     pub qos: Qos,
+    /// `forks` of the session then.
+    pub forks: usize,
     /// Came because of a SUBSCRIBE.
     pub is_replay: bool,
     pub at: u64,
@@ -44,6 +46,11 @@ pub struct Arrival {
 /// A session from its beginning to its end.
 #[derive(Debug, Clone, Default)]
 pub struct Life {
+    pub began_at: u64,
+    /// How often, and when last, the client connected while nodes were parted or just after: two nodes may have had the session,
+    /// and one of them gave up what it had.
+    pub forks: usize,
+    pub forked_at: u64,
     pub held: Vec<Held>,
     pub arrivals: Vec<Arrival>,
     pub ended_at: Option<u64>,
@@ -56,6 +63,8 @@ pub struct Record {
     pub is_persistent: bool,
     pub lives: Vec<Life>,
     pub connections: usize,
+    /// When the last CONNECT went out.
+    pub connecting_at: u64,
     /// When the last CONNACK came.
     pub connected_at: u64,
     /// The server must have the session.

@@ -37,6 +37,7 @@ fn play(name: &str, plan: Plan, once_failed: &[u64]) {
 
 fn play_one(name: &str, plan: Plan, seed: u64, is_verbose: bool) {
     let mut run = Run::new(plan, seed);
+    run.log = is_verbose.then(Vec::new);
     let verdict = catch_unwind(AssertUnwindSafe(|| run.play()));
     let broken = match verdict {
         Ok(Ok(())) => return,
@@ -47,6 +48,9 @@ fn play_one(name: &str, plan: Plan, seed: u64, is_verbose: bool) {
             format!("nothing panics: {}", text.unwrap_or_default())
         }
     };
+    for line in run.log.iter().flatten() {
+        println!("{line}");
+    }
     if is_verbose {
         for node in &run.world.nodes {
             for (at, event) in &node.events {

@@ -23,6 +23,8 @@ use crate::world::{
 
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
+/// A session that two nodes had is one again in this time after they see each other.
+const FORK_MILLIS: u64 = 3_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -36,6 +38,8 @@ pub struct Run {
     downs: u64,
     /// Who hears all wills; does nothing else.
     watcher: usize,
+    /// What clients did and heard, if somebody wants to read it.
+    pub log: Option<Vec<String>>,
 }
 
 impl Run {
@@ -56,6 +60,7 @@ impl Run {
             random: random.clone(),
             downs: 0,
             watcher: 0,
+            log: None,
         };
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
@@ -122,12 +127,6 @@ impl Run {
         }
         self.pass(2_000)?;
         self.subscribe_to(self.watcher, "will/#", Qos::ExactlyOnce);
-        for client in 0..self.plan.clients {
-            if self.is_member(client) {
-                let group = GROUPS[client % GROUPS.len()];
-                self.subscribe_to(client, group, self.granted(client));
-            }
-        }
         self.pass(2_000)?;
         self.world.net.weather = self.plan.weather;
         for _ in 0..self.plan.actions {
@@ -185,7 +184,20 @@ impl Run {
     fn note(&mut self, client: usize) -> super::checks::Verdict {
         let now = self.world.net.now;
         for told in self.world.clients[client].take_told() {
+            if let Some(log) = &mut self.log {
+                let node = self.world.clients[client].node;
+                log.push(format!(
+                    "{now:>8} client-{client} at node {node} hears {told:?}"
+                ));
+            }
+            let is_new = told
+                == Told::Connected {
+                    session_present: false,
+                };
             self.note_told(client, now, told)?;
+            if is_new && self.is_member(client) {
+                self.join_group(client);
+            }
         }
         Ok(())
     }
@@ -195,6 +207,9 @@ impl Run {
         match told {
             Told::Connected { session_present } => {
                 let since = std::mem::replace(&mut record.connected_at, now);
+                let is_forked = self.ledger.disturbed.iter().any(|(_, end)| {
+                    end.is_none_or(|end| end + FORK_MILLIS >= record.connecting_at)
+                });
                 let is_lost = record.is_established && !session_present;
                 if is_lost
                     && self
@@ -213,9 +228,16 @@ impl Run {
                 }
                 if !record.is_established {
                     record.end_life(now);
-                    record.lives.push(Life::default());
+                    record.lives.push(Life {
+                        began_at: now,
+                        ..Life::default()
+                    });
                 }
                 record.is_established = record.is_persistent;
+                if is_forked {
+                    record.life().forks += 1;
+                    record.life().forked_at = now;
+                }
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
@@ -238,7 +260,9 @@ impl Run {
                         "topics arrive as published: p{publication} on {topic}"
                     ));
                 }
+                let forks = record.life().forks;
                 let arrival = super::ledger::Arrival {
+                    forks,
                     publication,
                     qos,
                     is_replay: retain,
@@ -366,8 +390,19 @@ impl Run {
             record.end_life(now);
         }
         record.connections += 1;
+        record.connecting_at = now;
         record.uncertain += 1;
         self.world.connect_client(client, node, clean_start);
+        self.say(client, || {
+            format!("connects to node {node}, {clean_start:?}")
+        });
+    }
+
+    fn say(&mut self, client: usize, what: impl FnOnce() -> String) {
+        let now = self.world.net.now;
+        if let Some(log) = &mut self.log {
+            log.push(format!("{now:>8} client-{client} {}", what()));
+        }
     }
 
     fn publish(&mut self, client: usize) {
@@ -399,6 +434,7 @@ impl Run {
                 submitted_at: now,
                 acknowledged_at: None,
             };
+            self.say(client, || format!("publishes p{number} {publication:?}"));
             self.ledger.publications.push(publication);
         }
         self.world.clients[client].finish(&mut self.world.net);
@@ -409,6 +445,11 @@ impl Run {
         if !self.is_member(client) && !self.ledger.records[client].holds(filter) {
             self.subscribe_to(client, filter, self.granted(client));
         }
+    }
+
+    fn join_group(&mut self, client: usize) {
+        let group = GROUPS[client % GROUPS.len()];
+        self.subscribe_to(client, group, self.granted(client));
     }
 
     fn subscribe_to(&mut self, client: usize, filter: &str, qos: Qos) {
@@ -422,6 +463,7 @@ impl Run {
         let Ok(packet_id) = machine.subscribe(now, &filters, None) else {
             return;
         };
+        self.say(client, || format!("subscribes to {filter} with {qos:?}"));
         let record = &mut self.ledger.records[client];
         let held = Held {
             filter: SubscriptionFilter::parse(filter).expect("one of ours"),
@@ -441,6 +483,7 @@ impl Run {
         if self.is_member(client) || !self.ledger.records[client].holds(filter) {
             return;
         }
+        self.say(client, || format!("unsubscribes from {filter}"));
         for held in &mut self.ledger.records[client].life().held {
             if held.filter.to_string() == filter {
                 held.until.get_or_insert(now);
@@ -452,6 +495,7 @@ impl Run {
     }
 
     fn disconnect(&mut self, client: usize) {
+        self.say(client, || "disconnects".into());
         let machine = &mut self.world.clients[client].machine;
         if machine.disconnect(&Disconnect::default()).is_ok() {
             self.ledger.records[client].dropped -= 1;
@@ -463,12 +507,14 @@ impl Run {
     }
 
     fn hang_up(&mut self, client: usize) {
+        self.say(client, || "hangs up".into());
         self.world.clients[client].drop_connection(&mut self.world.net);
         let _ = self.note(client);
     }
 
     /// The client goes away and the node does not notice.
     fn abandon(&mut self, client: usize) {
+        self.say(client, || "abandons its connection".into());
         if let Some(end) = self.world.clients[client].end {
             self.world.net.give(end, Place::Nobody);
             self.world.clients[client].forget_connection();

@@ -248,6 +248,33 @@ impl World {
         })
     }
 
+    /// The nodes that a node sees, itself included, ascending.
+    pub fn reachable_from(&self, node: usize) -> Vec<usize> {
+        let machines = self.nodes[node].machines.as_ref();
+        let seen = machines
+            .map(|machines| machines.hub.nodes())
+            .unwrap_or_default();
+        let is_seen = |other: &&Node| {
+            let id = other.id.to_string();
+            seen.iter()
+                .any(|report| report.id == id && (report.is_self || report.reachable))
+        };
+        self.nodes
+            .iter()
+            .filter(is_seen)
+            .map(|node| node.index)
+            .collect()
+    }
+
+    /// The incarnations of all nodes that a node knows.
+    pub fn incarnations(&self, node: usize) -> Vec<u64> {
+        let machines = self.nodes[node].machines.iter();
+        machines
+            .flat_map(|machines| machines.hub.nodes())
+            .map(|report| report.incarnation)
+            .collect()
+    }
+
     /// All sessions on all nodes, with the node.
     pub fn sessions(&self) -> Vec<(usize, SessionReport)> {
         let of_node = |node: &Node| {
