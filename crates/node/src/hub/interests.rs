@@ -32,12 +32,15 @@ struct Group {
     places: BTreeMap<WorkerId, Interest>,
 }
 
+/// The workers that have members of a shared subscription, ascending.
+pub(super) type Places = Vec<(WorkerId, Interest)>;
+
 /// Which workers want messages of one topic.
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
     /// `$share/name/filter` with the workers that have members.
-    pub groups: Vec<(Arc<str>, Vec<(WorkerId, Interest)>)>,
+    pub groups: Vec<(Arc<str>, Places)>,
 }
 
 /// Changes of a worker on their way to everybody.

@@ -232,7 +232,7 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(now, route, publish, debt, &mut open);
+        outgoing.id = self.forward(route, publish, debt, &mut open);
         self.deliver(now, &route.takers, &mut outgoing, from);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, debt, &mut open);

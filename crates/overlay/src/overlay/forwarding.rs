@@ -109,8 +109,7 @@ impl Overlay {
     #[must_use]
     pub fn has_admitted(&self, slot: NodeSlot, numbers: &[(StreamId, u64)]) -> bool {
         self.peer(slot).is_none_or(|peer| {
-            let is_pending =
-                |&(stream, number)| peer.outbound.is_pending_up_to(stream, number);
+            let is_pending = |&(stream, number)| peer.outbound.is_pending_up_to(stream, number);
             peer.is_out() || !numbers.iter().any(is_pending)
         })
     }

@@ -64,7 +64,8 @@ fn report(name: &str, readiness: &[Readiness]) -> Report {
         readiness.len()
     ));
     let mut table = Table::new(["", "median", "min", "max", "mean", "95 % +-"]);
-    let figures: [(&str, fn(&Readiness) -> f64); 2] = [
+    type Figure = (&'static str, fn(&Readiness) -> f64);
+    let figures: [Figure; 2] = [
         ("connection accepted", |r| r.open_port_s * 1e6),
         ("message came back", |r| r.round_trip_s * 1e6),
     ];
