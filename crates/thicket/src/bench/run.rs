@@ -36,7 +36,11 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
             output.say(|| format!("{clients} clients connected in {connecting:.2} s"));
         }
         let (load, span) = (arguments.load.load(), arguments.span.span()?);
-        outcomes.push(fleet.run(load, span, &arguments.span.watch(), &mut |progress| output.say_second(progress))?);
+        outcomes.push(
+            fleet.run(load, span, &arguments.span.watch(), &mut |progress| {
+                output.say_second(progress)
+            })?,
+        );
     }
     output.finish(&outcomes, &outcome_report(&outcomes))
 }
