@@ -145,6 +145,8 @@ pub(crate) enum Content {
         client_id: Arc<str>,
         home: WorkerId,
     },
+    /// Worker to hub: the connection that was granted is in service, which `Session` said before, or has gone.
+    GrantDone { client_id: Arc<str> },
     /// Hub to worker.
     ClaimRefused {
         connection: ConnectionId,
@@ -177,6 +179,8 @@ pub(crate) enum Content {
     Import { request: u64, snapshot: Vec<u8> },
     /// Worker to hub.
     Imported { request: u64 },
+    /// Hub to worker: the import came to nothing, the session is still where it was. It ends here without a will.
+    Forget { client_id: Arc<str> },
     /// Hub to worker: the rest of an imported session's queue.
     ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
     /// Worker to hub: the next retained messages for a filter, from the start if `from_start`.

@@ -76,3 +76,15 @@ pub struct Traffic {
     /// Messages whose publisher is still owed an acknowledgement.
     pub unacknowledged_messages: u64,
 }
+
+impl Traffic {
+    /// Counts a message to a client, or one that is larger than the client takes.
+    pub(crate) const fn count_sent(&mut self, sent: bool, payload_len: usize) {
+        if sent {
+            self.external_out_messages += 1;
+            self.external_out_bytes += payload_len as u64;
+        } else {
+            self.dropped_messages += 1;
+        }
+    }
+}

@@ -226,6 +226,15 @@ impl Outbound {
         self.last_served
     }
 
+    /// A stream with records without numbers.
+    pub(crate) fn stream_with_plain(&self) -> Option<StreamId> {
+        let with_plain = self
+            .streams
+            .iter()
+            .find(|(_, queue)| !queue.plain.is_empty());
+        with_plain.map(|(stream, _)| *stream)
+    }
+
     /// A piece of records without numbers.
     pub(crate) fn take_plain(&mut self, stream: StreamId) -> Option<Plain> {
         self.streams.get_mut(&stream)?.plain.pop_front()

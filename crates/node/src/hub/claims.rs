@@ -4,7 +4,10 @@
 //! | --- | --- | --- |
 //! | waiting | a CONNECT, a deferral, a change of the view | the registrar is asked |
 //! | asking | the registrar is asked | granted without source: answered; with one: moving; deferred: waiting |
-//! | moving | the session is fetched from another node | it is here: answered |
+//! | moving | the session is fetched from another node | it is here: answered, opening |
+//! | opening | the worker is told | the worker says what became of it: the registrar is told, and the next is waiting |
+//!
+//! From granted to opened the claim is ours: the registrar has everybody else wait.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,6 +16,7 @@ use std::{
 };
 
 use thicket_mqtt::ReasonCode;
+use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use super::{Hub, Message, directory::Entry};
@@ -40,6 +44,7 @@ enum Stage {
     Waiting { retry_at: Option<Instant> },
     Asking { request: u64 },
     Moving { epoch: u64 },
+    Opening { epoch: u64 },
 }
 
 /// The CONNECTs of one client identifier, in order.
@@ -53,7 +58,6 @@ struct Line {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     lines: BTreeMap<Arc<str>, Line>,
-    requests: BTreeMap<u64, Arc<str>>,
     next_request: u64,
 }
 
@@ -64,7 +68,7 @@ impl Claims {
             let deadline = line.waiting.front().map(|waiting| waiting.deadline);
             let retry = match line.stage {
                 Stage::Waiting { retry_at } => retry_at,
-                Stage::Asking { .. } | Stage::Moving { .. } => None,
+                Stage::Asking { .. } | Stage::Moving { .. } | Stage::Opening { .. } => None,
             };
             [deadline, retry].into_iter().flatten().min()
         };
@@ -72,7 +76,26 @@ impl Claims {
     }
 }
 
+impl Claims {
+    /// Client identifiers that were granted to us and are not open yet, with their epochs.
+    pub fn granted(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        let epoch = |line: &Line| match line.stage {
+            Stage::Waiting { .. } | Stage::Asking { .. } => None,
+            Stage::Moving { epoch } | Stage::Opening { epoch } => Some(epoch),
+        };
+        self.lines
+            .iter()
+            .filter_map(move |(client_id, line)| Some((client_id, epoch(line)?)))
+    }
+}
+
 impl Hub {
+    /// Whether a connection is on its way to the session.
+    pub(super) fn is_opening(&self, client_id: &str) -> bool {
+        let stage = self.claims.lines.get(client_id).map(|line| line.stage);
+        matches!(stage, Some(Stage::Opening { .. }))
+    }
+
     pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, claim: Claim) {
         let client_id = Arc::clone(&claim.client_id);
         let waiting = Waiting {
@@ -107,7 +130,6 @@ impl Hub {
         self.claims.next_request += 1;
         let request = self.claims.next_request;
         line.stage = Stage::Asking { request };
-        self.claims.requests.insert(request, Arc::clone(client_id));
         let view = self.directory.view;
         self.tell_registrar(
             now,
@@ -128,7 +150,6 @@ impl Hub {
 
     /// The registrar may be another one now: whoever was asked is asked no more.
     pub(super) fn restart_claims(&mut self) {
-        self.claims.requests.clear();
         for line in self.claims.lines.values_mut() {
             if let Stage::Asking { .. } = line.stage {
                 line.stage = Stage::Waiting { retry_at: None };
@@ -136,42 +157,72 @@ impl Hub {
         }
     }
 
-    /// The registrar's answer.
+    /// The registrar's answer. One to a claim that was made again meanwhile is passed over.
     pub(super) fn handle_claim_answer(&mut self, now: Now, answer: &Message<'_>) {
-        match *answer {
+        let (request, client_id) = match *answer {
             Message::ClaimGranted {
-                request,
-                epoch,
-                source,
-            } => {
-                let Some(client_id) = self.claims.requests.remove(&request) else {
-                    return;
-                };
-                let Some(line) = self.claims.lines.get_mut(&client_id) else {
-                    return;
-                };
-                line.stage = Stage::Moving { epoch };
-                let Some(first) = line.waiting.front() else {
-                    return;
-                };
-                let (home, discard) = (first.worker, first.claim.clean_start);
-                match source.filter(|source| self.up.values().any(|node| node == source)) {
-                    Some(source) => self.begin_move(&client_id, source, home, discard),
-                    None => self.grant(now, &client_id),
-                }
+                request, client_id, ..
             }
-            Message::ClaimDeferred { request } => {
-                let Some(client_id) = self.claims.requests.remove(&request) else {
-                    return;
-                };
-                if let Some(line) = self.claims.lines.get_mut(&client_id) {
-                    line.stage = Stage::Waiting {
-                        retry_at: Some(now.instant + RETRY),
-                    };
-                }
+            | Message::ClaimDeferred { request, client_id } => (request, client_id),
+            _ => {
+                debug_assert!(false, "no answer of the registrar");
+                return;
             }
-            _ => debug_assert!(false, "no answer of the registrar"),
+        };
+        let Some((client_id, line)) = self.claims.lines.get_key_value(client_id) else {
+            // Everybody who wanted it has gone.
+            if let Message::ClaimGranted { .. } = answer {
+                let client_id: Arc<str> = client_id.into();
+                self.end_claim(now, &client_id, None);
+            }
+            return;
+        };
+        if line.stage != (Stage::Asking { request }) {
+            return;
         }
+        let client_id = Arc::clone(client_id);
+        match *answer {
+            Message::ClaimGranted { epoch, source, .. } => {
+                self.claim_granted(now, &client_id, epoch, source);
+            }
+            _ => self.set_stage(
+                &client_id,
+                Stage::Waiting {
+                    retry_at: Some(now.instant + RETRY),
+                },
+            ),
+        }
+    }
+
+    fn set_stage(&mut self, client_id: &str, stage: Stage) {
+        if let Some(line) = self.claims.lines.get_mut(client_id) {
+            line.stage = stage;
+        }
+    }
+
+    fn claim_granted(
+        &mut self,
+        now: Now,
+        client_id: &Arc<str>,
+        epoch: u64,
+        source: Option<NodeId>,
+    ) {
+        self.set_stage(client_id, Stage::Moving { epoch });
+        let line = self.claims.lines.get(client_id);
+        let Some(first) = line.and_then(|line| line.waiting.front()) else {
+            return;
+        };
+        let (home, discard) = (first.worker, first.claim.clean_start);
+        match source.filter(|source| self.up.values().any(|node| node == source)) {
+            Some(source) => self.begin_move(client_id, source, home, discard),
+            None => self.grant(now, client_id),
+        }
+    }
+
+    /// The move came to nothing: the registrar is asked again.
+    pub(super) fn claim_again(&mut self, now: Now, client_id: &Arc<str>) {
+        self.set_stage(client_id, Stage::Waiting { retry_at: None });
+        self.advance_claim(now, client_id);
     }
 
     /// The session is here, or there is none yet: the first of the line goes to its worker.
@@ -182,14 +233,11 @@ impl Hub {
         let Stage::Moving { epoch } = line.stage else {
             return;
         };
-        let first = line.waiting.pop_front();
-        line.stage = Stage::Waiting { retry_at: None };
-        if line.waiting.is_empty() {
-            self.claims.lines.remove(client_id);
-        }
-        let Some(Waiting { worker, claim, .. }) = first else {
+        let Some(Waiting { worker, claim, .. }) = line.waiting.pop_front() else {
+            self.end_claim(now, client_id, Some(epoch));
             return;
         };
+        line.stage = Stage::Opening { epoch };
         let entry = self
             .directory
             .entries
@@ -197,29 +245,52 @@ impl Hub {
             .or_insert(Entry {
                 home: worker,
                 epoch,
+                is_open: false,
             });
         entry.epoch = epoch;
         let home = entry.home;
-        let client_id = Arc::clone(client_id);
         let (connection, serial) = (claim.connection, claim.serial);
+        let client_id = Arc::clone(client_id);
         self.mail_after_records(
             worker,
             Content::Granted {
                 connection,
                 serial,
-                client_id: Arc::clone(&client_id),
+                client_id,
                 home,
             },
         );
-        self.tell_registrar(
-            now,
-            &client_id,
-            &Message::Owned {
-                client_id: &client_id,
-                epoch,
-            },
-        );
-        self.advance_claim(now, &client_id);
+    }
+
+    /// The worker says that the connection is in service, or has gone.
+    pub(super) fn handle_grant_done(&mut self, now: Now, client_id: &Arc<str>) {
+        let line = self.claims.lines.get(client_id);
+        if let Some(Stage::Opening { epoch }) = line.map(|line| line.stage) {
+            self.end_claim(now, client_id, Some(epoch));
+        }
+    }
+
+    /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
+    fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<u64>) {
+        if let Some(line) = self.claims.lines.get_mut(client_id) {
+            line.stage = Stage::Waiting { retry_at: None };
+            if line.waiting.is_empty() {
+                self.claims.lines.remove(client_id);
+            }
+        }
+        let entry = self.directory.entries.get_mut(client_id);
+        match entry.filter(|entry| entry.is_open) {
+            Some(entry) => {
+                entry.epoch = epoch.unwrap_or(entry.epoch);
+                let epoch = entry.epoch;
+                self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+            }
+            None => {
+                self.directory.entries.remove(client_id);
+                self.tell_registrar(now, client_id, &Message::Unclaimed { client_id });
+            }
+        }
+        self.advance_claim(now, client_id);
     }
 
     /// Asks again what was deferred, gives up what took too long.
@@ -256,7 +327,9 @@ impl Hub {
         let Some(Waiting { worker, claim, .. }) = line.waiting.pop_front() else {
             return;
         };
-        if line.waiting.is_empty() {
+        // What was granted to us goes on, so that the registrar hears how it ended.
+        let is_ours = matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. });
+        if line.waiting.is_empty() && !is_ours {
             self.claims.lines.remove(client_id);
         }
         self.event(

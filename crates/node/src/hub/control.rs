@@ -17,15 +17,24 @@ pub(super) enum Message<'a> {
         request: u64,
         epoch: u64,
         source: Option<NodeId>,
+        client_id: &'a str,
     },
     /// From the registrar: ask again later.
-    ClaimDeferred { request: u64 },
-    /// To the registrar: these client identifiers have their sessions here, each with its epoch.
-    Register { sessions: Vec<(&'a str, u64)> },
+    ClaimDeferred { request: u64, client_id: &'a str },
+    /// From a registrar that begins anew: register what falls to me.
+    RegisterAsked { round: u64 },
+    /// To the registrar: these client identifiers have their sessions here. `is_first`: what was registered before is void.
+    Register {
+        round: u64,
+        is_first: bool,
+        sessions: Vec<Registration<'a>>,
+    },
     /// To the registrar: that was all, by this view.
-    RegisterEnd { view: u64 },
-    /// To the registrar: the session has ended here, or was never made.
-    Release { client_id: &'a str, epoch: u64 },
+    RegisterEnd { round: u64, view: u64 },
+    /// To the registrar: the session has ended here.
+    Release { client_id: &'a str },
+    /// To the registrar: what was claimed is not wanted any more, and there is no session here.
+    Unclaimed { client_id: &'a str },
     /// To the registrar: the session is here now.
     Owned { client_id: &'a str, epoch: u64 },
     /// From the registrar: another node has the client identifier with a higher epoch.
@@ -48,6 +57,15 @@ pub(super) enum Message<'a> {
     RetainedDigest { digest: u64 },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<(NodeId, &'a [u8])> },
+}
+
+/// A client identifier that a node has, or is about to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Registration<'a> {
+    pub client_id: &'a str,
+    pub epoch: u64,
+    /// Granted, and still being fetched or opened: others wait until that is done.
+    pub is_claim: bool,
 }
 
 /// Part of something too long for one message.
@@ -78,6 +96,8 @@ mod kind {
     pub(super) const THAW: u8 = 13;
     pub(super) const RETAINED_DIGEST: u8 = 14;
     pub(super) const RETAINED: u8 = 15;
+    pub(super) const REGISTER_ASKED: u8 = 16;
+    pub(super) const UNCLAIMED: u8 = 17;
 }
 
 impl Message<'_> {
@@ -99,30 +119,50 @@ impl Message<'_> {
                 request,
                 epoch,
                 source,
+                client_id,
             } => {
                 put_u64(&mut out, *request);
                 put_u64(&mut out, *epoch);
                 out.push(u8::from(source.is_some()));
                 put_u64(&mut out, source.map_or(0, |node| node.0));
+                put_bytes(&mut out, client_id.as_bytes());
                 kind::CLAIM_GRANTED
             }
-            Self::ClaimDeferred { request } => {
+            Self::ClaimDeferred { request, client_id } => {
                 put_u64(&mut out, *request);
+                put_bytes(&mut out, client_id.as_bytes());
                 kind::CLAIM_DEFERRED
             }
-            Self::Register { sessions } => {
-                for (client_id, epoch) in sessions {
-                    put_bytes(&mut out, client_id.as_bytes());
-                    put_u64(&mut out, *epoch);
+            Self::RegisterAsked { round } => {
+                put_u64(&mut out, *round);
+                kind::REGISTER_ASKED
+            }
+            Self::Register {
+                round,
+                is_first,
+                sessions,
+            } => {
+                put_u64(&mut out, *round);
+                out.push(u8::from(*is_first));
+                for session in sessions {
+                    put_bytes(&mut out, session.client_id.as_bytes());
+                    put_u64(&mut out, session.epoch);
+                    out.push(u8::from(session.is_claim));
                 }
                 kind::REGISTER
             }
-            Self::RegisterEnd { view } => {
+            Self::RegisterEnd { round, view } => {
+                put_u64(&mut out, *round);
                 put_u64(&mut out, *view);
                 kind::REGISTER_END
             }
-            Self::Release { client_id, epoch } => {
-                put_identified(&mut out, client_id, *epoch, kind::RELEASE)
+            Self::Release { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::RELEASE
+            }
+            Self::Unclaimed { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::UNCLAIMED
             }
             Self::Owned { client_id, epoch } => {
                 put_identified(&mut out, client_id, *epoch, kind::OWNED)
@@ -184,20 +224,30 @@ impl<'a> Message<'a> {
                     request,
                     epoch,
                     source: has_source.then_some(node),
+                    client_id: reader.text()?,
                 }
             }
             kind::CLAIM_DEFERRED => Self::ClaimDeferred {
                 request: reader.u64()?,
+                client_id: reader.text()?,
+            },
+            kind::REGISTER_ASKED => Self::RegisterAsked {
+                round: reader.u64()?,
             },
             kind::REGISTER => Self::Register {
-                sessions: reader.rest_of(|reader| Some((reader.text()?, reader.u64()?)))?,
+                round: reader.u64()?,
+                is_first: reader.flag()?,
+                sessions: reader.rest_of(Reader::registration)?,
             },
             kind::REGISTER_END => Self::RegisterEnd {
+                round: reader.u64()?,
                 view: reader.u64()?,
             },
             kind::RELEASE => Self::Release {
                 client_id: reader.text()?,
-                epoch: reader.u64()?,
+            },
+            kind::UNCLAIMED => Self::Unclaimed {
+                client_id: reader.text()?,
             },
             kind::OWNED => Self::Owned {
                 client_id: reader.text()?,
@@ -307,6 +357,14 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn registration(&mut self) -> Option<Registration<'a>> {
+        Some(Registration {
+            client_id: self.text()?,
+            epoch: self.u64()?,
+            is_claim: self.flag()?,
+        })
+    }
+
     /// Items until the end.
     fn rest_of<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut items = Vec::new();
@@ -324,6 +382,14 @@ pub(super) type WriteTime = (HybridTime, NodeId);
 mod tests {
     use super::*;
 
+    fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
+        Registration {
+            client_id,
+            epoch,
+            is_claim: epoch == 1,
+        }
+    }
+
     fn messages() -> Vec<Message<'static>> {
         let part = Part {
             bytes: b"part",
@@ -340,21 +406,27 @@ mod tests {
                 request: 1,
                 epoch: 9,
                 source: Some(NodeId(4)),
+                client_id: "c",
             },
             Message::ClaimGranted {
                 request: 1,
                 epoch: 9,
                 source: None,
-            },
-            Message::ClaimDeferred { request: 3 },
-            Message::Register {
-                sessions: vec![("a", 1), ("b", 2)],
-            },
-            Message::RegisterEnd { view: 5 },
-            Message::Release {
                 client_id: "c",
-                epoch: 6,
             },
+            Message::ClaimDeferred {
+                request: 3,
+                client_id: "c",
+            },
+            Message::RegisterAsked { round: 4 },
+            Message::Register {
+                round: 4,
+                is_first: true,
+                sessions: vec![registration("a", 1), registration("b", 2)],
+            },
+            Message::RegisterEnd { round: 4, view: 5 },
+            Message::Release { client_id: "c" },
+            Message::Unclaimed { client_id: "c" },
             Message::Owned {
                 client_id: "c",
                 epoch: 6,

@@ -1,11 +1,11 @@
 //! Which client identifiers have their sessions on this node, and on which worker.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hashbrown::HashMap;
 use thicket_overlay::{NodeId, rendezvous};
 
-use super::{Hub, Message};
+use super::{Hub, Message, control::Registration};
 use crate::{Now, WorkerId, mail::SessionState};
 
 /// Bytes of client identifiers in one `Register`.
@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub home: WorkerId,
     /// Raised by every claim in the cluster: of two nodes that think they have the session the higher one has it.
     pub epoch: u64,
+    /// The home has said that there is a session; before, a connection is on its way there.
+    pub is_open: bool,
 }
 
 /// The sessions of this node, and the nodes that are asked about client identifiers.
@@ -27,6 +29,8 @@ pub(super) struct Directory {
     reachable: Vec<NodeId>,
     /// Names that set: nodes with equal sets agree on every registrar.
     pub view: u64,
+    /// The rounds in which the registrars asked last.
+    pub asked: BTreeMap<NodeId, u64>,
 }
 
 impl Hub {
@@ -47,26 +51,28 @@ impl Hub {
                     .or_insert(Entry {
                         home: from,
                         epoch: 0,
+                        is_open: true,
                     });
                 entry.home = from;
+                entry.is_open = true;
             }
-            SessionState::Ended => {
-                let is_home = self
-                    .directory
-                    .entries
-                    .get(client_id)
-                    .is_some_and(|entry| entry.home == from);
-                if is_home && let Some(entry) = self.directory.entries.remove(client_id) {
-                    self.tell_registrar(
-                        now,
-                        client_id,
-                        &Message::Release {
-                            client_id,
-                            epoch: entry.epoch,
-                        },
-                    );
-                }
-            }
+            SessionState::Ended => self.session_ended(now, from, client_id),
+        }
+    }
+
+    fn session_ended(&mut self, now: Now, from: WorkerId, client_id: &Arc<str>) {
+        let is_opening = self.is_opening(client_id);
+        let Some(entry) = self.directory.entries.get_mut(client_id) else {
+            return;
+        };
+        if entry.home != from {
+            return;
+        }
+        entry.is_open = false;
+        // A connection on its way there opens another one.
+        if !is_opening {
+            self.directory.entries.remove(client_id);
+            self.tell_registrar(now, client_id, &Message::Release { client_id });
         }
     }
 
@@ -85,44 +91,46 @@ impl Hub {
     }
 
     /// The set of reachable nodes changed: every session is registered where it belongs now.
-    pub(super) fn register_all(&mut self, now: Now) {
+    pub(super) fn directory_sees(&mut self, now: Now) {
         self.directory.reachable = self.up.values().copied().chain([self.own()]).collect();
         self.directory.reachable.sort_unstable();
         self.directory.view = view_of(&self.directory.reachable);
-        for node in self.directory.reachable.clone() {
-            let mut sessions: Vec<(Arc<str>, u64)> = self
-                .directory
-                .entries
-                .iter()
-                .filter(|(client_id, _)| self.registrar_of(client_id) == node)
-                .map(|(client_id, entry)| (Arc::clone(client_id), entry.epoch))
-                .collect();
-            sessions.sort_unstable();
-            self.register_at(now, node, &sessions);
+        for (node, round) in self.directory.asked.clone() {
+            self.register_at(now, node, round);
         }
     }
 
-    fn register_at(&mut self, now: Now, node: NodeId, sessions: &[(Arc<str>, u64)]) {
-        let mut messages = Vec::new();
-        let mut page: Vec<(&str, u64)> = Vec::new();
-        let mut bytes = 0;
-        for (client_id, epoch) in sessions {
-            bytes += client_id.len() + 12;
-            page.push((client_id, *epoch));
-            if bytes > REGISTER_BYTES {
-                messages.push(Message::Register {
-                    sessions: std::mem::take(&mut page),
-                });
-                bytes = 0;
+    /// A registrar begins anew.
+    pub(super) fn handle_register_asked(&mut self, now: Now, node: NodeId, round: u64) {
+        self.directory.asked.insert(node, round);
+        self.register_at(now, node, round);
+    }
+
+    /// Tells a registrar all that falls to it. What is being fetched or opened is a claim, whatever else is here.
+    fn register_at(&mut self, now: Now, node: NodeId, round: u64) {
+        let mut sessions: BTreeMap<Arc<str>, (u64, bool)> = BTreeMap::new();
+        for (client_id, entry) in &self.directory.entries {
+            if self.registrar_of(client_id) == node {
+                sessions.insert(Arc::clone(client_id), (entry.epoch, false));
             }
         }
-        if !page.is_empty() {
-            messages.push(Message::Register { sessions: page });
+        for (client_id, epoch) in self.claims.granted() {
+            if self.registrar_of(client_id) == node {
+                sessions.insert(Arc::clone(client_id), (epoch, true));
+            }
         }
-        messages.push(Message::RegisterEnd {
-            view: self.directory.view,
-        });
-        for message in messages {
+        let registrations = sessions
+            .iter()
+            .map(|(client_id, (epoch, is_claim))| Registration {
+                client_id,
+                epoch: *epoch,
+                is_claim: *is_claim,
+            });
+        let view = self.directory.view;
+        for message in register_pages(round, registrations)
+            .into_iter()
+            .chain([Message::RegisterEnd { round, view }])
+        {
             if node == self.own() {
                 self.handle_registrar_message(now, node, &message);
             } else {
@@ -130,6 +138,32 @@ impl Hub {
             }
         }
     }
+}
+
+/// At least one page, none much longer than [`REGISTER_BYTES`].
+fn register_pages<'a>(
+    round: u64,
+    registrations: impl Iterator<Item = Registration<'a>>,
+) -> Vec<Message<'a>> {
+    let mut pages: Vec<Vec<Registration<'a>>> = vec![Vec::new()];
+    let mut bytes = 0;
+    for registration in registrations {
+        if bytes > REGISTER_BYTES {
+            pages.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += registration.client_id.len() + 13;
+        pages.last_mut().expect("never empty").push(registration);
+    }
+    pages
+        .into_iter()
+        .enumerate()
+        .map(|(index, sessions)| Message::Register {
+            round,
+            is_first: index == 0,
+            sessions,
+        })
+        .collect()
 }
 
 /// A fingerprint of a set of nodes (FNV-1a): the same on every machine.

@@ -204,12 +204,12 @@ impl Hub {
                 .groups
                 .iter()
                 .find(|(key, _)| is_share_key(key, name, filter));
-            if let Some((_, places)) = group
-                && let Some(worker) = self.wanted.choose(places)
-            {
-                self.outgoing.add_record(worker, origin, bytes);
-                takers += 1;
-            }
+            // Without members here any worker knows where there are some.
+            let worker = group
+                .and_then(|(_, places)| self.wanted.choose(places))
+                .unwrap_or(WorkerId(0));
+            self.outgoing.add_record(worker, origin, bytes);
+            takers += 1;
         }
         takers
     }

@@ -259,6 +259,7 @@ impl Hub {
             }
             Content::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
             Content::Claim(claim) => self.handle_claim(now, from, claim),
+            Content::GrantDone { client_id } => self.handle_grant_done(now, &client_id),
             Content::Session { client_id, state } => {
                 self.handle_session(now, from, &client_id, state)
             }
@@ -285,6 +286,7 @@ impl Hub {
             | Content::Drain { .. }
             | Content::Thaw { .. }
             | Content::Import { .. }
+            | Content::Forget { .. }
             | Content::ImportQueue { .. }
             | Content::RetainedPage { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
@@ -360,7 +362,7 @@ impl Hub {
         );
         self.forget_interests_of(slot);
         self.moves_lose_node(now, node);
-        self.registrar_forgets(node);
+        self.directory.asked.remove(&node);
         self.view_changed(now);
     }
 
@@ -369,15 +371,15 @@ impl Hub {
         let Some(node) = self.up.get(&slot).copied() else {
             return;
         };
-        self.moves_lose_node(now, node);
+        self.moves_lose_control(now, node);
         self.view_changed(now);
         self.offer_retained(slot);
     }
 
     fn view_changed(&mut self, now: Now) {
-        self.registrar_restarts();
-        self.register_all(now);
         self.restart_claims();
+        self.directory_sees(now);
+        self.registrar_restarts(now);
         self.advance_claims(now);
     }
 

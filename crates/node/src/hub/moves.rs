@@ -68,7 +68,9 @@ impl Hub {
             | Message::Register { .. }
             | Message::RegisterEnd { .. }
             | Message::Release { .. }
+            | Message::Unclaimed { .. }
             | Message::Owned { .. } => self.handle_registrar_message(now, node, &message),
+            Message::RegisterAsked { round } => self.handle_register_asked(now, node, round),
             Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => {
                 self.handle_claim_answer(now, &message)
             }
@@ -331,27 +333,31 @@ impl Hub {
         );
     }
 
-    /// A node is out, or has forgotten what we told it.
-    pub(super) fn moves_lose_node(&mut self, now: Now, node: NodeId) {
-        let leaving: Vec<u64> = self
-            .moves
-            .leaving
-            .iter()
-            .filter(|(_, leaving)| leaving.to == node)
-            .map(|(local, _)| *local)
-            .collect();
-        for local in leaving {
-            self.thaw(local);
+    /// The other node gave us up for a while: what it sent us goes on there.
+    pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
+        self.thaw_all(node);
+        for request in self.arriving_from(node) {
+            let Some(Arriving {
+                client_id,
+                home,
+                stage,
+                ..
+            }) = self.moves.arriving.remove(&request)
+            else {
+                continue;
+            };
+            if !matches!(stage, Stage::Fetching { .. }) {
+                let client_id = Arc::clone(&client_id);
+                self.mail_after_records(home, Content::Forget { client_id });
+            }
+            self.claim_again(now, &client_id);
         }
-        let arriving: Vec<u64> = self
-            .moves
-            .arriving
-            .iter()
-            .filter(|(_, arriving)| arriving.source == node)
-            .map(|(request, _)| *request)
-            .collect();
-        for request in arriving {
-            // What the other node had is out of reach with it.
+    }
+
+    /// A node is out: what it had is out of reach with it.
+    pub(super) fn moves_lose_node(&mut self, now: Now, node: NodeId) {
+        self.thaw_all(node);
+        for request in self.arriving_from(node) {
             let is_here = self
                 .moves
                 .arriving
@@ -362,5 +368,27 @@ impl Hub {
             }
             self.finish_move(now, request);
         }
+    }
+
+    fn thaw_all(&mut self, to: NodeId) {
+        let leaving: Vec<u64> = self
+            .moves
+            .leaving
+            .iter()
+            .filter(|(_, leaving)| leaving.to == to)
+            .map(|(local, _)| *local)
+            .collect();
+        for local in leaving {
+            self.thaw(local);
+        }
+    }
+
+    fn arriving_from(&self, node: NodeId) -> Vec<u64> {
+        self.moves
+            .arriving
+            .iter()
+            .filter(|(_, arriving)| arriving.source == node)
+            .map(|(request, _)| *request)
+            .collect()
     }
 }

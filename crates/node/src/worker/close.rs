@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, ReasonCode};
 
-use super::{Phase, Refusal, SessionKey, Worker, timers::Timer};
+use super::{Phase, Refusal, SessionKey, Worker, sessions::Session, timers::Timer};
 use crate::{
     ConnectionId, EventLevel, Now, Peer, WorkerOutput,
     mail::{Content, SessionState, peer_text},
@@ -137,37 +137,30 @@ impl Worker {
         self.schedule_will(now, key);
     }
 
-    /// Ends a session: its will goes out, its subscriptions go, what it held is dropped.
+    /// Ends a session: its will goes out, its subscriptions go, what shared subscriptions had given to it goes to others, and
+    /// all else that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
-        self.remove_session(now, key);
+        if let Some(session) = self.remove_session(key) {
+            self.pass_shared_on(now, &session.outbound);
+        }
     }
 
-    /// Removes a session without publishing its will.
-    pub(super) fn remove_session(&mut self, now: Now, key: SessionKey) {
+    /// Removes a session and its subscriptions. Its will is not published, what it held goes nowhere.
+    pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Session> {
         self.cancel_replays(key);
-        let Some(mut session) = self.sessions.remove(key) else {
-            return;
-        };
+        let session = self.sessions.remove(key)?;
         let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {
             changes.extend(self.interests.unsubscribe(key, filter));
         }
         self.announce(changes);
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id: (*session.client_id).into(),
-                state: SessionState::Ended,
-            },
-        );
-        self.pass_shared_on(now, &mut session);
-    }
-
-    /// What a shared subscription had given to a session that ends goes to another member, unless it may have been seen already
-    /// as QoS 2 [MQTT-4.8.2-5].
-    fn pass_shared_on(&mut self, _now: Now, session: &mut super::sessions::Session) {
-        self.traffic.dropped_messages += session.outbound.take_queue().len() as u64;
+        let ended = Content::Session {
+            client_id: (*session.client_id).into(),
+            state: SessionState::Ended,
+        };
+        self.mail(Peer::Hub, ended);
+        Some(session)
     }
 
     /// Timers that are due.

@@ -6,7 +6,9 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use thicket_mqtt::{Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, decode};
+use thicket_mqtt::{
+    Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, connect_version, decode,
+};
 
 use super::{
     Phase, Refusal, SessionKey, Worker,
@@ -243,16 +245,9 @@ impl Worker {
             connection.serial == serial && matches!(connection.phase, Phase::AwaitClaim { .. })
         });
         if !asks {
-            // The client has gone: if it left no session either, the directory must forget what it has just noted.
-            if home == self.id && self.sessions.find(client_id).is_none() {
-                self.mail(
-                    Peer::Hub,
-                    Content::Session {
-                        client_id: client_id.into(),
-                        state: SessionState::Ended,
-                    },
-                );
-            }
+            // The client has gone.
+            let client_id = client_id.into();
+            self.mail(Peer::Hub, Content::GrantDone { client_id });
             return;
         }
         if home == self.id {
@@ -382,6 +377,12 @@ impl Worker {
             Content::Session {
                 client_id: (*client_id).into(),
                 state: SessionState::Connected,
+            },
+        );
+        self.mail(
+            Peer::Hub,
+            Content::GrantDone {
+                client_id: (*client_id).into(),
             },
         );
         self.set_members_connected(key, true);
@@ -555,7 +556,11 @@ impl Worker {
 /// In which version a CONNACK answers bytes that are no CONNECT of ours; `None`: in none, the connection is just closed.
 fn connack_version(bytes: &[u8], error: &DecodeError) -> Option<ProtocolVersion> {
     let is_connect = bytes.first().is_some_and(|first| first >> 4 == 1);
-    is_connect.then(|| error.connack_version()).flatten()
+    // Before 5.0 there is no code for a malformed packet.
+    let malformed = || connect_version(bytes).filter(|version| version.has_properties());
+    is_connect
+        .then(|| error.connack_version().or_else(malformed))
+        .flatten()
 }
 
 impl Session {

@@ -78,17 +78,18 @@ impl AliasesOut {
         self.maximum > 0
     }
 
-    /// The alias of a topic, and whether the client knows it already.
-    pub fn alias(&mut self, topic: &str) -> Option<(u16, bool)> {
+    /// The alias of a topic, and whether the client knows it already; `None`: all aliases have other topics.
+    pub fn find(&self, topic: &str) -> Option<(u16, bool)> {
         if let Some(&alias) = self.known.get(topic) {
             return Some((alias, true));
         }
-        if self.known.len() >= usize::from(self.maximum) {
-            return None;
-        }
-        let alias = self.known.len() as u16 + 1;
-        self.known.insert(topic.into(), alias);
-        Some((alias, false))
+        let is_free = self.known.len() < usize::from(self.maximum);
+        is_free.then(|| (self.known.len() as u16 + 1, false))
+    }
+
+    /// A packet that gives `topic` the next alias was sent.
+    pub fn learn(&mut self, topic: &str) {
+        self.known.insert(topic.into(), self.known.len() as u16 + 1);
     }
 }
 

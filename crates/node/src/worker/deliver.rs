@@ -1,6 +1,6 @@
 //! To the sessions of this worker: encoded once for each kind of taker, appended to out-buffers, queued where that is not possible.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_session::{
@@ -21,6 +21,8 @@ pub(super) struct Outgoing<'a> {
     pub publish: &'a Publish<'a>,
     pub id: MessageId,
     pub expires_at: Option<Instant>,
+    /// The shared subscription it goes to a member of.
+    group: Option<Arc<str>>,
     /// Made when the first taker has to keep it.
     message: Option<Rc<Message>>,
 }
@@ -31,6 +33,7 @@ impl<'a> Outgoing<'a> {
             publish,
             id: MessageId::default(),
             expires_at,
+            group: None,
             message: None,
         }
     }
@@ -103,9 +106,17 @@ impl Worker {
     }
 
     /// Delivers to one taker of a shared subscription.
-    pub(super) fn deliver_alone(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
+    pub(super) fn deliver_alone(
+        &mut self,
+        now: Now,
+        taker: &Taker,
+        group: &Arc<str>,
+        outgoing: &mut Outgoing<'_>,
+    ) {
         self.scratch.begin(1);
+        outgoing.group = Some(Arc::clone(group));
         self.deliver_to(now, taker, outgoing);
+        outgoing.group = None;
     }
 
     fn deliver_to(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
@@ -142,19 +153,7 @@ impl Worker {
             packet_id: None,
             identifiers,
         };
-        let connection = session
-            .connection
-            .and_then(|id| Some((id, self.connections.get_mut(id.0 as usize)?.as_deref_mut()?)));
-        if qos == Qos::AtMostOnce {
-            let Some((id, connection)) = connection else {
-                return;
-            };
-            if connection.out.len() > limit {
-                session.dropped_messages += 1;
-                self.traffic.dropped_messages += 1;
-                return;
-            }
-            self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
+        if session.is_imported(outgoing.id) {
             return;
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
@@ -162,67 +161,59 @@ impl Worker {
             qos,
             retain,
             identifiers: identifiers.clone(),
+            group: outgoing.group.clone(),
         };
-        if let Some((id, connection)) = connection
-            && connection.out.len() <= limit
-            && let Some(attached) = connection.attached()
-        {
-            if !fits(attached, outgoing.publish, form) {
-                // As if it had been delivered [MQTT-3.1.2-25].
-                self.traffic.dropped_messages += 1;
-                return;
+        let connection = session.connection.and_then(|id| {
+            let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
+            Some((id, connection))
+        });
+        let taken = match connection {
+            Some((id, connection)) if connection.out.len() <= limit => {
+                let has_place = qos == Qos::AtMostOnce || {
+                    let Some(attached) = connection.attached() else {
+                        return;
+                    };
+                    if !fits(attached, outgoing.publish, form) {
+                        // As if it had been delivered [MQTT-3.1.2-25].
+                        self.traffic.dropped_messages += 1;
+                        return;
+                    }
+                    let window = attached.window;
+                    form.packet_id =
+                        session
+                            .outbound
+                            .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
+                    form.packet_id.is_some()
+                };
+                if has_place {
+                    let sent = append(
+                        connection,
+                        &mut self.scratch,
+                        now.instant,
+                        outgoing.publish,
+                        outgoing.expires_at,
+                        form,
+                    );
+                    self.traffic
+                        .count_sent(sent, outgoing.publish.payload.len());
+                    if sent && !connection.is_dirty {
+                        connection.is_dirty = true;
+                        self.dirty.push(id);
+                    }
+                }
+                has_place
             }
-            form.packet_id = session
-                .outbound
-                .begin(qos, attached.window, || keep(outgoing));
-            if form.packet_id.is_some() {
-                self.send_publish(now, id, outgoing.publish, outgoing.expires_at, form);
-                return;
-            }
+            Some(_) => false,
+            // Nobody keeps QoS 0 messages for a client that is away.
+            None => qos == Qos::AtMostOnce,
+        };
+        if taken {
+            return;
         }
-        let delivery = keep(outgoing);
-        if session.outbound.enqueue(delivery).is_err() {
+        if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
         }
-    }
-
-    /// Appends a PUBLISH to a connection's out-buffer. False: it is larger than the client takes.
-    fn send_publish(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        publish: &Publish<'_>,
-        expires_at: Option<Instant>,
-        form: Form<'_>,
-    ) -> bool {
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
-        else {
-            return true;
-        };
-        let before = connection.out.bytes.len();
-        if !encode(
-            connection,
-            &mut self.scratch,
-            now.instant,
-            publish,
-            expires_at,
-            form,
-        ) {
-            self.traffic.dropped_messages += 1;
-            return false;
-        }
-        self.traffic.external_out_messages += 1;
-        self.traffic.external_out_bytes += publish.payload.len() as u64;
-        debug_assert!(connection.out.bytes.len() > before, "something was written");
-        if !connection.is_dirty {
-            connection.is_dirty = true;
-            self.dirty.push(id);
-        }
-        true
     }
 
     /// Sends what the session's queue and window allow.
@@ -293,7 +284,24 @@ impl Worker {
             identifiers: &delivery.identifiers,
         };
         self.scratch.begin(1);
-        let sent = self.send_publish(now, id, &publish, message.expires_at(), form);
+        let Some(connection) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        let expires_at = message.expires_at();
+        let sent = append(
+            connection,
+            &mut self.scratch,
+            now.instant,
+            &publish,
+            expires_at,
+            form,
+        );
+        self.traffic.count_sent(sent, publish.payload.len());
+        self.mark_dirty(id);
         if let (false, Some(packet_id), Some(session)) =
             (sent, packet_id, self.sessions.get_mut(key))
         {
@@ -348,7 +356,7 @@ fn expiry_left(now: Instant, expires_at: Option<Instant>) -> Option<u32> {
 }
 
 /// Appends the packet to the connection's out-buffer; false if the client does not take packets of its size.
-fn encode(
+fn append(
     connection: &mut Connection,
     scratch: &mut Scratch,
     now: Instant,
@@ -377,12 +385,15 @@ fn encode(
         return true;
     }
     let mut packet = packet(attached, publish, form, expiry_left(now, expires_at));
+    let mut learned = None;
     if attached.aliases_out.is_enabled()
-        && let Some((alias, is_known)) = attached.aliases_out.alias(packet.topic)
+        && let Some((alias, is_known)) = attached.aliases_out.find(packet.topic)
     {
         packet.topic_alias = Some(alias);
         if is_known {
             packet.topic = "";
+        } else {
+            learned = Some(packet.topic);
         }
     }
     let maximum = attached.maximum_packet_size;
@@ -393,6 +404,9 @@ fn encode(
     let Ok(packet_id_at) = packet.encode(attached.version, &mut out.bytes) else {
         return false;
     };
+    if let Some(topic) = learned {
+        attached.aliases_out.learn(topic);
+    }
     if is_plain {
         let scratch_start = scratch.bytes.len();
         scratch.bytes.extend_from_slice(&out.bytes[start..]);

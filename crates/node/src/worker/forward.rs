@@ -7,10 +7,10 @@ use thicket_overlay::{
     NodeSlot,
     record::{Record, Records, SharedChoices},
 };
-use thicket_session::server::MessageId;
+use thicket_session::server::{Delivery, MessageId, Outbound, Redelivery};
 
 use super::{
-    Owed, Worker,
+    Debt, Worker,
     deliver::Outgoing,
     interests::{GroupRoute, Route},
 };
@@ -106,7 +106,7 @@ impl Batches {
         }
     }
 
-    fn admit(&mut self, to: Peer, origin: Origin, number: u64) {
+    pub fn admit(&mut self, to: Peer, origin: Origin, number: u64) {
         match self.admitted.last_mut() {
             Some((last_to, last_origin, numbers)) if *last_to == to && *last_origin == origin => {
                 push_number(numbers, number)
@@ -124,7 +124,7 @@ impl Worker {
         now: Now,
         route: &Route,
         publish: &Publish<'_>,
-        owed: Option<Owed>,
+        debt: Option<Debt>,
         open: &mut u16,
     ) -> MessageId {
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
@@ -136,8 +136,8 @@ impl Worker {
             .count() as u32
             + u32::from(is_acknowledged && asks_hub);
         let number = if waits_for > 0 {
-            *open += u16::from(owed.is_some());
-            self.pending.add(waits_for, owed)
+            *open += u16::from(debt.is_some());
+            self.pending.add(waits_for, debt)
         } else if publish.retain {
             self.pending.skip()
         } else {
@@ -236,20 +236,20 @@ impl Worker {
         now: Now,
         group: &GroupRoute,
         outgoing: &mut Outgoing<'_>,
-        owed: Option<Owed>,
+        debt: Option<Debt>,
         open: &mut u16,
     ) {
         match self.choose(group) {
             None => {}
             Some(Choice::Local(index)) => {
-                self.deliver_alone(now, &group.local[index].taker, outgoing)
+                self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
                 let qos = publish.qos.min(interest.qos);
                 let number = if qos > Qos::AtMostOnce {
-                    *open += u16::from(owed.is_some());
-                    self.pending.add(1, owed)
+                    *open += u16::from(debt.is_some());
+                    self.pending.add(1, debt)
                 } else {
                     0
                 };
@@ -293,6 +293,43 @@ impl Worker {
         None
     }
 
+    /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
+    /// what was sent at QoS 1. A QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
+    pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
+        let sent = outbound
+            .in_flight()
+            .filter_map(|redelivery| match redelivery {
+                Redelivery::Publish(_, delivery) if delivery.qos == Qos::AtLeastOnce => {
+                    Some(delivery)
+                }
+                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
+            });
+        let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
+        for delivery in deliveries {
+            let Some(key) = &delivery.group else {
+                self.traffic.dropped_messages += 1;
+                continue;
+            };
+            let message = &delivery.message;
+            if message.is_expired(now.instant) {
+                self.traffic.expired_messages += 1;
+                continue;
+            }
+            let publish = Publish {
+                qos: message.qos(),
+                message_expiry_interval: message.expiry_left(now.instant),
+                properties: message.properties(),
+                ..Publish::new(message.topic(), message.payload())
+            };
+            let mut outgoing = Outgoing::new(&publish, message.expires_at());
+            outgoing.id = message.id();
+            let route = self.interests.route(publish.topic);
+            if let Some(group) = route.groups.iter().find(|group| group.key == *key) {
+                self.publish_to_group(now, group, &mut outgoing, None, &mut 0);
+            }
+        }
+    }
+
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
         for record in Records::new(bytes) {
@@ -331,6 +368,7 @@ impl Worker {
             number: record.number,
         };
         let route = self.interests.route(record.topic);
+        let mut sent_on = 0;
         if record.shared.is_empty() {
             self.deliver(now, &route.takers, &mut outgoing, None);
         } else {
@@ -339,15 +377,23 @@ impl Worker {
                     .groups
                     .iter()
                     .find(|group| is_share_key(&group.key, name, filter));
-                if let Some(group) = group
-                    && let Some(index) = self.choose_here(group)
-                {
-                    self.deliver_alone(now, &group.local[index].taker, &mut outgoing);
+                let Some(group) = group else { continue };
+                if let Some(index) = self.choose_here(group) {
+                    self.deliver_alone(now, &group.local[index].taker, &group.key, &mut outgoing);
+                    continue;
                 }
+                // The members here have gone meanwhile: another place has some, or nobody has.
+                let debt = Debt::Sender {
+                    from,
+                    origin,
+                    number: record.number,
+                };
+                let debt = (record.number > 0 && sent_on == 0).then_some(debt);
+                self.publish_to_group(now, group, &mut outgoing, debt, &mut sent_on);
             }
         }
         // Stored as this node stores: in memory. The acknowledgement may go.
-        if record.number > 0 {
+        if record.number > 0 && sent_on == 0 {
             self.batches.admit(from, origin, record.number);
         }
     }

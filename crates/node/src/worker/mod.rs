@@ -23,7 +23,7 @@ mod wills;
 
 use std::collections::VecDeque;
 
-use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::time::Instant;
 
@@ -55,7 +55,7 @@ pub struct Worker {
     sessions: Sessions,
     interests: Interests,
     /// What publishers are owed when other workers and nodes have admitted their messages.
-    pending: Pending<Option<Owed>>,
+    pending: Pending<Option<Debt>>,
     batches: Batches,
     gates: Gates,
     queries: Queries,
@@ -66,7 +66,22 @@ pub struct Worker {
     traffic: Traffic,
     next_serial: u64,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
-    met: Vec<Owed>,
+    met: Vec<Debt>,
+    /// Connections of clients that cannot be told that there is no room for their messages.
+    overdrawn: Vec<ConnectionId>,
+}
+
+/// Who is owed an acknowledgement when the conditions of a message are met.
+#[derive(Debug, Clone, Copy)]
+enum Debt {
+    /// The client that published it.
+    Publisher(Owed),
+    /// Who sent it here for a shared subscription that had no member here any more: it was sent on.
+    Sender {
+        from: Peer,
+        origin: Origin,
+        number: u64,
+    },
 }
 
 /// What a publisher is owed when the conditions of a message are met.
@@ -77,7 +92,6 @@ struct Owed {
     /// In the session's line of acknowledgements.
     sequence: u64,
     packet_id: PacketId,
-    qos: Qos,
 }
 
 /// A peer broke a rule: the connection ends with this reason.
@@ -124,6 +138,7 @@ impl Worker {
             traffic: Traffic::default(),
             next_serial: 1,
             met: Vec::new(),
+            overdrawn: Vec::new(),
             config,
         }
     }
@@ -333,6 +348,7 @@ impl Worker {
             Content::Drain { request, client_id } => self.handle_drain(now, request, &client_id),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
+            Content::Forget { client_id } => self.handle_forget(&client_id),
             Content::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue)
             }
@@ -347,6 +363,7 @@ impl Worker {
             | Content::Interest { .. }
             | Content::PeersApplied { .. }
             | Content::Claim(_)
+            | Content::GrantDone { .. }
             | Content::Session { .. }
             | Content::Frozen { .. }
             | Content::Drained { .. }

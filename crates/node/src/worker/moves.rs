@@ -11,7 +11,7 @@
 use std::{collections::BTreeSet, rc::Rc};
 
 use thicket_session::server::{
-    Inbound, MessageId, SessionSnapshot, WillSnapshot, decode_queue, encode_queue,
+    Delivery, Inbound, MessageId, SessionSnapshot, WillSnapshot, decode_queue, encode_queue,
 };
 use thicket_session::time::Instant;
 
@@ -79,10 +79,7 @@ impl Worker {
             None => encode_queue([], now.instant),
         };
         if let Some(key) = key {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.outbound.take_queue();
-            }
-            self.remove_session(now, key);
+            self.remove_session(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
@@ -130,7 +127,7 @@ impl Worker {
             {
                 self.detach(now, connection, Cause::Moved);
             }
-            self.remove_session(now, old);
+            self.remove_session(old);
         }
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
@@ -160,6 +157,19 @@ impl Worker {
         self.wait_for_import(now, request);
     }
 
+    /// The import came to nothing: the session goes on where it was.
+    pub(super) fn handle_forget(&mut self, client_id: &str) {
+        let key = self.sessions.find(client_id);
+        let unused = key.filter(|key| {
+            self.sessions
+                .get(*key)
+                .is_some_and(|session| session.awaits_queue)
+        });
+        if let Some(key) = unused {
+            self.remove_session(key);
+        }
+    }
+
     /// The rest of an imported session's queue, older than what came here meanwhile.
     pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
         let Some(key) = self.sessions.find(client_id) else {
@@ -171,18 +181,18 @@ impl Worker {
         session.awaits_queue = false;
         match decode_queue(bytes, now.instant) {
             Ok(earlier) => {
-                let here: BTreeSet<MessageId> = session
-                    .outbound
-                    .queue()
-                    .map(|delivery| delivery.message.id())
-                    .collect();
-                let is_new = |id: MessageId| id.number == 0 || !here.contains(&id);
-                session.outbound.prepend(
-                    earlier
-                        .into_iter()
-                        .filter(|delivery| is_new(delivery.message.id()))
-                        .collect(),
-                );
+                // Both queues hold each stream in order, the earlier one from further back. What both hold comes at its
+                // place in the earlier one; what only that one holds may still come here, and is not queued again then.
+                let ids = |queue: &[Delivery]| -> BTreeSet<MessageId> {
+                    let ids = queue.iter().map(|delivery| delivery.message.id());
+                    ids.filter(|id| id.number > 0).collect()
+                };
+                let mut here: Vec<Delivery> = session.outbound.take_queue().into();
+                let (had, has) = (ids(&earlier), ids(&here));
+                here.retain(|delivery| !had.contains(&delivery.message.id()));
+                session.outbound.prepend(here);
+                session.outbound.prepend(earlier);
+                session.imported = had.difference(&has).copied().collect();
             }
             Err(error) => {
                 self.event(

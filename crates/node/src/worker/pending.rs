@@ -8,6 +8,8 @@ pub(super) struct Pending<T> {
     /// Number of `slots[0]`.
     first: u64,
     slots: VecDeque<Option<Slot<T>>>,
+    /// Slots that wait.
+    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -22,6 +24,7 @@ impl<T> Pending<T> {
         Self {
             first: 1,
             slots: VecDeque::new(),
+            waiting: 0,
         }
     }
 
@@ -33,6 +36,7 @@ impl<T> Pending<T> {
     /// Takes the next number for a message with `open` conditions, at least one.
     pub fn add(&mut self, open: u32, owed: T) -> u64 {
         let number = self.next_number();
+        self.waiting += 1;
         self.slots.push_back(Some(Slot { open, owed }));
         number
     }
@@ -58,6 +62,7 @@ impl<T> Pending<T> {
             if open.open == 0
                 && let Some(slot) = slot.take()
             {
+                self.waiting -= 1;
                 done(slot.owed);
             }
         }
@@ -68,8 +73,8 @@ impl<T> Pending<T> {
     }
 
     /// Messages waiting.
-    pub fn len(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.is_some()).count()
+    pub const fn len(&self) -> usize {
+        self.waiting
     }
 }
 

@@ -5,8 +5,20 @@ use std::rc::Rc;
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_session::server::InboundPublish;
 
-use super::{Owed, Refusal, SessionKey, Worker, deliver::Outgoing, sessions::OwedAcknowledgement};
+use super::{
+    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, interests::Route,
+    sessions::OwedAcknowledgement,
+};
 use crate::{ConnectionId, Now, mail::NumberRuns};
+
+/// A PUBLISH of QoS 1 or 2 that has come in.
+#[derive(Debug, Clone, Copy)]
+struct Arrival<'a> {
+    connection: ConnectionId,
+    session: SessionKey,
+    publish: &'a Publish<'a>,
+    route: &'a Route,
+}
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +54,22 @@ impl Worker {
             publish.topic = &resolved;
             publish.topic_alias = None;
         }
+        let route = self.interests.route(publish.topic);
+        let arrival = Arrival {
+            connection: id,
+            session: key,
+            publish: &publish,
+            route: &route,
+        };
         match (publish.qos, publish.packet_id) {
             (Qos::AtMostOnce, _) | (_, None) => {
-                if self.refusal_of(publish.topic).is_none() {
-                    self.publish(now, &publish, Some(key), None);
+                if route.refusal.is_none() {
+                    self.publish(now, &publish, &route, Some(key), None);
                 }
                 Ok(())
             }
-            (Qos::AtLeastOnce, Some(packet_id)) => self.take(now, id, key, &publish, packet_id),
-            (Qos::ExactlyOnce, Some(packet_id)) => {
-                self.take_once(now, id, key, &publish, packet_id)
-            }
+            (Qos::AtLeastOnce, Some(packet_id)) => self.take(now, &arrival, packet_id),
+            (Qos::ExactlyOnce, Some(packet_id)) => self.take_once(now, &arrival, packet_id),
         }
     }
 
@@ -96,11 +113,6 @@ impl Worker {
         Ok(Some(topic))
     }
 
-    /// Why nobody may publish to a topic.
-    fn refusal_of(&mut self, topic: &str) -> Option<ReasonCode> {
-        self.interests.route(topic).refusal
-    }
-
     /// Whether a will topic may be published to (its levels are counted when it is).
     pub(super) fn may_publish(&self, len: usize, topic: &str) -> bool {
         len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !super::interests::is_reserved(topic)
@@ -110,47 +122,44 @@ impl Worker {
     fn take(
         &mut self,
         now: Now,
-        id: ConnectionId,
-        key: SessionKey,
-        publish: &Publish<'_>,
+        arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        if let Some(reason_code) = self.refusal_of(publish.topic) {
-            return self.answer(id, key, packet_id, Qos::AtLeastOnce, reason_code);
+        if let Some(reason_code) = arrival.route.refusal {
+            self.answer(arrival, packet_id, reason_code);
+            return Ok(());
         }
-        self.check_receive_maximum(key)?;
-        self.publish_and_answer(now, id, key, publish, packet_id)
+        self.check_receive_maximum(arrival.session)?;
+        self.publish_and_answer(now, arrival, packet_id);
+        Ok(())
     }
 
     /// QoS 2.
     fn take_once(
         &mut self,
         now: Now,
-        id: ConnectionId,
-        key: SessionKey,
-        publish: &Publish<'_>,
+        arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        let refusal = self.refusal_of(publish.topic);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.sessions.get_mut(arrival.session) else {
             return Ok(());
         };
         match session.inbound.handle_publish(packet_id) {
             InboundPublish::Deliver => {}
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
-                self.send(
-                    id,
-                    &Packet::Pubrec(Acknowledgement::new(packet_id, ReasonCode::Success)),
-                );
+                let ack = Acknowledgement::new(packet_id, ReasonCode::Success);
+                self.send(arrival.connection, &Packet::Pubrec(ack));
                 return Ok(());
             }
         }
-        if let Some(reason_code) = refusal {
-            return self.answer(id, key, packet_id, Qos::ExactlyOnce, reason_code);
+        if let Some(reason_code) = arrival.route.refusal {
+            self.answer(arrival, packet_id, reason_code);
+            return Ok(());
         }
-        self.check_receive_maximum(key)?;
-        self.publish_and_answer(now, id, key, publish, packet_id)
+        self.check_receive_maximum(arrival.session)?;
+        self.publish_and_answer(now, arrival, packet_id);
+        Ok(())
     }
 
     /// More unacknowledged messages than we allowed: 5.0 clients know the limit [MQTT-3.3.4-7].
@@ -168,54 +177,49 @@ impl Worker {
         Ok(())
     }
 
-    fn publish_and_answer(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        key: SessionKey,
-        publish: &Publish<'_>,
-        packet_id: PacketId,
-    ) -> Result<(), Refusal> {
+    fn publish_and_answer(&mut self, now: Now, arrival: &Arrival<'_>, packet_id: PacketId) {
+        let (key, publish) = (arrival.session, arrival.publish);
         let Some(session) = self.sessions.get(key) else {
-            return Ok(());
+            return;
         };
-        let sequence = session.first_acknowledgement + session.acknowledgements.len() as u64;
         let owed = Owed {
             session: key,
             session_serial: session.serial,
-            sequence,
+            sequence: session.next_acknowledgement(),
             packet_id,
-            qos: publish.qos,
         };
-        let (open, reason_code) = match self.publish(now, publish, Some(key), Some(owed)) {
-            Outcome::NoTakers if !publish.retain => (0, ReasonCode::NoMatchingSubscribers),
-            Outcome::NoTakers | Outcome::Met => (0, ReasonCode::Success),
-            Outcome::Open(open) => (open, ReasonCode::Success),
-        };
-        if open == 0 {
-            return self.answer(id, key, packet_id, publish.qos, reason_code);
+        let debt = Some(Debt::Publisher(owed));
+        let outcome = self.publish(now, publish, arrival.route, Some(key), debt);
+        match outcome {
+            Outcome::NoTakers if !publish.retain => {
+                self.answer(arrival, packet_id, ReasonCode::NoMatchingSubscribers);
+            }
+            Outcome::NoTakers | Outcome::Met => {
+                self.answer(arrival, packet_id, ReasonCode::Success)
+            }
+            Outcome::Open(open) => {
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.owe(OwedAcknowledgement {
+                        packet_id,
+                        qos: publish.qos,
+                        reason_code: ReasonCode::Success,
+                        open,
+                    });
+                }
+            }
         }
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.owe(OwedAcknowledgement {
-                packet_id,
-                qos: publish.qos,
-                reason_code,
-                open,
-            });
-        }
-        Ok(())
     }
 
-    /// Sends a message to all who want it, here and elsewhere. `from`: the publisher's session, for No Local. `owed`: what the
+    /// Sends a message to all who want it, here and elsewhere. `from`: the publisher's session, for No Local. `debt`: what the
     /// publisher gets when the numbers of an `Open` outcome are acknowledged.
     pub(super) fn publish(
         &mut self,
         now: Now,
         publish: &Publish<'_>,
+        route: &Route,
         from: Option<SessionKey>,
-        owed: Option<Owed>,
+        debt: Option<Debt>,
     ) -> Outcome {
-        let route = self.interests.route(publish.topic);
         let expires_at = publish
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
@@ -229,10 +233,10 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(now, &route, publish, owed, &mut open);
+        outgoing.id = self.forward(now, route, publish, debt, &mut open);
         self.deliver(now, &route.takers, &mut outgoing, from);
         for group in &route.groups {
-            self.publish_to_group(now, group, &mut outgoing, owed, &mut open);
+            self.publish_to_group(now, group, &mut outgoing, debt, &mut open);
         }
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
@@ -242,32 +246,33 @@ impl Worker {
     }
 
     /// PUBACK or PUBREC now, or when those before it have gone.
-    fn answer(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        packet_id: PacketId,
-        qos: Qos,
-        reason_code: ReasonCode,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return Ok(());
+    fn answer(&mut self, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
+        let Some(session) = self.sessions.get_mut(arrival.session) else {
+            return;
         };
         let owed = OwedAcknowledgement {
             packet_id,
-            qos,
+            qos: arrival.publish.qos,
             reason_code,
             open: 0,
         };
         if session.acknowledgements.is_empty() {
-            self.acknowledge(id, key, owed);
+            self.acknowledge(arrival.connection, arrival.session, owed);
         } else {
             session.owe(owed);
         }
-        Ok(())
     }
 
     fn acknowledge(&mut self, id: ConnectionId, key: SessionKey, owed: OwedAcknowledgement) {
+        let is_v5 = self
+            .sessions
+            .get(key)
+            .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
+        if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
+            // Older clients know no refusal: without an acknowledgement they send it again (rule 18).
+            self.overdrawn.push(id);
+            return;
+        }
         let ack = Acknowledgement::new(owed.packet_id, owed.reason_code);
         if owed.qos == Qos::ExactlyOnce {
             if let Some(session) = self.sessions.get_mut(key) {
@@ -298,22 +303,44 @@ impl Worker {
             self.pending
                 .acknowledge(from, to, |owed| refused.extend(owed));
         }
-        for owed in refused {
-            if let Some(session) = self.sessions.get_same(owed.session, owed.session_serial)
-                && let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement)
-                && let Some(slot) = session.acknowledgements.get_mut(index as usize)
-            {
-                slot.reason_code = ReasonCode::QuotaExceeded;
-            }
+        for debt in refused {
             self.traffic.dropped_messages += 1;
-            self.met.push(owed);
+            let Debt::Publisher(owed) = debt else {
+                self.met.push(debt);
+                continue;
+            };
+            let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+                continue;
+            };
+            match session.acknowledgement_mut(owed.sequence) {
+                Some(slot) => {
+                    slot.reason_code = ReasonCode::QuotaExceeded;
+                    self.met.push(debt);
+                }
+                // The connection is gone: when the message comes again it is a new one.
+                None => {
+                    session.orphaned.remove(&owed.sequence);
+                    session.inbound.handle_refused(owed.packet_id);
+                }
+            }
         }
     }
 
     /// Sends the acknowledgements whose conditions are met.
-    pub(super) fn settle_met(&mut self, _now: Now) {
-        for owed in std::mem::take(&mut self.met) {
-            self.settle(owed);
+    pub(super) fn settle_met(&mut self, now: Now) {
+        for debt in std::mem::take(&mut self.met) {
+            match debt {
+                Debt::Publisher(owed) => self.settle(owed),
+                Debt::Sender {
+                    from,
+                    origin,
+                    number,
+                } => self.batches.admit(from, origin, number),
+            }
+        }
+        for id in std::mem::take(&mut self.overdrawn) {
+            let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room for its messages");
+            self.refuse(now, id, &refusal);
         }
     }
 
@@ -321,11 +348,8 @@ impl Worker {
         let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
             return;
         };
-        let Some(index) = owed.sequence.checked_sub(session.first_acknowledgement) else {
-            self.settle_late(owed);
-            return;
-        };
-        let Some(slot) = session.acknowledgements.get_mut(index as usize) else {
+        let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
+            self.settle_orphaned(owed);
             return;
         };
         slot.open = slot.open.saturating_sub(1);
@@ -347,18 +371,23 @@ impl Worker {
 
     /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a
     /// client that is back already and has asked again gets its PUBREC.
-    fn settle_late(&mut self, owed: Owed) {
+    fn settle_orphaned(&mut self, owed: Owed) {
         let Some(session) = self.sessions.get_mut(owed.session) else {
             return;
         };
-        if owed.qos == Qos::ExactlyOnce
-            && session.inbound.handle_met(owed.packet_id)
+        let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
+            return;
+        };
+        *open = open.saturating_sub(1);
+        if *open > 0 {
+            return;
+        }
+        session.orphaned.remove(&owed.sequence);
+        if session.inbound.handle_met(owed.packet_id)
             && let Some(id) = session.connection
         {
-            self.send(
-                id,
-                &Packet::Pubrec(Acknowledgement::new(owed.packet_id, ReasonCode::Success)),
-            );
+            let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
+            self.send(id, &Packet::Pubrec(ack));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The sessions that live in a worker.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
 };
 
@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 use thicket_mqtt::{PacketId, Qos, ReasonCode, Will};
 use thicket_session::{
-    server::{Inbound, Outbound, OutboundLimits, Subscription},
+    server::{Inbound, MessageId, Outbound, OutboundLimits, Subscription},
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
 };
@@ -45,6 +45,8 @@ pub(super) struct Session {
     pub acknowledgements: VecDeque<OwedAcknowledgement>,
     /// Sequence of `acknowledgements[0]`.
     pub first_acknowledgement: u64,
+    /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, numbers still open.
+    pub orphaned: BTreeMap<u64, u16>,
     pub will: Option<StoredWill>,
     /// When a delayed will is due.
     pub will_due: Option<Instant>,
@@ -55,6 +57,8 @@ pub(super) struct Session {
     pub is_frozen: bool,
     /// Messages arrived since an import began, waiting behind the queue that is still to come.
     pub awaits_queue: bool,
+    /// Messages that came with the queue of an import and may still come here on their own.
+    pub imported: BTreeSet<MessageId>,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -139,12 +143,14 @@ impl Session {
             inbound: Inbound::default(),
             acknowledgements: VecDeque::new(),
             first_acknowledgement: 0,
+            orphaned: BTreeMap::new(),
             will: None,
             will_due: None,
             replays: VecDeque::new(),
             dropped_messages: 0,
             is_frozen: false,
             awaits_queue: false,
+            imported: BTreeSet::new(),
         }
     }
 
@@ -157,15 +163,48 @@ impl Session {
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.connection = None;
         self.disconnected_at = Some(now);
-        self.first_acknowledgement += self.acknowledgements.len() as u64;
-        self.acknowledgements.clear();
+        for owed in std::mem::take(&mut self.acknowledgements) {
+            if owed.qos == Qos::ExactlyOnce && owed.open > 0 {
+                self.orphaned.insert(self.first_acknowledgement, owed.open);
+            } else if owed.qos == Qos::ExactlyOnce && owed.reason_code.is_error() {
+                self.inbound.handle_refused(owed.packet_id);
+            } else if owed.qos == Qos::ExactlyOnce {
+                // Its turn had not come, its conditions are met.
+                self.inbound.handle_met(owed.packet_id);
+            }
+            self.first_acknowledgement += 1;
+        }
         self.replays.clear();
     }
 
-    /// Puts an acknowledgement in line; its sequence.
-    pub fn owe(&mut self, owed: OwedAcknowledgement) -> u64 {
+    /// The sequence of the next acknowledgement put in line.
+    pub fn next_acknowledgement(&self) -> u64 {
+        self.first_acknowledgement + self.acknowledgements.len() as u64
+    }
+
+    /// An acknowledgement of the present connection that still waits.
+    pub fn acknowledgement_mut(&mut self, sequence: u64) -> Option<&mut OwedAcknowledgement> {
+        let index = sequence.checked_sub(self.first_acknowledgement)?;
+        self.acknowledgements.get_mut(index as usize)
+    }
+
+    /// Whether the message came here already, with the queue of an import.
+    pub fn is_imported(&mut self, id: MessageId) -> bool {
+        if self.imported.is_empty() || id.number == 0 {
+            return false;
+        }
+        let is_imported = self.imported.remove(&id);
+        // Streams come in order: what has a lower number of this one does not come any more.
+        let first = MessageId { number: 0, ..id };
+        while let Some(earlier) = self.imported.range(first..id).next().copied() {
+            self.imported.remove(&earlier);
+        }
+        is_imported
+    }
+
+    /// Puts an acknowledgement in line.
+    pub fn owe(&mut self, owed: OwedAcknowledgement) {
         self.acknowledgements.push_back(owed);
-        self.first_acknowledgement + self.acknowledgements.len() as u64 - 1
     }
 }
 

@@ -63,8 +63,9 @@ impl Worker {
             properties,
             ..Publish::new(&will.topic, &will.payload)
         };
-        if self.interests.route(publish.topic).refusal.is_none() {
-            self.publish(now, &publish, Some(key), None);
+        let route = self.interests.route(publish.topic);
+        if route.refusal.is_none() {
+            self.publish(now, &publish, &route, Some(key), None);
         }
     }
 }

@@ -199,10 +199,17 @@ impl Overlay {
                 batch_bytes: limits.batch_bytes,
                 buffer: &mut self.scratch,
             };
-            if !sealing.plain(peer, link) & !sealing.numbered(peer, link) {
-                peer.outbound.serve_again(before);
-                return;
+            if sealing.plain(peer, link) | sealing.numbered(peer, link) {
+                continue;
             }
+            // Credit holds the stream back. Records without numbers have been paid for: they must not wait behind it, or
+            // their credit would never return.
+            peer.outbound.serve_again(before);
+            let Some(paid) = peer.outbound.stream_with_plain() else {
+                return;
+            };
+            sealing.stream = paid;
+            sealing.plain(peer, link);
         }
         link.is_throttled = true;
     }

@@ -9,7 +9,7 @@
 //! | awaits PUBREC | wrong | PUBREL | done | wrong |
 //! | awaits PUBCOMP | wrong | PUBREL | done | done |
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos};
 
@@ -27,6 +27,8 @@ pub struct Delivery {
     pub retain: bool,
     /// Identifiers of the subscriptions that matched.
     pub identifiers: MatchedIdentifiers,
+    /// The shared subscription (`$share/name/filter`) whose other members take it if this session ends first.
+    pub group: Option<Arc<str>>,
 }
 
 /// Bounds of a queue.
@@ -144,17 +146,18 @@ impl Outbound {
     }
 
     /// Takes an identifier for a message that is sent now, past an empty queue. `None`: the window is full or others wait, so
-    /// `enqueue` it. `kept` is the message itself, for sessions that keep.
+    /// `enqueue` it. `kept` is the message itself, for sessions that keep and for messages of a shared subscription.
     pub fn begin(
         &mut self,
         qos: Qos,
         window: u16,
+        is_shared: bool,
         kept: impl FnOnce() -> Delivery,
     ) -> Option<PacketId> {
         if !self.queue.is_empty() || self.cursor < self.slots.len() {
             return None;
         }
-        let kept = |keeps: bool| keeps.then(kept);
+        let kept = |keeps: bool| (keeps || is_shared).then(kept);
         self.push_slot(qos, window, kept)
     }
 
@@ -211,7 +214,9 @@ impl Outbound {
             Qos::AtMostOnce => None,
             Qos::AtLeastOnce | Qos::ExactlyOnce => {
                 let kept = front.clone();
-                Some(self.push_slot(qos, window, |keeps| keeps.then_some(kept))?)
+                Some(self.push_slot(qos, window, |keeps| {
+                    (keeps || kept.group.is_some()).then_some(kept)
+                })?)
             }
         };
         let delivery = self.pop_queue()?;
@@ -462,6 +467,7 @@ mod tests {
             qos,
             retain: false,
             identifiers: MatchedIdentifiers::None,
+            group: None,
         }
     }
 

@@ -226,6 +226,7 @@ impl Writer {
         for identifier in identifiers {
             self.u32(*identifier);
         }
+        self.bytes(delivery.group.as_deref().unwrap_or_default().as_bytes());
         self.bytes(message.topic().as_bytes());
         let mut properties = Vec::new();
         message.properties().write_to(&mut properties);
@@ -367,6 +368,7 @@ impl<'a> Reader<'a> {
             .optional_u64("message expiry")?
             .map(|left| now + Duration::from_millis(left));
         let identifiers = self.list("identifiers", |reader| reader.u32("identifiers"))?;
+        let group = self.text("group")?;
         let topic = self.text("topic")?;
         let properties = ApplicationProperties::from_encoded(self.bytes("properties")?)
             .map_err(|_| SnapshotError::Malformed("properties"))?;
@@ -381,6 +383,7 @@ impl<'a> Reader<'a> {
             qos: Self::qos(bits >> 3)?,
             retain: bits & 0x20 != 0,
             identifiers: MatchedIdentifiers::from_slice(&identifiers),
+            group: (!group.is_empty()).then(|| group.into()),
         })
     }
 
@@ -428,6 +431,7 @@ mod tests {
             qos,
             retain: false,
             identifiers: MatchedIdentifiers::from_slice(&[3, 9]),
+            group: Some("$share/g/a/b".into()),
         }
     }
 

@@ -1,0 +1,295 @@
+//! The invariants, each with its name. `Err` says which one is broken, and how.
+
+use std::collections::BTreeMap;
+
+use thicket_mqtt::Qos;
+
+use super::{
+    ledger::{Arrival, Held, Ledger, Life, Publication, publication_of},
+    run::Run,
+};
+use crate::world::World;
+
+pub type Verdict = Result<(), String>;
+
+/// All that can be said of the ledger when everything is quiet.
+pub fn check(ledger: &Ledger) -> Verdict {
+    no_acknowledged_message_is_lost(ledger)?;
+    nothing_comes_twice_that_must_not(ledger)?;
+    messages_come_in_order(ledger)?;
+    each_shared_message_comes_to_a_member(ledger)?;
+    nothing_comes_that_nobody_asked_for(ledger)
+}
+
+fn matches(held: &Held, topic: &str) -> bool {
+    held.filter.filter.matches(topic)
+}
+
+fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
+    ledger
+        .records
+        .iter()
+        .flat_map(|record| record.lives.iter().map(|life| (&*record.client_id, life)))
+}
+
+/// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
+fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
+    for (client_id, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
+        let mut got = vec![false; ledger.publications.len()];
+        for arrival in &life.arrivals {
+            got[arrival.publication] = true;
+        }
+        for (number, publication) in ledger.publications.iter().enumerate() {
+            let Some(acknowledged_at) = publication.acknowledged_at else {
+                continue;
+            };
+            let wanted = life.held.iter().any(|held| {
+                held.filter.share_name.is_none()
+                    && held.qos > Qos::AtMostOnce
+                    && held
+                        .since
+                        .is_some_and(|since| since < publication.submitted_at)
+                    && held.until.is_none()
+                    && matches(held, &publication.topic)
+            });
+            if publication.qos > Qos::AtMostOnce
+                && wanted
+                && !got[number]
+                && ledger.is_calm(publication.submitted_at, acknowledged_at)
+            {
+                return Err(format!(
+                    "no acknowledged message is lost: p{number} {publication:?} did not come to {client_id}, who holds {:?}",
+                    life.held
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Plain deliveries of a session, replays of retained messages aside.
+fn live(life: &Life) -> impl Iterator<Item = &Arrival> {
+    life.arrivals.iter().filter(|arrival| !arrival.is_replay)
+}
+
+/// QoS 2 to QoS 2 exactly once; what was published with QoS 0 never twice.
+fn nothing_comes_twice_that_must_not(ledger: &Ledger) -> Verdict {
+    for (client_id, life) in lives(ledger) {
+        let mut count: BTreeMap<usize, usize> = BTreeMap::new();
+        for arrival in live(life) {
+            let publication = &ledger.publications[arrival.publication];
+            let once = publication.qos == Qos::AtMostOnce
+                || (publication.qos == Qos::ExactlyOnce && arrival.qos != Qos::AtLeastOnce);
+            if once {
+                *count.entry(arrival.publication).or_default() += 1;
+            }
+        }
+        if let Some((number, count)) = count.iter().find(|(_, count)| **count > 1) {
+            return Err(format!(
+                "nothing comes twice that must not: p{number} {:?} came {count} times to {client_id}: {:?}",
+                ledger.publications[*number],
+                life.arrivals
+                    .iter()
+                    .filter(|arrival| arrival.publication == *number)
+                    .collect::<Vec<_>>()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What must come in order: one publisher's session, one topic, one QoS (and one connection for QoS 0, which is never sent again).
+///
+/// Between nodes a retained message of QoS 0 goes with those of higher QoS, for it must arrive: it is a sequence of its own.
+fn sequence_of(publication: &Publication) -> (usize, usize, usize, &str, Qos) {
+    let connection = match publication.qos {
+        Qos::AtMostOnce => publication.connection * 2 + usize::from(publication.retain),
+        Qos::AtLeastOnce | Qos::ExactlyOnce => 0,
+    };
+    let Publication {
+        publisher,
+        life,
+        topic,
+        qos,
+        ..
+    } = publication;
+    (*publisher, *life, connection, topic, *qos)
+}
+
+/// First arrivals of one publisher's messages to one topic with one QoS come as they were published.
+fn messages_come_in_order(ledger: &Ledger) -> Verdict {
+    for (client_id, life) in lives(ledger) {
+        if life
+            .held
+            .iter()
+            .any(|held| held.filter.share_name.is_some())
+        {
+            continue;
+        }
+        let mut last: BTreeMap<_, usize> = BTreeMap::new();
+        let mut seen = vec![false; ledger.publications.len()];
+        for arrival in live(life) {
+            if std::mem::replace(&mut seen[arrival.publication], true) {
+                continue;
+            }
+            let publication = &ledger.publications[arrival.publication];
+            let key = (sequence_of(publication), arrival.qos);
+            let before = last.insert(key, arrival.publication);
+            if let Some(before) = before.filter(|before| *before > arrival.publication) {
+                return Err(format!(
+                    "messages come in order: p{} {publication:?} came to {client_id} after p{before} {:?}",
+                    arrival.publication, ledger.publications[before]
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Members of the groups of the run never leave them: each message comes to at least one.
+fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
+    let mut groups: BTreeMap<String, Vec<(&Life, &Held)>> = BTreeMap::new();
+    for (_, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
+        for held in &life.held {
+            if held.filter.share_name.is_some() && held.until.is_none() {
+                groups
+                    .entry(held.filter.to_string())
+                    .or_default()
+                    .push((life, held));
+            }
+        }
+    }
+    for (group, members) in groups {
+        let since = members.iter().filter_map(|(_, held)| held.since).min();
+        let mut got = vec![false; ledger.publications.len()];
+        for arrival in members.iter().flat_map(|(life, _)| &life.arrivals) {
+            got[arrival.publication] = true;
+        }
+        for (number, publication) in ledger.publications.iter().enumerate() {
+            let wanted = publication.qos > Qos::AtMostOnce
+                && members
+                    .iter()
+                    .any(|(_, held)| matches(held, &publication.topic))
+                && since.is_some_and(|since| since < publication.submitted_at);
+            let calm = publication
+                .acknowledged_at
+                .is_some_and(|at| ledger.is_calm(publication.submitted_at, at));
+            if wanted && calm && !got[number] {
+                return Err(format!(
+                    "each shared message comes to a member: p{number} {publication:?} came to nobody of {group}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No message of a topic without a filter that matches, however short it was held.
+fn nothing_comes_that_nobody_asked_for(ledger: &Ledger) -> Verdict {
+    for record in &ledger.records {
+        let held: Vec<&Held> = record.lives.iter().flat_map(|life| &life.held).collect();
+        for arrival in record.lives.iter().flat_map(|life| &life.arrivals) {
+            let publication = &ledger.publications[arrival.publication];
+            if !held.iter().any(|held| matches(held, &publication.topic)) {
+                return Err(format!(
+                    "nothing comes that nobody asked for: p{} {publication:?} came to {}",
+                    arrival.publication, record.client_id
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Once quiet: every session on one node, and its client connected there and nowhere else.
+pub fn one_connection_a_client_identifier(world: &World, clients: usize) -> Verdict {
+    let mut homes: BTreeMap<String, Vec<(usize, bool)>> = BTreeMap::new();
+    for (node, session) in world.sessions() {
+        homes
+            .entry(session.client_id)
+            .or_default()
+            .push((node, session.connected));
+    }
+    match homes
+        .iter()
+        .find(|(_, homes)| homes.len() != 1 || !homes[0].1)
+    {
+        Some((client_id, homes)) => Err(format!(
+            "one connection a client identifier: {client_id} has (node, connected) {homes:?}"
+        )),
+        None if homes.len() != clients => Err(format!(
+            "one connection a client identifier: {} sessions of {clients} clients",
+            homes.len()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A will comes for every connection that ended otherwise than by DISCONNECT, and for no other.
+pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
+    for (client, record) in ledger.records.iter().enumerate() {
+        let came = ledger.wills.get(&client).copied().unwrap_or(0);
+        if came > record.dropped + record.uncertain {
+            return Err(format!(
+                "wills are published as promised: {came} of {}, who lost {} connections and perhaps {} more",
+                record.client_id, record.dropped, record.uncertain
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// All nodes have the same retained messages, and each is one that no later one was acknowledged after.
+pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> Verdict {
+    for (node, at_node) in retained.iter().enumerate() {
+        if *at_node != retained[0] {
+            return Err(format!(
+                "retained messages converge: node 0 has {:?}, node {node} has {at_node:?}",
+                retained[0]
+            ));
+        }
+    }
+    let kept: Vec<usize> = retained[0]
+        .iter()
+        .filter_map(|said| publication_of(said.split('\'').nth(1)?.as_bytes()))
+        .collect();
+    for (number, publication) in ledger.publications.iter().enumerate() {
+        let Some(acknowledged_at) = publication.acknowledged_at else {
+            continue;
+        };
+        if !publication.retain || !ledger.is_calm(publication.submitted_at, acknowledged_at) {
+            continue;
+        }
+        let of_topic = kept
+            .iter()
+            .find(|kept| ledger.publications[**kept].topic == publication.topic);
+        let is_overtaken = of_topic.is_some_and(|kept| {
+            // A message sent again after its connection broke counts from then.
+            let kept = &ledger.publications[*kept];
+            kept.acknowledged_at
+                .is_none_or(|at| at >= publication.submitted_at)
+        });
+        if !is_overtaken {
+            return Err(format!(
+                "retained messages converge: p{number} {publication:?} was the last word, but {of_topic:?} is kept"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing grows beyond what is configured.
+pub fn check_bounds(run: &Run) -> Verdict {
+    let messages = run.ledger.publications.len() as u64 + 100;
+    for node in 0..run.world.nodes.len() {
+        for traffic in run.world.traffic(node) {
+            if traffic.unacknowledged_messages > messages {
+                return Err(format!(
+                    "memory within bounds: {} unacknowledged messages",
+                    traffic.unacknowledged_messages
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What clients did and what they were told: enough to say afterwards whether a promise was broken.
+
+use std::collections::BTreeMap;
+
+use thicket_mqtt::{PacketId, Qos};
+use thicket_session::topic::SubscriptionFilter;
+
+/// A message that a client published.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    pub publisher: usize,
+    /// Of the publisher's session.
+    pub life: usize,
+    /// Of the publisher's connections.
+    pub connection: usize,
+    pub topic: String,
+    pub qos: Qos,
+    pub retain: bool,
+    pub submitted_at: u64,
+    pub acknowledged_at: Option<u64>,
+}
+
+/// A filter of a session.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub filter: SubscriptionFilter,
+    pub qos: Qos,
+    /// When the SUBACK came.
+    pub since: Option<u64>,
+    /// When the client unsubscribed, or lost interest in some other way.
+    pub until: Option<u64>,
+}
+
+/// A message that came to a session.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    pub publication: usize,
+    pub qos: Qos,
+    /// Came because of a SUBSCRIBE.
+    pub is_replay: bool,
+    pub at: u64,
+}
+
+/// A session from its beginning to its end.
+#[derive(Debug, Clone, Default)]
+pub struct Life {
+    pub held: Vec<Held>,
+    pub arrivals: Vec<Arrival>,
+    pub ended_at: Option<u64>,
+}
+
+/// What is known of a client.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    pub client_id: String,
+    pub is_persistent: bool,
+    pub lives: Vec<Life>,
+    pub connections: usize,
+    /// When the last CONNACK came.
+    pub connected_at: u64,
+    /// The server must have the session.
+    pub is_established: bool,
+    /// Publications on their way, by packet identifier.
+    pub publishing: BTreeMap<PacketId, usize>,
+    /// SUBSCRIBEs on their way: which of `held`.
+    pub subscribing: BTreeMap<PacketId, usize>,
+    /// Connections that ended without DISCONNECT after their CONNACK, and those of which nobody knows.
+    pub dropped: usize,
+    pub uncertain: usize,
+}
+
+/// Everything.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub publications: Vec<Publication>,
+    pub records: Vec<Record>,
+    /// When the nodes did not all see each other: from, to.
+    pub disturbed: Vec<(u64, Option<u64>)>,
+    /// Wills that came to the watcher, by client.
+    pub wills: BTreeMap<usize, usize>,
+}
+
+impl Record {
+    pub fn life(&mut self) -> &mut Life {
+        if self.lives.is_empty() {
+            self.lives.push(Life::default());
+        }
+        self.lives.last_mut().expect("pushed above")
+    }
+
+    /// The session has ended, or may have.
+    pub fn end_life(&mut self, at: u64) {
+        self.is_established = false;
+        if let Some(life) = self.lives.last_mut() {
+            life.ended_at.get_or_insert(at);
+        }
+        self.subscribing.clear();
+        self.publishing.clear();
+    }
+
+    /// A subscription that the client has and did not give up.
+    pub fn holds(&self, filter: &str) -> bool {
+        self.lives.last().is_some_and(|life| {
+            life.held
+                .iter()
+                .any(|held| held.until.is_none() && held.filter.to_string() == filter)
+        })
+    }
+}
+
+impl Ledger {
+    /// Whether all nodes saw each other from `from` to `to`.
+    pub fn is_calm(&self, from: u64, to: u64) -> bool {
+        self.disturbed
+            .iter()
+            .all(|(start, end)| to < *start || end.is_some_and(|end| end < from))
+    }
+}
+
+/// What stands in a payload: the number of the publication.
+pub fn payload_of(publication: usize) -> Vec<u8> {
+    format!("p{publication}").into_bytes()
+}
+
+/// The number of the publication in a payload.
+pub fn publication_of(payload: &[u8]) -> Option<usize> {
+    std::str::from_utf8(payload)
+        .ok()?
+        .strip_prefix('p')?
+        .parse()
+        .ok()
+}

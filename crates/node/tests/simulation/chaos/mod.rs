@@ -1,0 +1,93 @@
+//! Random runs: a cluster, clients, a network that does its worst, and what must hold nevertheless.
+//!
+//! `SEED=n` plays one seed of each plan and says what the nodes logged; `THICKET_SEEDS=n` plays that many of each.
+
+mod checks;
+mod ledger;
+mod plan;
+mod run;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use thicket_mqtt::ProtocolVersion;
+
+use self::{plan::Plan, run::Run};
+
+const V311: ProtocolVersion = ProtocolVersion::V311;
+const V5: ProtocolVersion = ProtocolVersion::V5;
+
+/// Seeds of each plan, unless `THICKET_SEEDS` says otherwise.
+const SEEDS: u64 = 20;
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Plays a plan with seeds that failed once, and with many others.
+fn play(name: &str, plan: Plan, once_failed: &[u64]) {
+    if let Some(seed) = number_from("SEED") {
+        return play_one(name, plan, seed, true);
+    }
+    let first = number_from("THICKET_FIRST_SEED").unwrap_or(0);
+    let count = number_from("THICKET_SEEDS").unwrap_or(SEEDS);
+    for seed in once_failed.iter().copied().chain(first..first + count) {
+        play_one(name, plan, seed, false);
+    }
+}
+
+fn play_one(name: &str, plan: Plan, seed: u64, is_verbose: bool) {
+    let mut run = Run::new(plan, seed);
+    let verdict = catch_unwind(AssertUnwindSafe(|| run.play()));
+    let broken = match verdict {
+        Ok(Ok(())) => return,
+        Ok(Err(broken)) => broken,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
+            format!("nothing panics: {}", text.unwrap_or_default())
+        }
+    };
+    if is_verbose {
+        for node in &run.world.nodes {
+            for (at, event) in &node.events {
+                let (level, message) = (event.level, event.message);
+                println!(
+                    "{at:>8} node {} {level:?} {message} {:?}",
+                    node.index, event.fields
+                );
+            }
+        }
+    }
+    panic!(
+        "{broken}\nat {} ms; replay with: SEED={seed} cargo test -p thicket-node --test simulation {name}",
+        run.world.net.now
+    );
+}
+
+#[test]
+fn a_node_alone_keeps_every_promise() {
+    play("a_node_alone_keeps_every_promise", Plan::ALONE, &[]);
+}
+
+#[test]
+fn nodes_whose_links_stay_keep_every_promise() {
+    play(
+        "nodes_whose_links_stay_keep_every_promise",
+        Plan::LINKED,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_whose_links_break_keep_every_promise() {
+    play("nodes_whose_links_break_keep_every_promise", Plan::CUT, &[]);
+}
+
+#[test]
+fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
+    play(
+        "nodes_that_are_parted_keep_what_they_promised_before_and_after",
+        Plan::PARTED,
+        &[],
+    );
+}

@@ -1,0 +1,60 @@
+//! What a run is like; its seed decides the rest.
+
+use crate::world::net::Weather;
+
+/// How many of what, and what may happen.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    pub nodes: usize,
+    pub workers: u8,
+    pub clients: usize,
+    /// Clients that are members of groups and do nothing else that ends a session.
+    pub members: usize,
+    pub actions: usize,
+    /// Longest pause between two actions, ms.
+    pub pause: u64,
+    /// CONNECTs with Clean Start out of 100, of persistent 5.0 clients.
+    pub resets: u64,
+    pub cuts_links: bool,
+    pub parts: bool,
+    /// Each node's clock is this much ahead of the one before, ms.
+    pub skew: u64,
+    pub weather: Weather,
+}
+
+impl Plan {
+    /// One node.
+    pub const ALONE: Self = Self {
+        nodes: 1,
+        workers: 3,
+        clients: 10,
+        members: 4,
+        actions: 400,
+        pause: 30,
+        resets: 10,
+        cuts_links: false,
+        parts: false,
+        skew: 0,
+        weather: Weather::ROUGH,
+    };
+    /// Nodes whose links stay.
+    pub const LINKED: Self = Self {
+        nodes: 3,
+        workers: 2,
+        skew: 700,
+        ..Self::ALONE
+    };
+    /// Links break and come back.
+    pub const CUT: Self = Self {
+        cuts_links: true,
+        ..Self::LINKED
+    };
+    /// Nodes are parted, some of them for long.
+    pub const PARTED: Self = Self {
+        parts: true,
+        nodes: 4,
+        workers: 1,
+        pause: 60,
+        ..Self::CUT
+    };
+}

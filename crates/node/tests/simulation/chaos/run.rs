@@ -1,0 +1,567 @@
+//! A cluster with clients that do what chance tells them, and with a network that does its worst.
+
+use thicket_mqtt::{
+    Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
+};
+use thicket_session::{
+    client::{CleanStart, ClientConfig, WillConfig},
+    time::Instant,
+    topic::SubscriptionFilter,
+};
+
+use super::{
+    ledger::{Held, Ledger, Life, Publication, Record, payload_of, publication_of},
+    plan::Plan,
+};
+use crate::world::{
+    World,
+    client::Told,
+    net::{Parting, Place, Wake, Weather},
+    node::NodeSpec,
+    random::Random,
+};
+
+const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
+const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
+const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
+
+/// A run under way.
+#[derive(Debug)]
+pub struct Run {
+    pub world: World,
+    pub ledger: Ledger,
+    plan: Plan,
+    /// What to do next: apart from the world's chance, so that changes of the nodes change no plan.
+    random: Random,
+    downs: u64,
+    /// Who hears all wills; does nothing else.
+    watcher: usize,
+}
+
+impl Run {
+    pub fn new(plan: Plan, seed: u64) -> Self {
+        let mut world = World::new(seed, Weather::CALM);
+        let mut random = Random::new(!seed);
+        for index in 0..plan.nodes {
+            let mut spec = NodeSpec::new(plan.workers);
+            spec.wall_ahead = index as u64 * plan.skew;
+            spec.limits.out_buffer_bytes = 4_000;
+            world.add_node(spec);
+            world.start(index);
+        }
+        let mut run = Self {
+            world,
+            ledger: Ledger::default(),
+            plan,
+            random: random.clone(),
+            downs: 0,
+            watcher: 0,
+        };
+        for index in 0..plan.clients {
+            run.add_client(index, &mut random);
+        }
+        run.watcher = run.add(ClientConfig::new(super::V5, "watcher"), false);
+        run
+    }
+
+    fn add_client(&mut self, index: usize, random: &mut Random) {
+        let version = if index % 3 == 2 {
+            super::V311
+        } else {
+            super::V5
+        };
+        // The last ones are members of groups; of the others every third has a session that ends with its connection.
+        let is_persistent = index % 4 != 1 || self.is_member(index);
+        let mut config = ClientConfig::new(version, format!("client-{index}"));
+        config.keep_alive = if random.chance(1, 2) { 0 } else { 5 };
+        config.session_expiry_interval = if is_persistent { 1_000_000 } else { 0 };
+        if random.chance(1, 2) {
+            config.receive_maximum = random.between(1, 5) as u16;
+        }
+        config.topic_alias_maximum = random.below(3) as u16;
+        config.outbound_topic_aliases = random.below(3) as u16;
+        if index % 2 == 0 {
+            config.will = Some(WillConfig {
+                topic: format!("will/{index}"),
+                payload: b"gone".to_vec(),
+                qos: Qos::ExactlyOnce,
+                ..WillConfig::default()
+            });
+        }
+        self.add(config, is_persistent);
+    }
+
+    fn add(&mut self, config: ClientConfig, is_persistent: bool) -> usize {
+        self.ledger.records.push(Record {
+            client_id: config.client_id.clone(),
+            is_persistent,
+            ..Record::default()
+        });
+        self.world.add_client(config)
+    }
+
+    const fn is_member(&self, client: usize) -> bool {
+        client < self.plan.clients && client + self.plan.members >= self.plan.clients
+    }
+
+    fn granted(&self, client: usize) -> Qos {
+        let qos = if self.is_member(client) {
+            1 + client % 2
+        } else {
+            client % 3
+        };
+        Qos::from_bits(qos as u8).expect("below 3")
+    }
+
+    /// The whole run; what is broken.
+    pub fn play(&mut self) -> super::checks::Verdict {
+        self.wait_until_whole()?;
+        self.connect(self.watcher);
+        for client in 0..self.plan.clients {
+            self.connect(client);
+        }
+        self.pass(2_000)?;
+        self.subscribe_to(self.watcher, "will/#", Qos::ExactlyOnce);
+        for client in 0..self.plan.clients {
+            if self.is_member(client) {
+                let group = GROUPS[client % GROUPS.len()];
+                self.subscribe_to(client, group, self.granted(client));
+            }
+        }
+        self.pass(2_000)?;
+        self.world.net.weather = self.plan.weather;
+        for _ in 0..self.plan.actions {
+            self.act();
+            let millis = self.random.below(self.plan.pause);
+            self.pass(millis)?;
+        }
+        self.come_to_rest()?;
+        self.check_rest()?;
+        super::checks::check(&self.ledger)
+    }
+
+    fn wait_until_whole(&mut self) -> super::checks::Verdict {
+        self.ledger.disturbed.push((0, None));
+        for _ in 0..100 {
+            self.pass(300)?;
+            if self.ledger.disturbed.iter().all(|(_, end)| end.is_some()) {
+                return Ok(());
+            }
+        }
+        Err("the nodes find each other".into())
+    }
+
+    /// Lets time pass and notes what clients are told.
+    pub fn pass(&mut self, millis: u64) -> super::checks::Verdict {
+        let until = self.world.net.now + millis;
+        while let Some(wake) = self.world.step(until) {
+            match wake {
+                Wake::Client(client) => self.note(client)?,
+                Wake::Shell(..) => self.note_downs(),
+                Wake::Tester(_) | Wake::Dials => {}
+            }
+        }
+        self.world.net.now = self.world.net.now.max(until);
+        let whole = self.world.is_whole();
+        let now = self.world.net.now;
+        if let Some((_, end @ None)) = self.ledger.disturbed.last_mut()
+            && whole
+        {
+            *end = Some(now + 500);
+        }
+        super::checks::check_bounds(self)
+    }
+
+    fn note_downs(&mut self) {
+        let downs = self.world.nodes.iter().map(|node| node.downs).sum();
+        if downs > self.downs {
+            self.downs = downs;
+            if !matches!(self.ledger.disturbed.last(), Some((_, None))) {
+                self.ledger.disturbed.push((self.world.net.now, None));
+            }
+        }
+    }
+
+    fn note(&mut self, client: usize) -> super::checks::Verdict {
+        let now = self.world.net.now;
+        for told in self.world.clients[client].take_told() {
+            self.note_told(client, now, told)?;
+        }
+        Ok(())
+    }
+
+    fn note_told(&mut self, client: usize, now: u64, told: Told) -> super::checks::Verdict {
+        let record = &mut self.ledger.records[client];
+        match told {
+            Told::Connected { session_present } => {
+                let since = std::mem::replace(&mut record.connected_at, now);
+                let is_lost = record.is_established && !session_present;
+                if is_lost
+                    && self
+                        .ledger
+                        .disturbed
+                        .iter()
+                        .any(|(_, end)| end.is_none_or(|end| end >= since))
+                {
+                    // Parted nodes each had a session, and one was given up.
+                    record.end_life(now);
+                } else if is_lost {
+                    let client_id = &record.client_id;
+                    return Err(format!(
+                        "no session is lost: {client_id} found none at {now}"
+                    ));
+                }
+                if !record.is_established {
+                    record.end_life(now);
+                    record.lives.push(Life::default());
+                }
+                record.is_established = record.is_persistent;
+                record.uncertain -= 1;
+                record.dropped += 1;
+            }
+            Told::Message {
+                topic,
+                payload,
+                qos,
+                retain,
+            } => {
+                if let Some(index) = topic.strip_prefix("will/") {
+                    let index = index.parse().expect("as in the configuration");
+                    *self.ledger.wills.entry(index).or_default() += 1;
+                    return Ok(());
+                }
+                let Some(publication) = publication_of(&payload) else {
+                    return Err(format!("payloads arrive whole: {payload:?} on {topic}"));
+                };
+                if self.ledger.publications[publication].topic != topic {
+                    return Err(format!(
+                        "topics arrive as published: p{publication} on {topic}"
+                    ));
+                }
+                let arrival = super::ledger::Arrival {
+                    publication,
+                    qos,
+                    is_replay: retain,
+                    at: now,
+                };
+                record.life().arrivals.push(arrival);
+            }
+            Told::Acknowledged {
+                packet_id,
+                reason_code,
+            } => {
+                let publication = record.publishing.remove(&packet_id);
+                if let Some(publication) = publication
+                    && !reason_code.is_error()
+                {
+                    self.ledger.publications[publication].acknowledged_at = Some(now);
+                }
+            }
+            Told::Discarded { packet_id } => {
+                record.publishing.remove(&packet_id);
+            }
+            Told::Subscribed {
+                packet_id,
+                reason_codes,
+            } => {
+                if let Some(held) = record.subscribing.remove(&packet_id)
+                    && !reason_codes[0].is_error()
+                {
+                    record.life().held[held].since = Some(now);
+                }
+            }
+            Told::Unsubscribed { .. } => {}
+            Told::Refused(code) => {
+                // Nobody can say who has the session now: the client comes again later.
+                if code as u8 != 0x88 {
+                    return Err(format!("clients are accepted: {code:?} at {now}"));
+                }
+            }
+            Told::DisconnectedBy(code) => {
+                if ![0x8E, 0x8D].contains(&(code as u8)) {
+                    return Err(format!(
+                        "clients that keep the rules stay: {code:?} at {now}"
+                    ));
+                }
+            }
+            Told::Broken(reason) if reason.contains("Timeout") => {}
+            Told::Broken(reason) => {
+                return Err(format!("nodes keep the protocol: {reason} at {now}"));
+            }
+            Told::Closed => {
+                record.subscribing.clear();
+                if !record.is_persistent {
+                    record.end_life(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One of the things that happen.
+    fn act(&mut self) {
+        let client = self.random.below(self.plan.clients as u64) as usize;
+        let connected = self.world.clients[client].is_connected();
+        match self.random.below(100) {
+            0..50 if connected => self.publish(client),
+            50..62 if connected => self.subscribe(client),
+            62..66 if connected => self.unsubscribe(client),
+            66..70 if connected => self.disconnect(client),
+            70..74 if connected => self.hang_up(client),
+            74..78 if connected => self.world.cut_client(client),
+            78..82 => self.abandon(client),
+            _ if !connected => self.connect(client),
+            82..100 => self.act_on_network(),
+            _ => {}
+        }
+    }
+
+    fn act_on_network(&mut self) {
+        let links = self.world.net.links();
+        let partings = self.world.net.partings();
+        match self.random.below(10) {
+            0..6 if self.plan.cuts_links && !links.is_empty() => {
+                self.world.cut_link(*self.random.pick(&links));
+            }
+            6..8 if self.plan.parts && self.plan.nodes > 1 => {
+                let one = self.random.below(self.plan.nodes as u64) as usize;
+                let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
+                let other = (one + step) % self.plan.nodes;
+                let parting = if self.random.chance(1, 2) {
+                    Parting::Held
+                } else {
+                    Parting::Cut
+                };
+                self.world.net.part(one, other, parting);
+            }
+            8..10 if !partings.is_empty() => {
+                let (one, other) = *self.random.pick(&partings);
+                self.world.net.heal(one, other);
+            }
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self, client: usize) {
+        if self.world.clients[client].end.is_some() {
+            return;
+        }
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let now = self.world.net.now;
+        let record = &mut self.ledger.records[client];
+        let resets = !self.world.clients[client]
+            .machine
+            .config()
+            .version
+            .has_properties();
+        let resets = !resets && self.random.chance(self.plan.resets, 100);
+        let is_member =
+            client < self.plan.clients && client + self.plan.members >= self.plan.clients;
+        let clean_start = if !record.is_persistent || (resets && !is_member) {
+            CleanStart::Yes
+        } else {
+            CleanStart::No
+        };
+        if clean_start == CleanStart::Yes {
+            record.end_life(now);
+        }
+        record.connections += 1;
+        record.uncertain += 1;
+        self.world.connect_client(client, node, clean_start);
+    }
+
+    fn publish(&mut self, client: usize) {
+        for _ in 0..self.random.between(1, 4) {
+            let topic = *self.random.pick(&TOPICS);
+            let qos = Qos::from_bits(self.random.below(3) as u8).expect("below 3");
+            let retain = self.random.chance(15, 100);
+            let number = self.ledger.publications.len();
+            let payload = payload_of(number);
+            let publish = Publish {
+                qos,
+                retain,
+                ..Publish::new(topic, &payload)
+            };
+            let now = self.world.net.now;
+            let machine = &mut self.world.clients[client].machine;
+            let Ok(packet_id) = machine.publish(Instant::from_millis(now), &publish) else {
+                break;
+            };
+            let record = &mut self.ledger.records[client];
+            record.publishing.extend(packet_id.map(|id| (id, number)));
+            let publication = Publication {
+                publisher: client,
+                life: record.lives.len(),
+                connection: record.connections,
+                topic: topic.into(),
+                qos,
+                retain,
+                submitted_at: now,
+                acknowledged_at: None,
+            };
+            self.ledger.publications.push(publication);
+        }
+        self.world.clients[client].finish(&mut self.world.net);
+    }
+
+    fn subscribe(&mut self, client: usize) {
+        let filter = *self.random.pick(&FILTERS);
+        if !self.is_member(client) && !self.ledger.records[client].holds(filter) {
+            self.subscribe_to(client, filter, self.granted(client));
+        }
+    }
+
+    fn subscribe_to(&mut self, client: usize, filter: &str, qos: Qos) {
+        let options = SubscriptionOptions {
+            qos,
+            ..SubscriptionOptions::default()
+        };
+        let now = Instant::from_millis(self.world.net.now);
+        let machine = &mut self.world.clients[client].machine;
+        let filters = [SubscribeFilter { filter, options }];
+        let Ok(packet_id) = machine.subscribe(now, &filters, None) else {
+            return;
+        };
+        let record = &mut self.ledger.records[client];
+        let held = Held {
+            filter: SubscriptionFilter::parse(filter).expect("one of ours"),
+            qos,
+            since: None,
+            until: None,
+        };
+        record.life().held.push(held);
+        let index = record.life().held.len() - 1;
+        record.subscribing.insert(packet_id, index);
+        self.world.clients[client].finish(&mut self.world.net);
+    }
+
+    fn unsubscribe(&mut self, client: usize) {
+        let now = self.world.net.now;
+        let filter = *self.random.pick(&FILTERS);
+        if self.is_member(client) || !self.ledger.records[client].holds(filter) {
+            return;
+        }
+        for held in &mut self.ledger.records[client].life().held {
+            if held.filter.to_string() == filter {
+                held.until.get_or_insert(now);
+            }
+        }
+        let machine = &mut self.world.clients[client].machine;
+        let _ = machine.unsubscribe(Instant::from_millis(now), &[filter]);
+        self.world.clients[client].finish(&mut self.world.net);
+    }
+
+    fn disconnect(&mut self, client: usize) {
+        let machine = &mut self.world.clients[client].machine;
+        if machine.disconnect(&Disconnect::default()).is_ok() {
+            self.ledger.records[client].dropped -= 1;
+            // The connection may break before the node has read it.
+            self.ledger.records[client].uncertain += 1;
+            self.world.clients[client].finish(&mut self.world.net);
+            let _ = self.note(client);
+        }
+    }
+
+    fn hang_up(&mut self, client: usize) {
+        self.world.clients[client].drop_connection(&mut self.world.net);
+        let _ = self.note(client);
+    }
+
+    /// The client goes away and the node does not notice.
+    fn abandon(&mut self, client: usize) {
+        if let Some(end) = self.world.clients[client].end {
+            self.world.net.give(end, Place::Nobody);
+            self.world.clients[client].forget_connection();
+            let _ = self.note(client);
+        }
+    }
+
+    /// The network heals, everybody comes back, and all that was promised is done.
+    fn come_to_rest(&mut self) -> super::checks::Verdict {
+        for (one, other) in self.world.net.partings() {
+            self.world.net.heal(one, other);
+        }
+        self.world.net.weather = Weather::CALM;
+        let mut restless = String::new();
+        for _ in 0..120 {
+            for client in 0..=self.plan.clients {
+                self.connect_again(client);
+            }
+            self.pass(1_000)?;
+            restless = self.restless();
+            if restless.is_empty() {
+                return self.pass(1_000);
+            }
+        }
+        Err(format!("everything comes to rest: {restless}"))
+    }
+
+    fn connect_again(&mut self, client: usize) {
+        self.plan.resets = 0;
+        self.connect(client);
+    }
+
+    /// What is still under way.
+    fn restless(&self) -> String {
+        let mut restless = String::new();
+        let mut add = |what: String| {
+            restless.push_str(&what);
+            restless.push_str("; ");
+        };
+        if !self.world.is_whole() {
+            add("nodes do not see each other".into());
+        }
+        for client in &self.world.clients {
+            let name = &client.machine.config().client_id;
+            if !client.is_connected() {
+                add(format!("{name} is {:?}", client.machine.state()));
+            } else if client.machine.inflight() > 0 {
+                add(format!(
+                    "{name} waits for {} acknowledgements",
+                    client.machine.inflight()
+                ));
+            }
+        }
+        for (node, session) in self.world.sessions() {
+            if session.queued_messages > 0 || session.inflight > 0 {
+                add(format!("node {node}: {session:?}"));
+            }
+        }
+        for node in 0..self.plan.nodes {
+            for (index, traffic) in self.world.traffic(node).iter().enumerate() {
+                if traffic.unacknowledged_messages > 0 {
+                    let count = traffic.unacknowledged_messages;
+                    add(format!(
+                        "node {node}, worker {index} owes {count} acknowledgements"
+                    ));
+                }
+            }
+        }
+        restless
+    }
+
+    fn check_rest(&mut self) -> super::checks::Verdict {
+        super::checks::one_connection_a_client_identifier(&self.world, self.plan.clients + 1)?;
+        super::checks::wills_are_published_as_promised(&self.ledger)?;
+        let retained: Vec<Vec<String>> = (0..self.plan.nodes)
+            .map(|node| self.retained_at(node))
+            .collect();
+        super::checks::retained_messages_converge(&self.ledger, &retained)
+    }
+
+    /// What a node has retained, in words.
+    fn retained_at(&mut self, node: usize) -> Vec<String> {
+        let client_id = format!("checker-{node}");
+        let connect = thicket_mqtt::Connect::new(super::V5, &client_id);
+        let checker = self.world.connect(node, connect);
+        let id = thicket_mqtt::PacketId::new(1).expect("one");
+        let subscribe = Subscribe::new(id, "t/#", Qos::AtMostOnce);
+        self.world.send(checker, &Packet::Subscribe(subscribe));
+        self.world.run_for(2_000);
+        let mut heard = self.world.tester(checker).take_heard();
+        heard.retain(|said| said.starts_with("PUBLISH"));
+        heard.sort();
+        self.world.hang_up(checker);
+        heard
+    }
+}

@@ -1,0 +1,261 @@
+//! Limits of both sides: Receive Maximum, Maximum Packet Size, topic aliases, message expiry, queues.
+
+use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Subscribe};
+
+use super::{V5, V311, id, play, play_with, qos, resuming};
+
+fn plain(packet_id: u16) -> Acknowledgement<'static> {
+    Acknowledgement::new(id(packet_id), ReasonCode::Success)
+}
+
+#[test]
+fn no_more_messages_are_in_flight_than_the_client_takes() {
+    play(|world| {
+        let mut connect = resuming(V5, "client", 1000);
+        connect.receive_maximum = Some(2);
+        let client = world.client(connect.clone(), "CONNACK");
+        world.subscribe(client, "a", 2);
+        let publisher = world.plain("publisher");
+        for number in 1..=5 {
+            world.publish(
+                publisher,
+                "a",
+                &number.to_string(),
+                1 + number as u8 % 2,
+                number,
+            );
+        }
+        let expected = ["PUBLISH a '1' q2 #1", "PUBLISH a '2' q1 #2"];
+        world.expect(client, &expected);
+        world.publish(publisher, "a", "0", 0, 0);
+        world.run_for(500);
+        world.tester(client).take_heard();
+        world.send(client, &Packet::Pubrec(plain(1)));
+        world.expect(client, &["PUBREL 1"]);
+        world.send(client, &Packet::Pubcomp(plain(1)));
+        world.expect(client, &["PUBLISH a '3' q2 #3"]);
+        world.hang_up(client);
+        world.run_for(100);
+        let expected = [
+            "CONNACK present",
+            "PUBLISH a '2' q1 #2 dup",
+            "PUBLISH a '3' q2 #3 dup",
+        ];
+        let client = world.client_with(connect, &expected);
+        world.send(client, &Packet::Puback(plain(2)));
+        world.expect(client, &["PUBLISH a '4' q1 #4"]);
+    });
+}
+
+#[test]
+fn a_client_that_sends_more_than_we_take_is_disconnected() {
+    play_with(
+        |spec| spec.limits.receive_maximum = 3,
+        |world| {
+            let client = world.plain("client");
+            for number in 1..=3 {
+                world.publish(client, "a", "", 2, number);
+            }
+            let expected = ["PUBREC 1 0x10", "PUBREC 2 0x10", "PUBREC 3 0x10"];
+            world.expect(client, &expected);
+            world.publish(client, "a", "", 2, 4);
+            world.expect(client, &["DISCONNECT 0x93", "closed"]);
+        },
+    );
+}
+
+#[test]
+fn what_is_larger_than_a_client_takes_is_not_sent_and_nothing_stalls() {
+    play(|world| {
+        let mut connect = resuming(V5, "client", 1000);
+        connect.maximum_packet_size = Some(100);
+        connect.receive_maximum = Some(1);
+        let client = world.client(connect.clone(), "CONNACK");
+        world.subscribe(client, "a", 2);
+        let publisher = world.plain("publisher");
+        let large = "x".repeat(100);
+        for (number, of_qos) in [(1, 1), (2, 2)] {
+            world.publish(publisher, "a", &large, of_qos, number);
+        }
+        world.publish(publisher, "a", &large, 0, 0);
+        world.publish(publisher, "a", "small", 1, 3);
+        let heard = world.hear(client);
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert!(heard[0].starts_with("PUBLISH a 'small' q1"), "{heard:?}");
+        world.hang_up(client);
+        world.run_for(100);
+        for number in 4..=6 {
+            world.publish(publisher, "a", &large, 1 + number as u8 % 2, number);
+        }
+        world.publish(publisher, "a", "again", 1, 7);
+        world.run_for(500);
+        let back = world.connect(0, connect);
+        world.tester(back).acknowledges = true;
+        let heard = world.hear(back);
+        assert_eq!(heard.len(), 3, "{heard:?}");
+        assert!(heard[1].starts_with("PUBLISH a 'small' q1"), "{heard:?}");
+        assert!(heard[2].starts_with("PUBLISH a 'again' q1"), "{heard:?}");
+    });
+}
+
+#[test]
+fn a_packet_larger_than_we_take_ends_the_connection() {
+    play_with(
+        |spec| spec.limits.maximum_packet_size = 200,
+        |world| {
+            let client = world.plain("client");
+            world.publish(client, "a", &"x".repeat(150), 1, 1);
+            world.expect(client, &["PUBACK 1 0x10"]);
+            world.publish(client, "a", &"x".repeat(250), 1, 1);
+            world.expect(client, &["DISCONNECT 0x95", "closed"]);
+        },
+    );
+}
+
+#[test]
+fn topic_aliases_work_in_both_directions_and_end_with_the_connection() {
+    play(|world| {
+        let connect = Connect {
+            topic_alias_maximum: 1,
+            ..Connect::new(V5, "client")
+        };
+        let client = world.client(connect, "CONNACK");
+        world.subscribe(client, "#", 0);
+        let publisher = world.plain("publisher");
+        let send = |world: &mut crate::world::World, topic, alias| {
+            let publish = Publish {
+                topic_alias: Some(alias),
+                ..Publish::new(topic, b"x")
+            };
+            world.send(publisher, &Packet::Publish(publish));
+        };
+        send(world, "a", 1);
+        send(world, "b", 2);
+        send(world, "", 1);
+        send(world, "", 2);
+        send(world, "c", 1);
+        send(world, "", 1);
+        let expected = [
+            "PUBLISH a@1 'x'",
+            "PUBLISH b 'x'",
+            "PUBLISH @1 'x'",
+            "PUBLISH b 'x'",
+            "PUBLISH c 'x'",
+            "PUBLISH c 'x'",
+        ];
+        world.expect(client, &expected);
+        send(world, "", 9);
+        world.expect(publisher, &["DISCONNECT 0x82", "closed"]);
+        let other = world.plain("other");
+        let publish = Publish {
+            topic_alias: Some(65),
+            ..Publish::new("a", b"x")
+        };
+        world.send(other, &Packet::Publish(publish));
+        world.expect(other, &["DISCONNECT 0x94", "closed"]);
+    });
+}
+
+#[test]
+fn a_message_that_waits_expires_and_one_that_leaves_says_what_is_left() {
+    play(|world| {
+        let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.hang_up(client);
+        let publisher = world.plain("publisher");
+        for (number, seconds) in [(1_u16, 5), (2, 20)] {
+            let payload = number.to_string();
+            let publish = Publish {
+                qos: qos(1),
+                packet_id: PacketId::new(number),
+                message_expiry_interval: Some(seconds),
+                ..Publish::new("a", payload.as_bytes())
+            };
+            world.send(publisher, &Packet::Publish(publish));
+        }
+        world.run_for(9_500);
+        let heard = ["CONNACK present", "PUBLISH a '2' q1 #1 expiry=11"];
+        world.client_with(resuming(V5, "client", 1000), &heard);
+    });
+}
+
+#[test]
+fn a_queue_that_is_full_takes_no_more_and_keeps_what_it_has() {
+    play_with(
+        |spec| spec.limits.queue_messages = 3,
+        |world| {
+            let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+            world.subscribe(client, "a", 1);
+            world.hang_up(client);
+            world.run_for(500);
+            let publisher = world.plain("publisher");
+            for number in 1..=5 {
+                world.publish(publisher, "a", &number.to_string(), 1, number);
+            }
+            world.run_for(500);
+            let heard = [
+                "CONNACK present",
+                "PUBLISH a '1' q1 #1",
+                "PUBLISH a '2' q1 #2",
+                "PUBLISH a '3' q1 #3",
+            ];
+            world.client_with(resuming(V5, "client", 1000), &heard);
+            let dropped: u64 = world
+                .traffic(0)
+                .iter()
+                .map(|traffic| traffic.dropped_messages)
+                .sum();
+            assert_eq!(dropped, 2, "seed {}", world.net.seed);
+        },
+    );
+}
+
+#[test]
+fn a_client_that_does_not_read_costs_a_bounded_buffer_and_loses_only_qos_0() {
+    play_with(
+        |spec| spec.limits.out_buffer_bytes = 10_000,
+        |world| {
+            world.net.weather.room = 1_000;
+            let slow = world.client(resuming(V311, "slow", 1000), "CONNACK");
+            world.tester(slow).acknowledges = true;
+            world.subscribe(slow, "a", 1);
+            world.tester(slow).is_asleep = true;
+            let publisher = world.plain("publisher");
+            world.tester(publisher).acknowledges = true;
+            let payload = "x".repeat(1000);
+            for number in 1..=100 {
+                world.publish(publisher, "a", &payload, 0, 0);
+                world.publish(publisher, "a", &number.to_string(), 1, number);
+            }
+            world.run_for(2_000);
+            world.tester(slow).is_asleep = false;
+            world.wake_tester(slow);
+            world.run_for(5_000);
+            let heard = world.tester(slow).take_heard();
+            let numbered = heard.iter().filter(|said| said.contains(" q1 ")).count();
+            assert_eq!(numbered, 100, "seed {}", world.net.seed);
+            assert!(
+                heard.len() < 150,
+                "seed {}: {}",
+                world.net.seed,
+                heard.len()
+            );
+        },
+    );
+}
+
+#[test]
+fn a_session_may_not_be_asked_for_longer_than_the_node_grants() {
+    play_with(
+        |spec| spec.limits.session_expiry_maximum = 60,
+        |world| {
+            let client = world.client(resuming(V5, "client", 1000), "CONNACK expiry=60");
+            world.hang_up(client);
+            world.run_for(61_000);
+            world.client(resuming(V5, "client", 50), "CONNACK");
+            let old = world.client(resuming(V311, "old", 1000), "CONNACK");
+            world.send(old, &Packet::Subscribe(Subscribe::new(id(1), "a", qos(0))));
+            world.expect(old, &["SUBACK 1 [00]"]);
+        },
+    );
+}

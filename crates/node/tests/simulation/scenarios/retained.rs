@@ -1,0 +1,166 @@
+//! Retained messages.
+
+use thicket_mqtt::{Packet, PacketId, Publish, RetainHandling, Subscribe, SubscriptionOptions};
+
+use super::{V5, id, play, qos, resuming};
+use crate::world::{TesterId, World};
+
+fn retain(world: &mut World, client: TesterId, topic: &str, payload: &str) {
+    let publish = Publish {
+        retain: true,
+        qos: qos(1),
+        packet_id: PacketId::new(1),
+        ..Publish::new(topic, payload.as_bytes())
+    };
+    world.send(client, &Packet::Publish(publish));
+    let heard = world.hear(client);
+    assert!(
+        heard.iter().any(|said| said.starts_with("PUBACK 1")),
+        "{heard:?}"
+    );
+}
+
+fn subscribe(world: &mut World, client: TesterId, filter: &str, options: SubscriptionOptions) {
+    let mut subscribe = Subscribe::new(id(1), filter, qos(0));
+    subscribe.filters[0].options = options;
+    world.send(client, &Packet::Subscribe(subscribe));
+}
+
+#[test]
+fn a_new_subscription_gets_what_is_retained_after_its_suback() {
+    play(|world| {
+        let publisher = world.plain("publisher");
+        retain(world, publisher, "a/1", "one");
+        retain(world, publisher, "a/2", "old");
+        retain(world, publisher, "a/2", "two");
+        retain(world, publisher, "a/3", "three");
+        retain(world, publisher, "a/3", "");
+        retain(world, publisher, "b", "other");
+        let client = world.plain("client");
+        subscribe(world, client, "a/+", SubscriptionOptions::default());
+        let mut heard = world.hear(client);
+        assert_eq!(heard.remove(0), "SUBACK 1 [00]");
+        heard.sort();
+        assert_eq!(
+            heard,
+            ["PUBLISH a/1 'one' retain", "PUBLISH a/2 'two' retain"]
+        );
+    });
+}
+
+#[test]
+fn retain_handling_says_when_retained_messages_are_sent() {
+    let message = "PUBLISH a 'x' retain";
+    let cases = [
+        (RetainHandling::SendAtSubscribe, true, true),
+        (RetainHandling::SendIfNew, true, false),
+        (RetainHandling::DoNotSend, false, false),
+    ];
+    for (retain_handling, at_first, again) in cases {
+        play(|world| {
+            let publisher = world.plain("publisher");
+            retain(world, publisher, "a", "x");
+            let client = world.plain("client");
+            for sent in [at_first, again] {
+                let options = SubscriptionOptions {
+                    retain_handling,
+                    ..SubscriptionOptions::default()
+                };
+                subscribe(world, client, "a", options);
+                let heard = world.hear(client);
+                let expected: &[&str] = match sent {
+                    true => &["SUBACK 1 [00]", message],
+                    false => &["SUBACK 1 [00]"],
+                };
+                assert_eq!(heard, expected, "{retain_handling:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn retain_as_published_keeps_the_flag_of_a_message_on_its_way() {
+    for (retain_as_published, expected) in
+        [(false, "PUBLISH a 'x'"), (true, "PUBLISH a 'x' retain")]
+    {
+        play(|world| {
+            let client = world.plain("client");
+            let options = SubscriptionOptions {
+                retain_as_published,
+                ..SubscriptionOptions::default()
+            };
+            subscribe(world, client, "a", options);
+            world.expect(client, &["SUBACK 1 [00]"]);
+            let publisher = world.plain("publisher");
+            retain(world, publisher, "a", "x");
+            world.expect(client, &[expected]);
+        });
+    }
+}
+
+#[test]
+fn a_retained_message_goes_when_it_expires_and_says_what_is_left() {
+    play(|world| {
+        let publisher = world.plain("publisher");
+        let publish = Publish {
+            retain: true,
+            message_expiry_interval: Some(10),
+            ..Publish::new("a", b"x")
+        };
+        world.send(publisher, &Packet::Publish(publish));
+        world.run_for(4_500);
+        let client = world.plain("client");
+        subscribe(world, client, "a", SubscriptionOptions::default());
+        let heard = world.hear(client);
+        assert_eq!(heard, ["SUBACK 1 [00]", "PUBLISH a 'x' retain expiry=5"]);
+        world.run_for(5_000);
+        subscribe(world, client, "a", SubscriptionOptions::default());
+        world.expect(client, &["SUBACK 1 [00]"]);
+    });
+}
+
+#[test]
+fn a_shared_subscription_gets_nothing_retained() {
+    play(|world| {
+        let publisher = world.plain("publisher");
+        retain(world, publisher, "a", "x");
+        let client = world.plain("client");
+        world.subscribe(client, "$share/g/a", 1);
+        world.expect(client, &[]);
+    });
+}
+
+#[test]
+fn many_retained_messages_arrive_through_a_small_window() {
+    play(|world| {
+        let publisher = world.plain("publisher");
+        for number in 0..1500 {
+            let topic = format!("a/{number}");
+            let publish = Publish {
+                retain: true,
+                ..Publish::new(&topic, &[b'x'; 100])
+            };
+            world.send(publisher, &Packet::Publish(publish));
+        }
+        world.run_for(3_000);
+        let mut connect = resuming(V5, "client", 0);
+        connect.receive_maximum = Some(3);
+        let client = world.client(connect, "CONNACK");
+        let publish = Publish {
+            retain: true,
+            qos: qos(1),
+            packet_id: PacketId::new(1),
+            ..Publish::new("a/last", b"x")
+        };
+        world.send(publisher, &Packet::Publish(publish));
+        world.run_for(1_000);
+        world.tester(client).acknowledges = true;
+        world.send(
+            client,
+            &Packet::Subscribe(Subscribe::new(id(1), "a/#", qos(1))),
+        );
+        world.run_for(60_000);
+        let heard = world.tester(client).take_heard();
+        assert_eq!(heard.len(), 1502, "seed {}", world.net.seed);
+    });
+}

@@ -1,0 +1,126 @@
+//! Shared subscriptions: one member gets each message, fairly, and nobody who is away starves the others.
+
+use std::collections::BTreeMap;
+
+use thicket_mqtt::{Packet, Subscribe};
+
+use super::{V5, id, play, qos, resuming};
+use crate::world::{TesterId, World};
+
+/// Payloads that came to `tester`.
+fn payloads(world: &mut World, tester: TesterId) -> Vec<String> {
+    let payload = |said: &String| said.split('\'').nth(1).map(str::to_owned);
+    let heard = world.tester(tester).take_heard();
+    heard
+        .iter()
+        .filter(|said| said.starts_with("PUBLISH"))
+        .filter_map(payload)
+        .collect()
+}
+
+#[test]
+fn each_message_goes_to_one_member_and_all_get_their_share() {
+    for of_qos in 0..=2 {
+        play(|world| {
+            let members: Vec<_> = (0..4)
+                .map(|number| world.plain(&format!("member-{number}")))
+                .collect();
+            for member in &members {
+                world.tester(*member).acknowledges = true;
+                world.subscribe(*member, "$share/group/a/+", of_qos);
+            }
+            let publisher = world.plain("publisher");
+            world.tester(publisher).acknowledges = true;
+            for number in 1..=100_u16 {
+                let as_id = if of_qos == 0 { 0 } else { number };
+                world.publish(publisher, "a/b", &number.to_string(), of_qos, as_id);
+            }
+            world.run_for(3_000);
+            let mut count = BTreeMap::new();
+            for member in members {
+                let got = payloads(world, member);
+                let fair = (15..=35).contains(&got.len());
+                assert!(fair, "seed {}: {} of 100", world.net.seed, got.len());
+                for payload in got {
+                    *count.entry(payload).or_insert(0) += 1;
+                }
+            }
+            assert!(count.values().all(|count| *count == 1), "{count:?}");
+            assert_eq!(count.len(), 100, "seed {}", world.net.seed);
+        });
+    }
+}
+
+#[test]
+fn a_member_who_is_away_gets_nothing_while_another_is_there() {
+    play(|world| {
+        let away = world.client(resuming(V5, "away", 1000), "CONNACK");
+        let there = world.client(resuming(V5, "there", 1000), "CONNACK");
+        for member in [away, there] {
+            world.tester(member).acknowledges = true;
+            world.subscribe(member, "$share/group/a", 1);
+        }
+        world.hang_up(away);
+        world.run_for(500);
+        let publisher = world.plain("publisher");
+        for number in 1..=10 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        world.run_for(1_000);
+        assert_eq!(payloads(world, there).len(), 10, "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn when_all_members_are_away_a_waiting_session_keeps_the_messages() {
+    play(|world| {
+        let first = world.client(resuming(V5, "first", 1000), "CONNACK");
+        let second = world.client(resuming(V5, "second", 1000), "CONNACK");
+        for member in [first, second] {
+            world.subscribe(member, "$share/group/a", 1);
+            world.hang_up(member);
+        }
+        world.run_for(500);
+        let publisher = world.plain("publisher");
+        for number in 1..=10 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        world.run_for(1_000);
+        let mut got = Vec::new();
+        for name in ["first", "second"] {
+            let back = world.connect(0, resuming(V5, name, 1000));
+            world.tester(back).acknowledges = true;
+            world.run_for(1_000);
+            got.extend(payloads(world, back));
+        }
+        got.sort_by_key(|payload| payload.parse::<u32>().expect("a number"));
+        let expected: Vec<String> = (1..=10).map(|number| number.to_string()).collect();
+        assert_eq!(got, expected, "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn groups_and_plain_subscriptions_do_not_mix() {
+    play(|world| {
+        let client = world.plain("client");
+        world.tester(client).acknowledges = true;
+        world.subscribe(client, "a", 0);
+        world.subscribe(client, "$share/one/a", 0);
+        world.subscribe(client, "$share/two/+", 0);
+        let publisher = world.plain("publisher");
+        world.publish(publisher, "a", "x", 0, 0);
+        world.run_for(500);
+        assert_eq!(payloads(world, client), ["x", "x", "x"]);
+    });
+}
+
+#[test]
+fn no_local_on_a_shared_subscription_is_a_protocol_error() {
+    play(|world| {
+        let client = world.plain("client");
+        let mut subscribe = Subscribe::new(id(1), "$share/group/a", qos(0));
+        subscribe.filters[0].options.no_local = true;
+        world.send(client, &Packet::Subscribe(subscribe));
+        world.expect(client, &["DISCONNECT 0x82", "closed"]);
+    });
+}

@@ -1,0 +1,186 @@
+//! A client machine on a connection, with what it said to its owner.
+
+use std::collections::VecDeque;
+
+use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_session::{
+    client::{CleanStart, Client, ClientConfig, ConnectionState, DisconnectReason, Event},
+    time::Instant,
+};
+
+use super::{
+    net::{Net, Wake},
+    pipe::{EndId, Read},
+};
+
+/// What a client's owner is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Connected {
+        session_present: bool,
+    },
+    Refused(ReasonCode),
+    Message {
+        topic: String,
+        payload: Vec<u8>,
+        qos: Qos,
+        retain: bool,
+    },
+    Acknowledged {
+        packet_id: PacketId,
+        reason_code: ReasonCode,
+    },
+    /// Not sent again: what the server knew of it is gone.
+    Discarded {
+        packet_id: PacketId,
+    },
+    Subscribed {
+        packet_id: PacketId,
+        reason_codes: Vec<ReasonCode>,
+    },
+    Unsubscribed {
+        packet_id: PacketId,
+    },
+    /// The server ended the connection and said why.
+    DisconnectedBy(ReasonCode),
+    /// The server broke the protocol: in words.
+    Broken(String),
+    /// The connection is gone.
+    Closed,
+}
+
+/// A client.
+#[derive(Debug)]
+pub struct SimulatedClient {
+    pub index: usize,
+    pub machine: Client,
+    pub end: Option<EndId>,
+    /// The node it is connected to.
+    pub node: usize,
+    told: VecDeque<Told>,
+}
+
+impl SimulatedClient {
+    pub fn new(index: usize, config: ClientConfig) -> Self {
+        Self {
+            index,
+            machine: Client::new(config),
+            end: None,
+            node: 0,
+            told: VecDeque::new(),
+        }
+    }
+
+    pub fn connect(&mut self, net: &mut Net, end: EndId, clean_start: CleanStart) {
+        self.end = Some(end);
+        self.machine
+            .connect(Instant::from_millis(net.now), clean_start)
+            .expect("disconnected, and configured well");
+        self.write(net);
+    }
+
+    /// Drops the connection without a word.
+    pub fn drop_connection(&mut self, net: &mut Net) {
+        if let Some(end) = self.end.take() {
+            net.close(end);
+            self.machine.handle_closed();
+            self.told.push_back(Told::Closed);
+        }
+    }
+
+    /// The connection is somebody else's problem now.
+    pub fn forget_connection(&mut self) {
+        self.end = None;
+        self.machine.handle_closed();
+        self.told.push_back(Told::Closed);
+    }
+
+    pub fn round(&mut self, net: &mut Net) {
+        let now = Instant::from_millis(net.now);
+        while let Some(end) = self.end {
+            match net.read(end) {
+                Read::Bytes(bytes) => {
+                    let told = &mut self.told;
+                    self.machine
+                        .handle_bytes(now, &bytes, |event| tell(told, event));
+                }
+                Read::End => {
+                    self.drop_connection(net);
+                }
+                Read::Nothing => break,
+            }
+            self.finish(net);
+        }
+        let told = &mut self.told;
+        self.machine.handle_timeout(now, |event| tell(told, event));
+        self.finish(net);
+    }
+
+    /// Writes what there is; closes what is over.
+    pub fn finish(&mut self, net: &mut Net) {
+        self.write(net);
+        if self.machine.state() == ConnectionState::Closing {
+            self.drop_connection(net);
+        }
+        if let Some(at) = self.machine.poll_timeout() {
+            let at = at.as_millis().max(net.now + 1);
+            net.wake(at, Wake::Client(self.index));
+        }
+    }
+
+    fn write(&mut self, net: &mut Net) {
+        while let Some(end) = self.end {
+            let count = net.write(end, self.machine.output());
+            self.machine.consume(count);
+            if count == 0 {
+                return;
+            }
+        }
+    }
+
+    pub fn take_told(&mut self) -> Vec<Told> {
+        self.told.drain(..).collect()
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.machine.state() == ConnectionState::Connected
+    }
+}
+
+fn tell(told: &mut VecDeque<Told>, event: Event<'_>) {
+    told.push_back(match event {
+        Event::Connected {
+            session_present, ..
+        } => Told::Connected { session_present },
+        Event::Message(publish) => Told::Message {
+            topic: publish.topic.to_owned(),
+            payload: publish.payload.to_vec(),
+            qos: publish.qos,
+            retain: publish.retain,
+        },
+        Event::Acknowledged {
+            packet_id,
+            reason_code,
+        } => Told::Acknowledged {
+            packet_id,
+            reason_code,
+        },
+        Event::Discarded { packet_id, .. } => Told::Discarded { packet_id },
+        Event::Subscribed {
+            packet_id,
+            reason_codes,
+        } => Told::Subscribed {
+            packet_id,
+            reason_codes: reason_codes.to_vec(),
+        },
+        Event::Unsubscribed { packet_id, .. } => Told::Unsubscribed { packet_id },
+        Event::Disconnected(DisconnectReason::Refused(connack)) => {
+            Told::Refused(connack.reason_code)
+        }
+        Event::Disconnected(DisconnectReason::ByServer(disconnect)) => {
+            Told::DisconnectedBy(disconnect.reason_code)
+        }
+        Event::Disconnected(reason) => Told::Broken(format!("{reason:?}")),
+        Event::Authentication(_) | Event::Pong => return,
+    });
+}

@@ -1,0 +1,277 @@
+//! A whole cluster with its clients in one thread and in virtual time, from one seed.
+
+pub mod client;
+pub mod net;
+pub mod node;
+pub mod pipe;
+pub mod random;
+pub mod tester;
+pub mod words;
+
+use thicket_mqtt::{Connect, Packet, ProtocolVersion};
+use thicket_node::{Peer, SessionReport, Traffic};
+use thicket_session::client::{CleanStart, ClientConfig};
+
+use self::{
+    client::SimulatedClient,
+    net::{Net, Parting, Place, Wake, Weather},
+    node::{Node, NodeSpec},
+    pipe::{EndId, SocketId},
+    tester::Tester,
+};
+
+/// Nodes hear of each other again after this, ms.
+const DISCOVERY_INTERVAL: u64 = 2_000;
+/// A dial that nobody answers fails after this, ms.
+const DIAL_TIMEOUT: u64 = 3_000;
+
+/// A cluster and its clients.
+#[derive(Debug)]
+pub struct World {
+    pub net: Net,
+    pub nodes: Vec<Node>,
+    pub clients: Vec<SimulatedClient>,
+    testers: Vec<Tester>,
+    /// When, who dials, where to.
+    dials: Vec<(u64, usize, String)>,
+    next_discovery: u64,
+}
+
+/// A tester of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TesterId(usize);
+
+impl World {
+    pub fn new(seed: u64, weather: Weather) -> Self {
+        Self {
+            net: Net::new(seed, weather),
+            nodes: Vec::new(),
+            clients: Vec::new(),
+            testers: Vec::new(),
+            dials: Vec::new(),
+            next_discovery: 0,
+        }
+    }
+
+    /// Adds a node that does not run yet.
+    pub fn add_node(&mut self, spec: NodeSpec) -> usize {
+        let index = self.nodes.len();
+        self.nodes.push(Node::new(index, spec, &mut self.net));
+        index
+    }
+
+    pub fn start(&mut self, node: usize) {
+        self.nodes[node].start(&mut self.net);
+        self.next_discovery = self.net.now;
+        self.discover();
+    }
+
+    pub fn stop(&mut self, node: usize) {
+        self.nodes[node].stop(&mut self.net);
+    }
+
+    /// Every node hears of every other that it can hear.
+    fn discover(&mut self) {
+        if self.net.now < self.next_discovery {
+            return;
+        }
+        self.next_discovery = self.net.now + DISCOVERY_INTERVAL;
+        let addresses: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| (node.index, node.address(), node.machines.is_some()))
+            .collect();
+        for node in &mut self.nodes {
+            let index = node.index;
+            let Some(machines) = &mut node.machines else {
+                continue;
+            };
+            for (other, address, runs) in &addresses {
+                if *runs && self.net.parting(index, *other).is_none() {
+                    machines.heard_of.push_back(address.clone());
+                }
+            }
+            let at = self.net.now + self.net.random.below(100);
+            self.net.wake(at, Wake::Shell(index, Peer::Hub));
+        }
+    }
+
+    /// One machine looks up, if one has to before `until`; which one.
+    pub fn step(&mut self, until: u64) -> Option<Wake> {
+        self.discover();
+        let wake = self.net.next_wake(until)?;
+        match wake {
+            Wake::Shell(node, peer) => {
+                self.nodes[node].round(peer, &mut self.net);
+                self.note_dials(node);
+            }
+            Wake::Tester(index) => self.testers[index].round(&mut self.net),
+            Wake::Client(index) => self.clients[index].round(&mut self.net),
+            Wake::Dials => {}
+        }
+        self.perform_dials();
+        Some(wake)
+    }
+
+    /// Lets `millis` pass.
+    pub fn run_for(&mut self, millis: u64) {
+        let until = self.net.now + millis;
+        while self.step(until).is_some() {}
+        self.net.now = self.net.now.max(until);
+    }
+
+    fn note_dials(&mut self, node: usize) {
+        for address in std::mem::take(&mut self.nodes[node].to_dial) {
+            let at = self.net.now + self.net.random.between(0, 20);
+            self.dials.push((at, node, address));
+            self.net.wake(at, Wake::Dials);
+        }
+    }
+
+    fn perform_dials(&mut self) {
+        let now = self.net.now;
+        let (due, later) = std::mem::take(&mut self.dials)
+            .into_iter()
+            .partition(|(at, ..)| *at <= now);
+        self.dials = later;
+        let due: Vec<(u64, usize, String)> = due;
+        for (at, from, address) in due {
+            let to = self.nodes.iter().position(|node| node.address() == address);
+            let parting = to.and_then(|to| self.net.parting(from, to));
+            if parting == Some(Parting::Held) && now - at < DIAL_TIMEOUT {
+                self.dials.push((now + DIAL_TIMEOUT, from, address));
+                self.net.wake(now + DIAL_TIMEOUT, Wake::Dials);
+                continue;
+            }
+            let to = to.filter(|to| parting.is_none() && self.nodes[*to].machines.is_some());
+            let end = to.map(|to| {
+                let pair = (from.min(to), from.max(to));
+                let end = self.net.open(Place::Nobody, Some(pair));
+                self.nodes[to].accept(&mut self.net, end.other());
+                end
+            });
+            match &mut self.nodes[from].machines {
+                Some(machines) => machines.dialled.push_back((address, end)),
+                None => end.into_iter().for_each(|end| self.net.close(end)),
+            }
+            self.net.wake(now, Wake::Shell(from, Peer::Hub));
+        }
+    }
+
+    /// A connection to a node, for a tester.
+    pub fn open(&mut self, node: usize, version: ProtocolVersion) -> TesterId {
+        let index = self.testers.len();
+        let end = self.net.open(Place::Tester(index), None);
+        self.nodes[node].accept(&mut self.net, end.other());
+        self.testers.push(Tester::new(version, end));
+        TesterId(index)
+    }
+
+    pub fn tester(&mut self, id: TesterId) -> &mut Tester {
+        &mut self.testers[id.0]
+    }
+
+    /// Opens a connection and says CONNECT; the CONNACK is still to be heard.
+    pub fn connect(&mut self, node: usize, connect: Connect<'_>) -> TesterId {
+        let id = self.open(node, connect.version);
+        self.send(id, &Packet::Connect(Box::new(connect)));
+        id
+    }
+
+    pub fn send(&mut self, id: TesterId, packet: &Packet<'_>) {
+        self.testers[id.0].send(packet);
+        self.testers[id.0].write(&mut self.net);
+    }
+
+    pub fn send_bytes(&mut self, id: TesterId, bytes: &[u8]) {
+        self.testers[id.0].send_bytes(bytes);
+        self.testers[id.0].write(&mut self.net);
+    }
+
+    /// Has a tester look whether something has come.
+    pub fn wake_tester(&mut self, id: TesterId) {
+        self.net.wake(self.net.now, Wake::Tester(id.0));
+    }
+
+    /// The tester closes without a word.
+    pub fn hang_up(&mut self, id: TesterId) {
+        self.testers[id.0].close(&mut self.net);
+    }
+
+    /// Lets a second pass and compares what the tester heard meanwhile.
+    #[track_caller]
+    pub fn expect(&mut self, id: TesterId, expected: &[&str]) {
+        self.run_for(1_000);
+        let heard = self.testers[id.0].take_heard();
+        assert_eq!(heard, expected, "seed {}", self.net.seed);
+    }
+
+    /// A client that is not connected yet.
+    pub fn add_client(&mut self, config: ClientConfig) -> usize {
+        let index = self.clients.len();
+        self.clients.push(SimulatedClient::new(index, config));
+        index
+    }
+
+    /// Connects a client to a node.
+    pub fn connect_client(&mut self, client: usize, node: usize, clean_start: CleanStart) {
+        let end = self.net.open(Place::Client(client), None);
+        self.nodes[node].accept(&mut self.net, end.other());
+        self.clients[client].node = node;
+        self.clients[client].connect(&mut self.net, end, clean_start);
+        self.clients[client].finish(&mut self.net);
+    }
+
+    /// The connection of a client breaks, whatever is under way.
+    pub fn cut_client(&mut self, client: usize) {
+        if let Some(EndId { socket, .. }) = self.clients[client].end {
+            self.net.cut(socket);
+        }
+    }
+
+    pub fn cut_link(&mut self, link: SocketId) {
+        self.net.cut(link);
+    }
+
+    /// Whether every node that runs sees every other.
+    pub fn is_whole(&self) -> bool {
+        let running = || self.nodes.iter().filter_map(|node| node.machines.as_ref());
+        let count = running().count();
+        running().all(|machines| {
+            let nodes = machines.hub.nodes();
+            machines.hub.is_ready()
+                && nodes
+                    .iter()
+                    .filter(|node| node.is_self || node.reachable)
+                    .count()
+                    == count
+        })
+    }
+
+    /// All sessions on all nodes, with the node.
+    pub fn sessions(&self) -> Vec<(usize, SessionReport)> {
+        let of_node = |node: &Node| {
+            let workers = node
+                .machines
+                .iter()
+                .flat_map(|machines| machines.workers.iter());
+            let index = node.index;
+            workers
+                .flat_map(|worker| worker.sessions())
+                .map(move |session| (index, session))
+                .collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(of_node).collect()
+    }
+
+    /// The counters of all workers and hubs of a node, one after the other.
+    pub fn traffic(&self, node: usize) -> Vec<Traffic> {
+        let machines = self.nodes[node].machines.iter();
+        machines
+            .flat_map(|machines| {
+                let workers = machines.workers.iter().map(|worker| worker.traffic());
+                workers.chain([machines.hub.traffic()]).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}

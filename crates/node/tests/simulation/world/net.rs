@@ -1,0 +1,320 @@
+//! What is between the machines: virtual time, connections, and who has to look up when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thicket_node::{ConnectionId, Peer};
+
+use super::{
+    pipe::{EndId, Pipe, Read, SocketId},
+    random::{Random, mix},
+};
+
+/// Later than any run lasts: when held bytes arrive.
+const NEVER: u64 = u64::MAX / 2;
+
+/// How slow and how ragged everything is.
+#[derive(Debug, Clone, Copy)]
+pub struct Weather {
+    /// Longest delay of mail inside a node, ms.
+    pub mail_delay: u64,
+    /// Delay of bytes between nodes, ms.
+    pub link_delay: (u64, u64),
+    /// Delay of bytes between clients and nodes, ms.
+    pub client_delay: (u64, u64),
+    /// How many of 100 reads and writes are cut somewhere.
+    pub cuts: u64,
+    /// Bytes a connection takes in before its sender waits.
+    pub room: usize,
+}
+
+impl Weather {
+    pub const CALM: Self = Self {
+        mail_delay: 0,
+        link_delay: (0, 1),
+        client_delay: (0, 1),
+        cuts: 0,
+        room: 1 << 20,
+    };
+    pub const ROUGH: Self = Self {
+        mail_delay: 4,
+        link_delay: (0, 20),
+        client_delay: (0, 10),
+        cuts: 20,
+        room: 8 << 10,
+    };
+}
+
+/// Who holds an end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Nobody any more, or nobody yet.
+    Nobody,
+    /// A tester that says and hears single packets.
+    Tester(usize),
+    /// A client machine.
+    Client(usize),
+    /// A machine of a node.
+    Shell {
+        node: usize,
+        owner: Peer,
+        connection: ConnectionId,
+    },
+}
+
+/// Who has to look up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wake {
+    Shell(usize, Peer),
+    Tester(usize),
+    Client(usize),
+    Dials,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Socket {
+    /// Towards end 0 and towards end 1.
+    pipes: [Pipe; 2],
+    places: [Place; 2],
+    /// Between these nodes, the lower first.
+    nodes: Option<(usize, usize)>,
+}
+
+/// How two nodes are parted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parting {
+    /// Bytes wait until it is over.
+    Held,
+    /// Connections are cut, and none come about.
+    Cut,
+}
+
+/// Time, connections, chance.
+#[derive(Debug)]
+pub struct Net {
+    pub now: u64,
+    pub seed: u64,
+    pub random: Random,
+    pub weather: Weather,
+    sockets: Vec<Socket>,
+    agenda: BTreeSet<(u64, u64, Wake)>,
+    partings: BTreeMap<(usize, usize), Parting>,
+}
+
+impl Net {
+    pub const fn new(seed: u64, weather: Weather) -> Self {
+        Self {
+            now: 1,
+            seed,
+            random: Random::new(seed),
+            weather,
+            sockets: Vec::new(),
+            agenda: BTreeSet::new(),
+            partings: BTreeMap::new(),
+        }
+    }
+
+    /// Wakes somebody at `at`; several wakes at one time are one, in an order that chance decides.
+    pub fn wake(&mut self, at: u64, wake: Wake) {
+        let at = at.max(self.now);
+        let who = match wake {
+            Wake::Shell(node, Peer::Hub) => node as u64 * 1000 + 999,
+            Wake::Shell(node, Peer::Worker(worker)) => node as u64 * 1000 + u64::from(worker.0),
+            Wake::Tester(index) => 1_000_000 + index as u64,
+            Wake::Client(index) => 2_000_000 + index as u64,
+            Wake::Dials => 3_000_000,
+        };
+        let salt = mix(self.seed ^ mix(at) ^ mix(who.wrapping_mul(0x9E37_79B9)));
+        self.agenda.insert((at, salt, wake));
+    }
+
+    /// The next one to look up, not after `until`; the time moves on to then.
+    pub fn next_wake(&mut self, until: u64) -> Option<Wake> {
+        let &(at, _, _) = self.agenda.first().filter(|(at, _, _)| *at <= until)?;
+        self.now = self.now.max(at);
+        self.agenda.pop_first().map(|(_, _, wake)| wake)
+    }
+
+    /// When somebody looks up next.
+    pub fn next_at(&self) -> Option<u64> {
+        self.agenda.first().map(|(at, _, _)| *at)
+    }
+
+    fn wake_place(&mut self, at: u64, place: Place) {
+        match place {
+            Place::Nobody => {}
+            Place::Tester(index) => self.wake(at, Wake::Tester(index)),
+            Place::Client(index) => self.wake(at, Wake::Client(index)),
+            Place::Shell { node, owner, .. } => self.wake(at, Wake::Shell(node, owner)),
+        }
+    }
+
+    /// A connection between `from` and nobody yet; the end that dialled.
+    pub fn open(&mut self, from: Place, nodes: Option<(usize, usize)>) -> EndId {
+        let room = self.weather.room;
+        self.sockets.push(Socket {
+            pipes: [Pipe::new(room), Pipe::new(room)],
+            places: [from, Place::Nobody],
+            nodes,
+        });
+        EndId {
+            socket: SocketId(self.sockets.len() - 1),
+            end: 0,
+        }
+    }
+
+    /// Gives an end to somebody, who is woken for what waits there.
+    pub fn give(&mut self, end: EndId, place: Place) {
+        let socket = &mut self.sockets[end.socket.0];
+        socket.places[end.end] = place;
+        if let Some(at) = socket.pipes[end.end].next_at() {
+            self.wake_place(at, place);
+        }
+    }
+
+    fn delay(&mut self, socket: SocketId) -> u64 {
+        let (from, to) = match self.sockets[socket.0].nodes {
+            Some(_) => self.weather.link_delay,
+            None => self.weather.client_delay,
+        };
+        self.random.between(from, to)
+    }
+
+    fn is_held(&self, socket: SocketId) -> bool {
+        let pair = self.sockets[socket.0].nodes;
+        pair.is_some_and(|pair| self.partings.get(&pair) == Some(&Parting::Held))
+    }
+
+    /// Writes what the connection takes of `bytes`; how many they were.
+    pub fn write(&mut self, end: EndId, bytes: &[u8]) -> usize {
+        let mut count = self.sockets[end.socket.0].pipes[end.other().end].takes(bytes.len());
+        if count > 0 && self.random.chance(self.weather.cuts, 100) {
+            count = self.random.between(1, count as u64) as usize;
+        }
+        if count == 0 {
+            return 0;
+        }
+        let at = if self.is_held(end.socket) {
+            NEVER
+        } else {
+            self.now + self.delay(end.socket)
+        };
+        let socket = &mut self.sockets[end.socket.0];
+        let at = socket.pipes[end.other().end].write(&bytes[..count], at);
+        let place = socket.places[end.other().end];
+        self.wake_place(at, place);
+        count
+    }
+
+    /// Reads what has arrived, or a part of it.
+    pub fn read(&mut self, end: EndId) -> Read {
+        let limit = if self.random.chance(self.weather.cuts, 100) {
+            self.random.between(1, 40) as usize
+        } else {
+            usize::MAX
+        };
+        let (now, place) = (self.now, self.sockets[end.socket.0].places[end.end]);
+        let pipe = &mut self.sockets[end.socket.0].pipes[end.end];
+        let read = pipe.read(now, limit);
+        if let Some(at) = pipe.next_at() {
+            self.wake_place((now + 1).max(at), place);
+        }
+        // There is room again.
+        if matches!(read, Read::Bytes(_)) {
+            let writer = self.sockets[end.socket.0].places[end.other().end];
+            self.wake_place(now, writer);
+        }
+        read
+    }
+
+    /// Whether something can be read at once.
+    pub fn is_readable(&self, end: EndId) -> bool {
+        self.sockets[end.socket.0].pipes[end.end].is_readable(self.now)
+    }
+
+    /// The holder of `end` closes in order: what it wrote arrives.
+    pub fn close(&mut self, end: EndId) {
+        let at = if self.is_held(end.socket) {
+            NEVER
+        } else {
+            self.now + self.delay(end.socket)
+        };
+        let socket = &mut self.sockets[end.socket.0];
+        socket.places[end.end] = Place::Nobody;
+        socket.pipes[end.end].deafen();
+        let at = socket.pipes[end.other().end].finish(at);
+        let place = socket.places[end.other().end];
+        self.wake_place(at, place);
+    }
+
+    /// The network breaks a connection: what is under way is lost from somewhere on, and both ends hear of it, each in its time.
+    pub fn cut(&mut self, socket: SocketId) {
+        for end in 0..2 {
+            let at = self.now + self.delay(socket) + self.random.below(50);
+            let Socket { pipes, places, .. } = &mut self.sockets[socket.0];
+            let at = pipes[end].cut(&mut self.random, at);
+            let place = places[end];
+            self.wake_place(at, place);
+        }
+    }
+
+    /// Connections between nodes that both ends hold, or that are under way.
+    pub fn links(&self) -> Vec<SocketId> {
+        let is_open = |socket: &Socket| !socket.pipes.iter().any(|pipe| pipe.is_deaf);
+        (0..self.sockets.len())
+            .filter(|index| self.sockets[*index].nodes.is_some() && is_open(&self.sockets[*index]))
+            .map(SocketId)
+            .collect()
+    }
+
+    /// Parts two nodes.
+    pub fn part(&mut self, one: usize, other: usize, parting: Parting) {
+        let pair = (one.min(other), one.max(other));
+        self.partings.insert(pair, parting);
+        for socket in self.links_between(pair) {
+            match parting {
+                Parting::Held => {
+                    for pipe in &mut self.sockets[socket.0].pipes {
+                        pipe.hold(NEVER);
+                    }
+                }
+                Parting::Cut => self.cut(socket),
+            }
+        }
+    }
+
+    /// Ends a parting.
+    pub fn heal(&mut self, one: usize, other: usize) {
+        let pair = (one.min(other), one.max(other));
+        if self.partings.remove(&pair) != Some(Parting::Held) {
+            return;
+        }
+        for socket in self.links_between(pair) {
+            for end in 0..2 {
+                let at = self.now + self.delay(socket);
+                let socket = &mut self.sockets[socket.0];
+                socket.pipes[end].release(NEVER, at);
+                let place = socket.places[end];
+                self.wake_place(at, place);
+            }
+        }
+    }
+
+    /// How two nodes are parted.
+    pub fn parting(&self, one: usize, other: usize) -> Option<Parting> {
+        let pair = (one.min(other), one.max(other));
+        self.partings.get(&pair).copied()
+    }
+
+    /// All that are parted.
+    pub fn partings(&self) -> Vec<(usize, usize)> {
+        self.partings.keys().copied().collect()
+    }
+
+    fn links_between(&self, pair: (usize, usize)) -> Vec<SocketId> {
+        (0..self.sockets.len())
+            .filter(|index| self.sockets[*index].nodes == Some(pair))
+            .map(SocketId)
+            .collect()
+    }
+}

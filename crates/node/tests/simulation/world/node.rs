@@ -1,0 +1,660 @@
+//! A node: its machines, and the shell around them as `doors` describes it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use thicket_node::{
+    ConnectionId, Handover, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig,
+    ListenerId, Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
+    WorkerOutput,
+};
+use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
+use thicket_session::time::{Instant, WallClock};
+
+use super::{
+    net::{Net, Place, Wake},
+    pipe::{EndId, Read},
+};
+
+/// How a node is configured.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    pub workers: u8,
+    pub cluster_name: String,
+    pub limits: Limits,
+    pub listeners: Vec<ListenerConfig>,
+    /// Its wall clock is this much ahead, ms.
+    pub wall_ahead: u64,
+}
+
+impl NodeSpec {
+    pub fn new(workers: u8) -> Self {
+        Self {
+            workers,
+            cluster_name: "simulated".into(),
+            limits: Limits::default(),
+            listeners: vec![ListenerConfig {
+                allow_anonymous: true,
+                topic_prefix: String::new(),
+            }],
+            wall_ahead: 0,
+        }
+    }
+}
+
+/// What lies in a mailbox.
+#[derive(Debug)]
+enum Letter {
+    Mail(Mail),
+    Socket(EndId, Box<Handover>),
+}
+
+/// A socket of a thread.
+#[derive(Debug)]
+struct Slot {
+    end: EndId,
+    owner: Peer,
+    is_paused: bool,
+    /// Its last write was not taken whole.
+    is_blocked: bool,
+}
+
+/// Sockets of a thread by `ConnectionId`; the one freed last is used first, to have identifiers reused as soon as can be.
+#[derive(Debug, Default)]
+struct Slots {
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    fn insert(&mut self, end: EndId, owner: Peer) -> ConnectionId {
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        if index as usize == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[index as usize] = Some(Slot {
+            end,
+            owner,
+            is_paused: false,
+            is_blocked: false,
+        });
+        ConnectionId(index)
+    }
+
+    fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Slot> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, id: ConnectionId) -> Option<Slot> {
+        let slot = self.slots.get_mut(id.0 as usize)?.take();
+        if slot.is_some() {
+            self.free.push(id.0);
+        }
+        slot
+    }
+
+    fn of(&self, owner: Peer) -> Vec<ConnectionId> {
+        let owned = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.owner == owner);
+        (0..self.slots.len())
+            .filter(|index| owned(&self.slots[*index]))
+            .map(|index| ConnectionId(index as u32))
+            .collect()
+    }
+}
+
+/// The machines of a node that runs.
+#[derive(Debug)]
+pub struct Machines {
+    pub workers: Vec<Worker>,
+    pub hub: Hub,
+    threads: Vec<Slots>,
+    mail: BTreeMap<(Peer, Peer), VecDeque<(u64, Letter)>>,
+    accepts: Vec<VecDeque<(u64, EndId)>>,
+    verdicts: Vec<VecDeque<(u64, ConnectionId, EndId, Verdict)>>,
+    pub dialled: VecDeque<(String, Option<EndId>)>,
+    pub heard_of: VecDeque<String>,
+}
+
+/// A node, running or not.
+#[derive(Debug)]
+pub struct Node {
+    pub index: usize,
+    pub spec: NodeSpec,
+    pub id: NodeId,
+    incarnation: u64,
+    /// Added to the time of the world for the node's own monotonic clock.
+    clock_ahead: u64,
+    pub machines: Option<Machines>,
+    /// Dials ordered in this round, for the world to look at.
+    pub to_dial: Vec<String>,
+    /// What the machines told their operator.
+    pub events: VecDeque<(u64, thicket_node::Event)>,
+    /// How often another node went out in its eyes.
+    pub downs: u64,
+}
+
+/// Events kept for a failure's message.
+const KEPT_EVENTS: usize = 200;
+
+impl Node {
+    pub fn new(index: usize, spec: NodeSpec, net: &mut Net) -> Self {
+        Self {
+            index,
+            spec,
+            id: NodeId(net.random.next()),
+            incarnation: 0,
+            clock_ahead: net.random.below(1_000_000),
+            machines: None,
+            to_dial: Vec::new(),
+            events: VecDeque::new(),
+            downs: 0,
+        }
+    }
+
+    pub fn address(&self) -> String {
+        format!("node-{}:1883", self.index)
+    }
+
+    pub fn clock(&self, net: &Net) -> Now {
+        Now {
+            instant: Instant::from_millis(net.now + self.clock_ahead),
+            wall: WallClock::from_unix_millis(1_700_000_000_000 + net.now + self.spec.wall_ahead),
+        }
+    }
+
+    /// Starts the node, with a higher incarnation than before.
+    pub fn start(&mut self, net: &mut Net) {
+        self.incarnation += 1;
+        let incarnation = Incarnation(self.incarnation);
+        let now = self.clock(net);
+        let worker = |id: u8, seed: u64| {
+            let config = WorkerConfig {
+                node: self.id,
+                incarnation,
+                workers: self.spec.workers,
+                listeners: self.spec.listeners.clone(),
+                limits: self.spec.limits.clone(),
+            };
+            Worker::new(WorkerId(id), config, seed)
+        };
+        let workers: Vec<Worker> = (0..self.spec.workers)
+            .map(|id| worker(id, net.random.next()))
+            .collect();
+        let overlay = OverlayConfig::new(
+            self.id,
+            incarnation,
+            &self.spec.cluster_name,
+            &self.address(),
+        );
+        let config = HubConfig {
+            workers: self.spec.workers,
+            overlay,
+            discovery_grace: Duration::from_millis(300),
+            retained_messages: 1_000_000,
+            retained_bytes: 1 << 30,
+        };
+        let hub = Hub::new(config, now, net.random.next());
+        let count = workers.len();
+        self.machines = Some(Machines {
+            hub,
+            threads: (0..count).map(|_| Slots::default()).collect(),
+            mail: BTreeMap::new(),
+            accepts: (0..count).map(|_| VecDeque::new()).collect(),
+            verdicts: (0..count).map(|_| VecDeque::new()).collect(),
+            dialled: VecDeque::new(),
+            heard_of: VecDeque::new(),
+            workers,
+        });
+        for peer in self.peers() {
+            net.wake(net.now, Wake::Shell(self.index, peer));
+        }
+    }
+
+    /// Stops the node in order: clients and other nodes are told, written is what the connections take at once.
+    pub fn stop(&mut self, net: &mut Net) {
+        let now = self.clock(net);
+        for peer in self.peers() {
+            let Some(machines) = &mut self.machines else {
+                return;
+            };
+            match peer {
+                Peer::Worker(id) => machines.workers[usize::from(id.0)].shut_down(now),
+                Peer::Hub => machines.hub.shut_down(now),
+            }
+            self.finish_round(peer, net);
+        }
+        if let Some(machines) = self.machines.take() {
+            let slots = machines.threads.into_iter().flat_map(|slots| slots.slots);
+            for slot in slots.flatten() {
+                net.close(slot.end);
+            }
+            let letters = machines.mail.into_values().flatten();
+            for (_, letter) in letters {
+                if let Letter::Socket(end, _) = letter {
+                    net.close(end);
+                }
+            }
+            for (_, end) in machines.accepts.into_iter().flatten() {
+                net.close(end);
+            }
+        }
+    }
+
+    pub fn peers(&self) -> Vec<Peer> {
+        (0..self.spec.workers)
+            .map(|id| Peer::Worker(WorkerId(id)))
+            .chain([Peer::Hub])
+            .collect()
+    }
+
+    /// A connection came to one of the threads.
+    pub fn accept(&mut self, net: &mut Net, end: EndId) {
+        let Some(machines) = &mut self.machines else {
+            net.close(end);
+            return;
+        };
+        let thread = net.random.below(machines.workers.len() as u64) as usize;
+        machines.accepts[thread].push_back((net.now, end));
+        let peer = Peer::Worker(WorkerId(thread as u8));
+        net.wake(net.now, Wake::Shell(self.index, peer));
+    }
+
+    /// One round of a worker, or of the hub.
+    pub fn round(&mut self, peer: Peer, net: &mut Net) {
+        if self.machines.is_none() {
+            return;
+        }
+        let mut sources = vec![Source::Timeout, Source::Accepts, Source::Others];
+        sources.extend(self.peers().into_iter().map(Source::Mail));
+        let machines = self.machines.as_ref().expect("looked at above");
+        let of_peer = machines.threads[thread_of(peer)].of(peer);
+        sources.extend(of_peer.into_iter().map(Source::Read));
+        net.random.shuffle(&mut sources);
+        for source in sources {
+            self.take(source, peer, net);
+        }
+        self.finish_round(peer, net);
+        self.set_timeout(peer, net);
+    }
+
+    fn set_timeout(&self, peer: Peer, net: &mut Net) {
+        let Some(machines) = &self.machines else {
+            return;
+        };
+        let at = match peer {
+            Peer::Worker(id) => machines.workers[usize::from(id.0)].poll_timeout(),
+            Peer::Hub => machines.hub.poll_timeout(),
+        };
+        if let Some(at) = at {
+            let at = at.as_millis().saturating_sub(self.clock_ahead);
+            net.wake(at.max(net.now + 1), Wake::Shell(self.index, peer));
+        }
+    }
+
+    fn take(&mut self, source: Source, peer: Peer, net: &mut Net) {
+        let now = self.clock(net);
+        let index = self.index;
+        let Some(machines) = &mut self.machines else {
+            return;
+        };
+        match source {
+            Source::Timeout => match peer {
+                Peer::Worker(id) => {
+                    machines.workers[usize::from(id.0)].handle_input(now, WorkerInput::Timeout)
+                }
+                Peer::Hub => machines.hub.handle_input(now, HubInput::Timeout),
+            },
+            Source::Mail(from) => {
+                while let Some((_, letter)) = machines
+                    .mail
+                    .get_mut(&(from, peer))
+                    .and_then(|letters| letters.pop_front_if(|(at, _)| *at <= net.now))
+                {
+                    machines.open(index, now, from, peer, letter, net);
+                }
+            }
+            Source::Read(connection) => machines.read(now, peer, connection, net),
+            Source::Accepts => {
+                if let Peer::Worker(id) = peer {
+                    machines.accept(index, now, id, net);
+                }
+            }
+            Source::Others => match peer {
+                Peer::Worker(id) => machines.answer_verdicts(now, id, net),
+                Peer::Hub => machines.tell_hub(index, now, net),
+            },
+        }
+    }
+
+    /// Ends the round and performs outputs until there is nothing left to do.
+    fn finish_round(&mut self, peer: Peer, net: &mut Net) {
+        let now = self.clock(net);
+        for turn in 0.. {
+            assert!(turn < 10_000, "a round does not end (seed {})", net.seed);
+            let mut to_flush = Vec::new();
+            match peer {
+                Peer::Worker(id) => self.perform_worker(now, id, &mut to_flush, net),
+                Peer::Hub => self.perform_hub(now, &mut to_flush, net),
+            }
+            let Some(machines) = &mut self.machines else {
+                return;
+            };
+            machines.add_blocked(peer, &mut to_flush);
+            let mut wrote = false;
+            for connection in to_flush {
+                wrote |= machines.flush(now, peer, connection, net);
+            }
+            if !wrote {
+                return;
+            }
+        }
+    }
+
+    fn perform_worker(
+        &mut self,
+        now: Now,
+        id: WorkerId,
+        to_flush: &mut Vec<ConnectionId>,
+        net: &mut Net,
+    ) {
+        let index = self.index;
+        let Some(machines) = &mut self.machines else {
+            return;
+        };
+        let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
+        machines.workers[thread].end_round(now);
+        while let Some(output) = machines.workers[thread].poll_output() {
+            match output {
+                WorkerOutput::Flush(connection) => to_flush.push(connection),
+                WorkerOutput::Close(connection) => machines.close(now, peer, connection, net),
+                WorkerOutput::SetReading(connection, reads) => {
+                    if let Some(slot) = machines.threads[thread].get_mut(connection) {
+                        slot.is_paused = !reads;
+                        net.wake(net.now + 1, Wake::Shell(index, peer));
+                    }
+                }
+                WorkerOutput::Handover {
+                    connection,
+                    to,
+                    state,
+                } => {
+                    machines.flush(now, peer, connection, net);
+                    if let Some(slot) = machines.threads[thread].remove(connection) {
+                        net.give(slot.end, Place::Nobody);
+                        machines.post(index, peer, to, Letter::Socket(slot.end, state), net);
+                    }
+                }
+                WorkerOutput::Mail { to, mail } => {
+                    machines.post(index, peer, to, Letter::Mail(mail), net)
+                }
+                WorkerOutput::Authenticate {
+                    connection,
+                    user_name,
+                    ..
+                } => machines.ask_users(index, id, connection, user_name.as_deref(), net),
+                WorkerOutput::Event(event) => keep(&mut self.events, net.now, event),
+            }
+        }
+    }
+
+    fn perform_hub(&mut self, now: Now, to_flush: &mut Vec<ConnectionId>, net: &mut Net) {
+        let index = self.index;
+        let Some(machines) = &mut self.machines else {
+            return;
+        };
+        machines.hub.end_round(now);
+        while let Some(output) = machines.hub.poll_output() {
+            match output {
+                HubOutput::Flush(link) => to_flush.push(link),
+                HubOutput::Close(link) => machines.close(now, Peer::Hub, link, net),
+                HubOutput::Dial { address } => {
+                    self.to_dial.push(address);
+                    let at = net.now + net.random.between(0, 20);
+                    net.wake(at, Wake::Dials);
+                }
+                HubOutput::Mail { to, mail } => {
+                    machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
+                }
+                HubOutput::Event(event) => {
+                    self.downs += u64::from(event.message == "node down");
+                    keep(&mut self.events, net.now, event);
+                }
+            }
+        }
+    }
+}
+
+/// Where inputs of a round come from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Timeout,
+    Mail(Peer),
+    Read(ConnectionId),
+    Accepts,
+    /// Answers about users for a worker; dials and discovery for the hub.
+    Others,
+}
+
+fn keep(events: &mut VecDeque<(u64, thicket_node::Event)>, now: u64, event: thicket_node::Event) {
+    if events.len() >= KEPT_EVENTS {
+        events.pop_front();
+    }
+    events.push_back((now, event));
+}
+
+/// The hub runs on the thread of the first worker.
+fn thread_of(peer: Peer) -> usize {
+    match peer {
+        Peer::Worker(id) => usize::from(id.0),
+        Peer::Hub => 0,
+    }
+}
+
+impl Machines {
+    fn post(&mut self, node: usize, from: Peer, to: Peer, letter: Letter, net: &mut Net) {
+        let letters = self.mail.entry((from, to)).or_default();
+        let at = net.now + net.random.between(0, net.weather.mail_delay);
+        let at = letters.back().map_or(at, |(last, _)| at.max(*last));
+        letters.push_back((at, letter));
+        net.wake(at, Wake::Shell(node, to));
+    }
+
+    fn open(&mut self, node: usize, now: Now, from: Peer, to: Peer, letter: Letter, net: &mut Net) {
+        match (letter, to, from) {
+            (Letter::Mail(mail), Peer::Worker(id), _) => {
+                self.workers[usize::from(id.0)].handle_input(now, WorkerInput::Mail { from, mail })
+            }
+            (Letter::Mail(mail), Peer::Hub, Peer::Worker(from)) => {
+                self.hub.handle_input(now, HubInput::Mail { from, mail })
+            }
+            (Letter::Mail(_), Peer::Hub, Peer::Hub) => panic!("the hub writes to itself"),
+            (Letter::Socket(end, state), to, _) => {
+                let connection = self.threads[thread_of(to)].insert(end, to);
+                match to {
+                    Peer::Worker(id) => self.workers[usize::from(id.0)]
+                        .handle_input(now, WorkerInput::Adopted { connection, state }),
+                    Peer::Hub => self.hub.handle_input(
+                        now,
+                        HubInput::LinkAdopted {
+                            link: connection,
+                            state,
+                        },
+                    ),
+                }
+                let place = Place::Shell {
+                    node,
+                    owner: to,
+                    connection,
+                };
+                net.give(end, place);
+            }
+        }
+    }
+
+    fn accept(&mut self, node: usize, now: Now, id: WorkerId, net: &mut Net) {
+        let thread = usize::from(id.0);
+        while let Some((_, end)) = self.accepts[thread].pop_front() {
+            let owner = Peer::Worker(id);
+            let connection = self.threads[thread].insert(end, owner);
+            let input = WorkerInput::Accepted {
+                connection,
+                listener: ListenerId(0),
+                peer: ([127, 0, 0, 1], 40_000).into(),
+            };
+            self.workers[thread].handle_input(now, input);
+            let place = Place::Shell {
+                node,
+                owner,
+                connection,
+            };
+            net.give(end, place);
+        }
+    }
+
+    fn read(&mut self, now: Now, peer: Peer, connection: ConnectionId, net: &mut Net) {
+        let slots = &mut self.threads[thread_of(peer)];
+        let Some(slot) = slots.get_mut(connection).filter(|slot| !slot.is_paused) else {
+            return;
+        };
+        let end = slot.end;
+        if !net.is_readable(end) {
+            return;
+        }
+        match (net.read(end), peer) {
+            (Read::Nothing, _) => {}
+            (Read::Bytes(bytes), Peer::Worker(id)) => {
+                let bytes = &bytes;
+                self.workers[usize::from(id.0)]
+                    .handle_input(now, WorkerInput::Received { connection, bytes });
+            }
+            (Read::Bytes(bytes), Peer::Hub) => {
+                let (link, bytes) = (connection, &bytes[..]);
+                self.hub
+                    .handle_input(now, HubInput::Received { link, bytes });
+            }
+            (Read::End, _) => {
+                match peer {
+                    Peer::Worker(id) => self.workers[usize::from(id.0)]
+                        .handle_input(now, WorkerInput::Closed { connection }),
+                    Peer::Hub => self
+                        .hub
+                        .handle_input(now, HubInput::Closed { link: connection }),
+                }
+                self.threads[thread_of(peer)].remove(connection);
+                net.close(end);
+            }
+        }
+    }
+
+    /// Users named `good` may, `bad` may not, of others nobody knows.
+    fn ask_users(
+        &mut self,
+        node: usize,
+        id: WorkerId,
+        connection: ConnectionId,
+        user_name: Option<&str>,
+        net: &mut Net,
+    ) {
+        let verdict = match user_name {
+            Some("good") => Verdict::Allowed,
+            Some("bad") => Verdict::BadUserNameOrPassword,
+            Some(_) => Verdict::Unavailable,
+            None => Verdict::NotAuthorized,
+        };
+        let thread = usize::from(id.0);
+        if let Some(slot) = self.threads[thread].get_mut(connection) {
+            let at = net.now + net.random.below(10);
+            self.verdicts[thread].push_back((at, connection, slot.end, verdict));
+            net.wake(at, Wake::Shell(node, Peer::Worker(id)));
+        }
+    }
+
+    fn answer_verdicts(&mut self, now: Now, id: WorkerId, net: &Net) {
+        let thread = usize::from(id.0);
+        while let Some((_, connection, end, verdict)) =
+            self.verdicts[thread].pop_front_if(|(at, ..)| *at <= net.now)
+        {
+            let slot = self.threads[thread].get_mut(connection);
+            if slot.is_some_and(|slot| slot.end == end) {
+                let input = WorkerInput::Authenticated {
+                    connection,
+                    verdict,
+                };
+                self.workers[thread].handle_input(now, input);
+            }
+        }
+    }
+
+    fn tell_hub(&mut self, node: usize, now: Now, net: &mut Net) {
+        for address in std::mem::take(&mut self.heard_of) {
+            self.hub.handle_input(now, HubInput::Discovered { address });
+        }
+        for (address, end) in std::mem::take(&mut self.dialled) {
+            let Some(end) = end else {
+                let error = "refused".to_owned();
+                self.hub
+                    .handle_input(now, HubInput::DialFailed { address, error });
+                continue;
+            };
+            let link = self.threads[0].insert(end, Peer::Hub);
+            self.hub
+                .handle_input(now, HubInput::Dialled { address, link });
+            let owner = Peer::Hub;
+            let place = Place::Shell {
+                node,
+                owner,
+                connection: link,
+            };
+            net.give(end, place);
+        }
+    }
+
+    /// Connections whose last write was not taken whole are tried again.
+    fn add_blocked(&mut self, peer: Peer, to_flush: &mut Vec<ConnectionId>) {
+        let slots = &mut self.threads[thread_of(peer)];
+        for connection in slots.of(peer) {
+            let blocked = slots
+                .get_mut(connection)
+                .is_some_and(|slot| slot.is_blocked);
+            if blocked && !to_flush.contains(&connection) {
+                to_flush.push(connection);
+            }
+        }
+    }
+
+    /// Writes until nothing is pending or the connection takes no more. True: something was written.
+    fn flush(&mut self, now: Now, peer: Peer, connection: ConnectionId, net: &mut Net) -> bool {
+        let mut wrote = false;
+        loop {
+            let Some(slot) = self.threads[thread_of(peer)].get_mut(connection) else {
+                return wrote;
+            };
+            let pending = match peer {
+                Peer::Worker(id) => self.workers[usize::from(id.0)].pending_output(connection),
+                Peer::Hub => self.hub.pending_output(connection),
+            };
+            slot.is_blocked = !pending.is_empty();
+            if pending.is_empty() {
+                return wrote;
+            }
+            let count = net.write(slot.end, pending);
+            if count == 0 {
+                return wrote;
+            }
+            wrote = true;
+            match peer {
+                Peer::Worker(id) => {
+                    self.workers[usize::from(id.0)].handle_written(now, connection, count)
+                }
+                Peer::Hub => self.hub.handle_written(now, connection, count),
+            }
+        }
+    }
+
+    fn close(&mut self, now: Now, peer: Peer, connection: ConnectionId, net: &mut Net) {
+        self.flush(now, peer, connection, net);
+        if let Some(slot) = self.threads[thread_of(peer)].remove(connection) {
+            net.close(slot.end);
+        }
+    }
+}
