@@ -86,6 +86,8 @@ impl Generator {
         let warm = run.start_ns + span.warm_up.as_nanos() as u64;
         self.step_until(&mut run, progress, |_, now| now.at_ns >= warm)?;
         self.receiving.measuring = true;
+        // What the warm-up was late by is nobody's latency.
+        run.worst_lag_ns = 0;
         let before = Usage::read(watch)?;
         let from = self.mark(&run);
         let measured = match span.until {

@@ -64,13 +64,18 @@ fn report(name: &str, readiness: &[Readiness]) -> Report {
         readiness.len()
     ));
     let mut table = Table::new(["", "median", "min", "max", "mean", "95 % +-"]);
-    type Figure = (&'static str, fn(&Readiness) -> f64);
-    let figures: [Figure; 2] = [
-        ("connection accepted", |r| r.open_port_s * 1e6),
-        ("message came back", |r| r.round_trip_s * 1e6),
-    ];
-    for (what, figure) in figures {
-        let values: Vec<f64> = readiness.iter().map(figure).collect();
+    let accepted: Vec<f64> = readiness
+        .iter()
+        .map(|readiness| readiness.open_port_s * 1e6)
+        .collect();
+    let came_back: Vec<f64> = readiness
+        .iter()
+        .map(|readiness| readiness.round_trip_s * 1e6)
+        .collect();
+    for (what, values) in [
+        ("connection accepted", accepted),
+        ("message came back", came_back),
+    ] {
         if let (Some(spread), Some(estimate)) = (spread(&values), estimate(&values)) {
             let half = estimate.half_width_95.map_or("-".to_owned(), milliseconds);
             let [median, min, max, mean] =
