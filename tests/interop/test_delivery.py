@@ -89,6 +89,33 @@ class DeliveryCases(RawCases):
         again.publish(self.topic(), "end", qos=2)
         self.assertEqual([one.payload for one in self.messages_until(subscriber, b"end")], [b"once"])
 
+    def test_a_repeated_publish_is_acknowledged_once_on_the_new_connection(self):
+        """[MQTT-4.4.0-1]: what was owed to the older connection is not sent on the newer one.
+
+        A surplus PUBACK or PUBREC would be taken for that of the next message with the same identifier.
+        """
+        subscriber = self.subscriber((self.topic(), 2))
+        for qos, first_answer in ((1, Kind.PUBACK), (2, Kind.PUBREC)):
+            publisher = self.keeper(self.there, f"publisher-{qos}")
+            for move in range(20):
+                messages = {number: f"{move}-{number}" for number in range(1, 11)}
+                publisher.send(*(publish(self.topic(), one, qos, number) for number, one in messages.items()))
+                older, publisher = publisher, self.keeper((self.elsewhere, self.there)[move % 2], f"publisher-{qos}")
+                older.close()
+                publisher.send(*(publish(self.topic(), one, qos, number, dup=True) for number, one in messages.items()))
+                answers = [publisher.receive() for _ in messages]
+                self.assertEqual([(one.kind, one.packet_id) for one in answers], [(first_answer, n) for n in messages])
+                if qos == 2:
+                    publisher.send(*(acknowledge(Kind.PUBREL, number) for number in messages))
+                    answers = [publisher.receive() for _ in messages]
+                    ends = [(one.kind, one.packet_id, one.reason_code) for one in answers]
+                    self.assertEqual(ends, [(Kind.PUBCOMP, number, 0) for number in messages])
+                self.assertEqual(publisher.ping(), [])
+            publisher.publish(self.topic(), f"end of {qos}", qos=qos)
+            came = [one.payload for one in self.messages_until(subscriber, f"end of {qos}".encode())]
+            sent = [f"{move}-{number}".encode() for move in range(20) for number in range(1, 11)]
+            self.assertEqual(came if qos == 2 else sorted(set(came)), sent if qos == 2 else sorted(sent))
+
     def test_acknowledgements_of_unknown_identifiers_are_answered_with_their_code(self):
         """[MQTT-3.6.2-1] [MQTT-3.7.2-1]: 4.3.3 has the other side told that the identifier is not found."""
         client = self.raw(self.here)
