@@ -4,6 +4,7 @@ mod config;
 mod doors;
 mod hub;
 mod mail;
+mod queue;
 mod random;
 mod report;
 mod worker;

@@ -111,6 +111,8 @@ pub(crate) enum SessionState {
 pub(crate) enum Content {
     /// To a worker: messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
+    /// Hub to worker: retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
+    Copies { origin: Origin, bytes: Vec<u8> },
     /// Worker to hub: messages for other nodes, or to be retained.
     Forward {
         records: Vec<u8>,

@@ -1,7 +1,9 @@
 //! What hubs say to each other besides what the overlay says for them: claims of client identifiers, sessions that move, retained
 //! messages. Little-endian, lengths before what they count.
 
-use thicket_overlay::{NodeId, record::HybridTime};
+use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
+
+use crate::mail::Origin;
 
 /// A message between hubs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +62,7 @@ pub(super) enum Message<'a> {
     /// A fingerprint of all retained messages.
     RetainedDigest { digest: u64 },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
-    Retained { messages: Vec<(NodeId, &'a [u8])> },
+    Retained { messages: Vec<RetainedRecord<'a>> },
 }
 
 /// A client identifier that a node has, or is about to have.
@@ -70,6 +72,13 @@ pub(super) struct Registration<'a> {
     pub epoch: u64,
     /// Granted, and still being fetched or opened: others wait until that is done.
     pub is_claim: bool,
+}
+
+/// A retained message with where it came from: its record has its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RetainedRecord<'a> {
+    pub origin: Origin,
+    pub record: &'a [u8],
 }
 
 /// Part of something too long for one message.
@@ -209,8 +218,10 @@ impl Message<'_> {
                 kind::RETAINED_DIGEST
             }
             Self::Retained { messages } => {
-                for (node, record) in messages {
-                    put_u64(&mut out, node.0);
+                for RetainedRecord { origin, record } in messages {
+                    put_u64(&mut out, origin.node.0);
+                    put_u64(&mut out, origin.incarnation.0);
+                    put_u64(&mut out, u64::from(origin.stream.0));
                     put_bytes(&mut out, record);
                 }
                 kind::RETAINED
@@ -303,8 +314,7 @@ impl<'a> Message<'a> {
                 digest: reader.u64()?,
             },
             kind::RETAINED => Self::Retained {
-                messages: reader
-                    .rest_of(|reader| Some((NodeId(reader.u64()?), reader.bytes()?)))?,
+                messages: reader.rest_of(Reader::retained)?,
             },
             _ => return None,
         };
@@ -385,6 +395,19 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn retained(&mut self) -> Option<RetainedRecord<'a>> {
+        let node = NodeId(self.u64()?);
+        let incarnation = Incarnation(self.u64()?);
+        let stream = StreamId(u16::try_from(self.u64()?).ok()?);
+        let origin = Origin {
+            node,
+            incarnation,
+            stream,
+        };
+        let record = self.bytes()?;
+        Some(RetainedRecord { origin, record })
+    }
+
     /// Items until the end.
     fn rest_of<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut items = Vec::new();
@@ -401,6 +424,15 @@ pub(super) type WriteTime = (HybridTime, NodeId);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn retained(node: u64, record: &[u8]) -> RetainedRecord<'_> {
+        let origin = Origin {
+            node: NodeId(node),
+            incarnation: Incarnation(3),
+            stream: StreamId(4),
+        };
+        RetainedRecord { origin, record }
+    }
 
     fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
         Registration {
@@ -468,7 +500,7 @@ mod tests {
             Message::BarrierDone { request: 8 },
             Message::RetainedDigest { digest: 10 },
             Message::Retained {
-                messages: vec![(NodeId(1), b"record"), (NodeId(2), b"")],
+                messages: vec![retained(1, b"record"), retained(2, b"")],
             },
         ]
     }

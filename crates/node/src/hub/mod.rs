@@ -281,6 +281,7 @@ impl Hub {
             Content::RetainedCancel { query } => self.retained.cancel(from, query),
             // What only workers are told.
             Content::Records { .. }
+            | Content::Copies { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)
             | Content::InterestSettled { .. }

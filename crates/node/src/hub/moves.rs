@@ -5,13 +5,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot};
-use thicket_session::server::encode_queue;
 
 use super::{
     Hub, Message,
     control::{PART_BYTES, Part},
 };
-use crate::{EventLevel, Now, WorkerId, mail::Content};
+use crate::{EventLevel, Now, WorkerId, mail::Content, queue};
 
 /// A session on its way here.
 #[derive(Debug)]
@@ -87,7 +86,7 @@ impl Hub {
             Message::Drained { request, part } => self.handle_drained_part(now, request, part),
             Message::Thaw { request } => self.handle_thaw(node, request),
             Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
-            Message::Retained { messages } => self.handle_retained(now, node, &messages),
+            Message::Retained { messages } => self.handle_retained(now, &messages),
         }
     }
 
@@ -255,11 +254,10 @@ impl Hub {
     fn handle_drain(&mut self, to: NodeId, request: u64) {
         let Some(local) = self.leaving(to, request) else {
             // Nothing is known of it any more: an empty queue lets the other node go on.
-            self.send_parts(
-                to,
-                &encode_queue([], thicket_session::time::Instant::default()),
-                |part| Message::Drained { request, part },
-            );
+            self.send_parts(to, &queue::empty(), |part| Message::Drained {
+                request,
+                part,
+            });
             return;
         };
         self.begin_barrier(local);
@@ -372,7 +370,7 @@ impl Hub {
                 .get(&request)
                 .is_some_and(|arriving| !matches!(arriving.stage, Stage::Fetching { .. }));
             if is_here {
-                self.give_queue(request, encode_queue([], now.instant));
+                self.give_queue(request, queue::empty());
             }
             self.finish_move(now, request);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thicket_overlay::{
-    NodeId, NodeSlot,
+    Incarnation, NodeId, NodeSlot, StreamId,
     record::{HybridTime, Record},
 };
 use thicket_session::{
@@ -13,7 +13,10 @@ use thicket_session::{
     topic::TopicFilter,
 };
 
-use super::{Hub, Message, control::WriteTime};
+use super::{
+    Hub, Message,
+    control::{RetainedRecord, WriteTime},
+};
 use crate::{
     Now, WorkerId,
     mail::{Content, ForwardEntry, Origin},
@@ -42,7 +45,9 @@ pub(super) enum Observed {
 #[derive(Debug)]
 struct Kept {
     written: WriteTime,
-    /// Number 0, with its time.
+    /// Who published it: with its number a copy of it is known for one wherever it comes from.
+    origin: Origin,
+    /// With its time.
     record: Box<[u8]>,
     expires_at: Option<Instant>,
 }
@@ -104,9 +109,9 @@ impl RetainedMessages {
     }
 
     /// Compares a write with what is kept, and keeps it if it is the last one.
-    pub fn observe(&mut self, now: Now, node: NodeId, record: &Record<'_>) -> Observed {
+    pub fn observe(&mut self, now: Now, origin: Origin, record: &Record<'_>) -> Observed {
         let time = record.time.unwrap_or_default();
-        let written = (time, node);
+        let written = (time, origin.node);
         let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
         if ahead <= SKEW_ALLOWED.as_millis() as u64 {
             self.clock = self.clock.max(time);
@@ -127,7 +132,7 @@ impl RetainedMessages {
             self.bury(record.topic, written);
         } else if self.has_room(record) {
             self.removed.remove(record.topic);
-            self.keep(now, record, written);
+            self.keep(now, origin, record, written);
         } else {
             return Observed::Newer;
         }
@@ -141,13 +146,9 @@ impl RetainedMessages {
                 && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.maximum_bytes)
     }
 
-    fn keep(&mut self, now: Now, record: &Record<'_>, written: WriteTime) {
+    fn keep(&mut self, now: Now, origin: Origin, record: &Record<'_>, written: WriteTime) {
         let mut bytes = Vec::new();
-        Record {
-            number: 0,
-            ..*record
-        }
-        .encode(&mut bytes);
+        record.encode(&mut bytes);
         let expires_at = record
             .expiry_left_ms
             .map(|ms| now.instant + Duration::from_millis(ms));
@@ -156,6 +157,7 @@ impl RetainedMessages {
             record.topic,
             Kept {
                 written,
+                origin,
                 record: bytes.into(),
                 expires_at,
             },
@@ -248,7 +250,12 @@ impl Hub {
             time: Some(time),
             ..record
         };
-        self.retained.observe(now, self.retained.own, &record);
+        let origin = Origin {
+            node: self.own(),
+            incarnation: self.config.overlay.incarnation,
+            stream: StreamId(u16::from(from.0)),
+        };
+        self.retained.observe(now, origin, &record);
         let mut stamped = Vec::with_capacity(bytes.len() + 10);
         record.encode(&mut stamped);
         let everyone: Vec<NodeSlot> = self.up.keys().copied().collect();
@@ -291,21 +298,21 @@ impl Hub {
         if digest == self.retained.digest {
             return;
         }
-        let mut pages: Vec<Vec<(NodeId, Vec<u8>)>> = vec![Vec::new()];
+        let mut pages: Vec<Vec<(Origin, Vec<u8>)>> = vec![Vec::new()];
         let mut bytes = 0;
-        let mut add = |writer: NodeId, record: Vec<u8>| {
+        let mut add = |origin: Origin, record: Vec<u8>| {
             if bytes > PAGE_BYTES {
                 bytes = 0;
                 pages.push(Vec::new());
             }
-            bytes += record.len() + 12;
+            bytes += record.len() + 28;
             pages
                 .last_mut()
                 .expect("never empty")
-                .push((writer, record));
+                .push((origin, record));
         };
         for (_, kept) in self.retained.tree.iter() {
-            add(kept.written.1, kept.record.to_vec());
+            add(kept.origin, kept.record.to_vec());
         }
         for (topic, (time, writer)) in &self.retained.removed {
             let mut record = Vec::new();
@@ -316,40 +323,37 @@ impl Hub {
                 ..Record::default()
             }
             .encode(&mut record);
-            add(*writer, record);
+            let origin = Origin {
+                node: *writer,
+                incarnation: Incarnation(0),
+                stream: StreamId(0),
+            };
+            add(origin, record);
         }
         for page in pages {
             let messages = page
                 .iter()
-                .map(|(writer, record)| (*writer, &record[..]))
+                .map(|(origin, record)| RetainedRecord {
+                    origin: *origin,
+                    record,
+                })
                 .collect();
             self.send(node, &Message::Retained { messages });
         }
     }
 
     /// Retained messages of another node. What is new here is matched here too: it was published where we could not hear it.
-    pub(super) fn handle_retained(&mut self, now: Now, from: NodeId, messages: &[(NodeId, &[u8])]) {
-        let Some(incarnation) = self
-            .overlay
-            .nodes()
-            .into_iter()
-            .find(|status| status.node == from)
-            .map(|status| status.incarnation)
-        else {
-            return;
-        };
-        let origin = Origin {
-            node: from,
-            incarnation,
-            stream: thicket_overlay::StreamId(0),
-        };
-        for (writer, bytes) in messages {
+    pub(super) fn handle_retained(&mut self, now: Now, messages: &[RetainedRecord<'_>]) {
+        for RetainedRecord { origin, record } in messages {
+            let bytes = record;
             let Ok((record, _)) = Record::decode(bytes) else {
                 continue;
             };
-            if record.number == 0 && self.retained.observe(now, *writer, &record) == Observed::Newer
-            {
-                self.deliver(origin, &record, bytes);
+            if self.retained.observe(now, *origin, &record) == Observed::Newer {
+                for worker in self.wanted.route(record.topic).plain.clone() {
+                    let (origin, bytes) = (*origin, bytes.to_vec());
+                    self.mail_after_records(worker, Content::Copies { origin, bytes });
+                }
             }
         }
     }

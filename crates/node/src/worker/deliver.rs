@@ -153,7 +153,7 @@ impl Worker {
             packet_id: None,
             identifiers,
         };
-        if session.is_imported(outgoing.id) {
+        if outgoing.group.is_none() && session.is_imported(outgoing.id) {
             return;
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {

@@ -338,7 +338,35 @@ impl Worker {
         }
     }
 
+    /// Retained messages that the hub learned of from another node.
+    pub(super) fn handle_copies(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
+        for (record, _) in Records::new(bytes).flatten() {
+            self.deliver_record(now, Peer::Hub, origin, &record);
+        }
+    }
+
     fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) {
+        let is_sent_on = self.deliver_record(now, from, origin, record);
+        if record.number == 0 {
+            return;
+        }
+        let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+        let mark = self.marks.entry(stream).or_default();
+        *mark = record.number.max(*mark);
+        // Stored as this node stores: in memory. The acknowledgement may go.
+        if !is_sent_on {
+            self.batches.admit(from, origin, record.number);
+        }
+    }
+
+    /// Whether the message was sent on, so that its acknowledgement waits.
+    fn deliver_record(
+        &mut self,
+        now: Now,
+        from: Peer,
+        origin: Origin,
+        record: &Record<'_>,
+    ) -> bool {
         let publish = Publish {
             qos: record.qos,
             retain: record.retain,
@@ -383,10 +411,7 @@ impl Worker {
                 self.publish_to_group(now, group, &mut outgoing, debt, &mut sent_on);
             }
         }
-        // Stored as this node stores: in memory. The acknowledgement may go.
-        if record.number > 0 && sent_on == 0 {
-            self.batches.admit(from, origin, record.number);
-        }
+        sent_on > 0
     }
 
     /// The choice fell on this worker: one of its members, the connected ones first.

@@ -42,6 +42,7 @@ use crate::{
     ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, WorkerConfig, WorkerId,
     WorkerInput, WorkerOutput,
     mail::{Content, Mail, Origin},
+    queue::Marks,
     random::Random,
 };
 
@@ -66,6 +67,8 @@ pub struct Worker {
     traffic: Traffic,
     next_serial: u64,
     drains: BTreeMap<u64, moves::Draining>,
+    /// How far the streams of others have come here.
+    marks: Marks,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
@@ -139,6 +142,7 @@ impl Worker {
             traffic: Traffic::default(),
             next_serial: 1,
             drains: BTreeMap::new(),
+            marks: Marks::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
             config,
@@ -320,6 +324,7 @@ impl Worker {
     fn handle_mail(&mut self, now: Now, from: Peer, mail: Mail) {
         match mail.0 {
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
+            Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
             Content::InterestSettled { sequence } => self.handle_interest_settled(now, sequence),

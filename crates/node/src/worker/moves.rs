@@ -8,11 +8,9 @@
 //! | drain | the queue goes, the session ends without a will | |
 //! | queue | | what came twice is dropped; the client's CONNECT is answered |
 
-use std::{collections::BTreeSet, rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{
-    Delivery, Inbound, MessageId, SessionSnapshot, WillSnapshot, decode_queue, encode_queue,
-};
+use thicket_session::server::{Inbound, SessionSnapshot, WillSnapshot};
 use thicket_session::time::Instant;
 
 use super::{
@@ -25,6 +23,7 @@ use super::{
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, SessionState},
+    queue,
 };
 
 /// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
@@ -128,12 +127,21 @@ impl Worker {
                 .get(*key)
                 .is_some_and(|session| session.is_frozen)
         });
+        let mut marks = self.marks.clone();
+        marks.insert(
+            (self.config.node.0, self.config.incarnation.0, self.id.0),
+            self.pending.next_number() - 1,
+        );
         let queue = match key.and_then(|key| self.sessions.get_mut(key)) {
             Some(session) => {
+                for (stream, number) in &session.marks {
+                    let mark = marks.entry(*stream).or_default();
+                    *mark = (*mark).max(*number);
+                }
                 session.will = None;
-                encode_queue(session.outbound.queue(), now.instant)
+                queue::encode(&marks, session.outbound.queue(), now.instant)
             }
-            None => encode_queue([], now.instant),
+            None => queue::empty(),
         };
         if let Some(key) = key {
             self.remove_session(key);
@@ -242,28 +250,28 @@ impl Worker {
             return;
         };
         session.awaits_queue = false;
-        match decode_queue(bytes, now.instant) {
-            Ok(earlier) => {
-                // Both queues hold each stream in order, the earlier one from further back. What both hold comes at its
-                // place in the earlier one; what only that one holds may still come here, and is not queued again then.
-                let ids = |queue: &[Delivery]| -> BTreeSet<MessageId> {
-                    let ids = queue.iter().map(|delivery| delivery.message.id());
-                    ids.filter(|id| id.number > 0).collect()
-                };
-                let mut here: Vec<Delivery> = session.outbound.take_queue().into();
-                let (had, has) = (ids(&earlier), ids(&here));
-                here.retain(|delivery| !had.contains(&delivery.message.id()));
+        match queue::decode(bytes, now.instant) {
+            Some((marks, earlier)) => {
+                // Both queues hold each stream in order, the earlier one from further back: it goes first. What both hold, or what
+                // the client had already, is dropped here, now or when it comes.
+                let ids = earlier.iter().map(|delivery| delivery.message.id());
+                session.imported = ids.filter(|id| id.number > 0).collect();
+                session.marks = marks;
+                let here = session.outbound.take_queue();
+                let here = here
+                    .into_iter()
+                    .filter(|delivery| {
+                        delivery.group.is_some() || !session.is_imported(delivery.message.id())
+                    })
+                    .collect();
                 session.outbound.prepend(here);
                 session.outbound.prepend(earlier);
-                session.imported = had.difference(&has).copied().collect();
             }
-            Err(error) => {
-                self.event(
-                    EventLevel::Error,
-                    "a queue from another node is unreadable",
-                    vec![("error", error.to_string())],
-                );
-            }
+            None => self.event(
+                EventLevel::Error,
+                "a queue from another node is unreadable",
+                Vec::new(),
+            ),
         }
         self.pull(now, key);
     }

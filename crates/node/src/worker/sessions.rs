@@ -14,7 +14,10 @@ use thicket_session::{
     topic::{SubscriptionFilter, TopicFilter},
 };
 
-use crate::{ConnectionId, Limits};
+use crate::{
+    ConnectionId, Limits,
+    queue::{Marks, stream_of},
+};
 
 /// A session of a worker: small and dense, used again after the session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +64,8 @@ pub(super) struct Session {
     pub awaits_queue: bool,
     /// Messages that came with the queue of an import and may still come here on their own.
     pub imported: BTreeSet<MessageId>,
+    /// How far the streams had come where the session was before.
+    pub marks: Marks,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -154,6 +159,7 @@ impl Session {
             freeze_request: None,
             awaits_queue: false,
             imported: BTreeSet::new(),
+            marks: Marks::new(),
         }
     }
 
@@ -191,18 +197,14 @@ impl Session {
         self.acknowledgements.get_mut(index as usize)
     }
 
-    /// Whether the message came here already, with the queue of an import.
+    /// Whether a message that comes came already where the session was before.
     pub fn is_imported(&mut self, id: MessageId) -> bool {
-        if self.imported.is_empty() || id.number == 0 {
+        if id.number == 0 || self.marks.is_empty() {
             return false;
         }
-        let is_imported = self.imported.remove(&id);
-        // Streams come in order: what has a lower number of this one does not come any more.
-        let first = MessageId { number: 0, ..id };
-        while let Some(earlier) = self.imported.range(first..id).next().copied() {
-            self.imported.remove(&earlier);
-        }
-        is_imported
+        let mark = self.marks.get(&stream_of(id));
+        // Beyond the mark there can be copies of retained messages.
+        mark.is_some_and(|mark| id.number <= *mark) || self.imported.remove(&id)
     }
 
     /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.
