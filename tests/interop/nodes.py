@@ -131,7 +131,7 @@ class Cluster:
                 for number in range(size):
                     seeds = [node.port for node in self.nodes]
                     self.nodes.append(Node(f"node-{number + 1}", seeds, arguments))
-                if all([node.wait_until_ready(size) for node in self.nodes]):
+                if all(node.wait_until_ready(size) for node in self.nodes):
                     return
                 # Somebody else may have taken a port between our looking for it and the node's listening.
                 problem = "a node ended at once"

@@ -1,7 +1,7 @@
 """What no client should send: each packet ends its own connection with the right reason code and harms nobody else.
 
 The tables name the case, give the bytes and the reason codes that the specification allows in the answer. Where it
-leaves a choice (a broken sender's rule is "malformed" to one reader and a "protocol error" to another), both are listed.
+leaves a choice (a broken rule is "malformed" to one reader and a "protocol error" to another), both are listed.
 """
 
 import contextlib
