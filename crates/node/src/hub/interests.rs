@@ -269,7 +269,9 @@ impl Hub {
                 settled = Some(done.sequence);
             }
             if let Some(sequence) = settled {
-                self.mail(WorkerId(index), Content::InterestSettled { sequence });
+                let retained = self.retained.arrivals();
+                let content = Content::InterestSettled { sequence, retained };
+                self.mail(WorkerId(index), content);
             }
         }
     }

@@ -76,11 +76,7 @@ impl Hub {
             claims: Claims::default(),
             moves: Moves::default(),
             barriers: Barriers::default(),
-            retained: RetainedMessages::new(
-                config.overlay.node,
-                config.retained_messages,
-                config.retained_bytes,
-            ),
+            retained: RetainedMessages::new(config.retained_messages, config.retained_bytes),
             up: BTreeMap::new(),
             outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,
@@ -274,9 +270,9 @@ impl Hub {
             Content::RetainedQuery {
                 query,
                 filter,
-                from_start,
+                begin_at,
             } => {
-                self.handle_retained_query(now, from, query, &filter, from_start);
+                self.handle_retained_query(now, from, query, &filter, begin_at);
             }
             Content::RetainedCancel { query } => self.retained.cancel(from, query),
             // What only workers are told.

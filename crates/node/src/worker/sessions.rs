@@ -115,9 +115,11 @@ pub(super) struct Replay {
     pub phase: ReplayPhase,
 }
 
-/// How far a replay has come.
+/// How far a replay has come. One of a session is under way, the others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayPhase {
+    /// Not begun; the last arrival among the retained messages that belongs to it.
+    Waiting { retained: u64 },
     /// The next page is asked for.
     Asked,
     /// The next page is not asked for before the client has taken what it has.
@@ -183,6 +185,7 @@ impl Session {
             }
             self.first_acknowledgement += 1;
         }
+        self.inbound.handle_disconnected();
         self.replays.clear();
     }
 
