@@ -10,7 +10,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{Inbound, SessionSnapshot, WillSnapshot};
+use thicket_session::server::{Inbound, Redelivery, SessionSnapshot, WillSnapshot};
 use thicket_session::time::Instant;
 
 use super::{
@@ -255,7 +255,7 @@ impl Worker {
                 // Both queues hold each stream in order, the earlier one from further back: it goes first. What both hold, or what
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
-                session.imported = ids.filter(|id| id.number > 0).collect();
+                session.imported.extend(ids.filter(|id| id.number > 0));
                 session.marks = marks;
                 let here = session.outbound.take_queue();
                 let here = here
@@ -365,6 +365,16 @@ impl Session {
         session.outbound.set_next_packet_id(snapshot.next_packet_id);
         session.outbound.restore(snapshot.in_flight.iter().cloned());
         session.awaits_queue = true;
+        let in_flight = snapshot
+            .in_flight
+            .iter()
+            .filter_map(|redelivery| match redelivery {
+                Redelivery::Publish(_, delivery) if delivery.group.is_none() => {
+                    Some(delivery.message.id())
+                }
+                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
+            });
+        session.imported = in_flight.filter(|id| id.number > 0).collect();
         if let Some(will) = &snapshot.will {
             session.will_due = Some(now + will.due_in);
             session.will = Some(StoredWill {

@@ -62,7 +62,7 @@ pub(super) struct Session {
     pub freeze_request: Option<u64>,
     /// Messages arrived since an import began, waiting behind the queue that is still to come.
     pub awaits_queue: bool,
-    /// Messages that came with the queue of an import and may still come here on their own.
+    /// Messages that came with an import, in flight or in the queue, and may still come here on their own.
     pub imported: BTreeSet<MessageId>,
     /// How far the streams had come where the session was before.
     pub marks: Marks,
@@ -202,7 +202,7 @@ impl Session {
 
     /// Whether a message that comes came already where the session was before.
     pub fn is_imported(&mut self, id: MessageId) -> bool {
-        if id.number == 0 || self.marks.is_empty() {
+        if id.number == 0 || (self.marks.is_empty() && self.imported.is_empty()) {
             return false;
         }
         let mark = self.marks.get(&stream_of(id));

@@ -148,8 +148,10 @@ fn messages_come_in_order(ledger: &Ledger) -> Verdict {
             let publication = &ledger.publications[arrival.publication];
             // What was under way when the client subscribed may come only when its publisher sends it again.
             let was_held = life.held.iter().any(|held| {
-                held.since
-                    .is_some_and(|since| since < publication.submitted_at)
+                held.until.is_none()
+                    && held
+                        .since
+                        .is_some_and(|since| since < publication.submitted_at)
                     && matches(held, &publication.topic)
             });
             // When nodes see each other again, copies of retained messages come before what is sent again.

@@ -195,7 +195,8 @@ impl Run {
                     session_present: false,
                 };
             self.note_told(client, now, told)?;
-            if is_new && self.is_member(client) {
+            let is_forked = self.ledger.records[client].life().forked_at == now;
+            if (is_new || is_forked) && self.is_member(client) {
                 self.join_group(client);
             }
         }
@@ -237,6 +238,10 @@ impl Run {
                 if is_forked {
                     record.life().forks += 1;
                     record.life().forked_at = now;
+                    // Subscriptions of a session that was given up are gone with it.
+                    for held in &mut record.life().held {
+                        held.until.get_or_insert(now);
+                    }
                 }
                 record.uncertain -= 1;
                 record.dropped += 1;
