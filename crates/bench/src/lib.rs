@@ -1,1 +1,56 @@
-//! (crate docs)
+//! Load and measurement of MQTT brokers, any of them.
+//!
+//! * [`workload`]: who publishes what and who subscribes to what, as the papers describe it;
+//! * [`generator`]: the clients, thousands of them in one thread, with exact counts of what was lost, doubled or reordered;
+//! * [`relay`]: the yardstick, a process that only copies bytes;
+//! * [`search`], [`idle`], [`target`]: maximum sustainable throughput, idle connections, time to start (Comparison M1 to M4);
+//! * [`compare`]: the same workloads against several brokers, interleaved; [`instructions`]: Callgrind and its guard;
+//! * [`statistics`], [`report`]: what makes figures of runs, and tables, HTML and plots of figures.
+//!
+//! Left to others: the command line (`thicket bench`), and what a broker does. The codec serves for everything that is not
+//! once a message; there the bytes are read and written in place, because a generator that costs as much as a broker
+//! measures itself.
+//!
+//! Invariants: every message of a numbered stream is accounted for, as delivered, lost or refused; a latency counts from
+//! the moment a message was meant to be sent; the same seed gives the same topics, subscriptions and schedule.
+//!
+//! ```
+//! use thicket_bench::generator::{Generator, Load, Node, Scenario, Span, Watch};
+//! use thicket_bench::relay::Relay;
+//! use thicket_bench::workload::Workload;
+//!
+//! let relay = Relay::bind("127.0.0.1:0".parse()?)?;
+//! let node = Node::resolve(&relay.local_addr()?.to_string())?;
+//! std::thread::spawn(move || relay.run());
+//!
+//! let mut generator = Generator::connect(Scenario::new(vec![node], Workload::Pair { pairs: 3 }))?;
+//! let load = Load::Closed { window: 10 };
+//! let outcome = generator.run(load, Span::messages(300), &Watch::default(), &mut |_second| {})?;
+//! assert_eq!(outcome.counts.delivered, 300);
+//! assert!(outcome.counts.is_clean());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod compare;
+pub mod generator;
+pub mod idle;
+pub mod instructions;
+pub mod outcome;
+pub mod probe;
+pub mod process;
+pub mod random;
+pub mod relay;
+pub mod report;
+pub mod search;
+pub mod stamp;
+pub mod statistics;
+pub mod target;
+pub mod workload;
+
+mod error;
+mod sequence;
+mod socket;
+mod wire;
+
+pub use error::BenchError;
+pub use outcome::Outcome;

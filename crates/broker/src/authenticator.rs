@@ -18,8 +18,8 @@ pub(crate) struct Request {
     pub(crate) worker: WorkerId,
     pub(crate) connection: ConnectionId,
     pub(crate) serial: u32,
-    pub(crate) user_name: String,
-    pub(crate) password: Vec<u8>,
+    pub(crate) user_name: Option<String>,
+    pub(crate) password: Option<Vec<u8>>,
 }
 
 /// Decides who may connect.
@@ -55,6 +55,8 @@ impl Authenticator {
     pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
         match self {
             Self::Open => Some(Verdict::Allowed),
+            // Where nameless clients are let in, nobody asks for them.
+            Self::Users(_) if request.user_name.is_none() => Some(Verdict::NotAuthorized),
             Self::Users(thread) => match thread.try_send(request) {
                 Ok(()) => None,
                 Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
@@ -68,7 +70,9 @@ impl Authenticator {
 fn answer(users: &Users, requests: &Receiver<Request>, boxes: &Mailboxes, counters: &Counters) {
     for request in requests {
         counters.authentications.add_one();
-        let verdict = if users.verify(&request.user_name, &request.password) {
+        let name = request.user_name.as_deref().unwrap_or_default();
+        let password = request.password.as_deref().unwrap_or_default();
+        let verdict = if users.verify(name, password) {
             Verdict::Allowed
         } else {
             counters.authentications_refused.add_one();

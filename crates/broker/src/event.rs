@@ -2,18 +2,23 @@
 
 use thicket_node::{Event, EventLevel};
 
-/// Fields have to be known to `tracing` beforehand; these are the names the project has agreed on. The rest goes into `more`.
-const NAMES: [&str; 10] = [
+/// Fields have to be known to `tracing` beforehand: these names, and the rest goes into `more`.
+const NAMES: [&str; 15] = [
+    "address",
     "client_id",
+    "error",
+    "name",
     "node",
-    "peer",
+    "nodes",
     "packet",
     "packet_id",
+    "peer",
     "qos",
-    "topic",
+    "reason",
     "reason_code",
-    "state",
     "rtt_ms",
+    "state",
+    "topic",
 ];
 
 macro_rules! line {
@@ -28,13 +33,18 @@ macro_rules! line {
         let more = others($event);
         tracing::$level!(
             thread = $thread,
+            address = field("address"),
             client_id = field("client_id"),
+            error = field("error"),
+            name = field("name"),
             node = field("node"),
+            nodes = field("nodes"),
             peer = field("peer"),
             packet = field("packet"),
             packet_id = field("packet_id"),
             qos = field("qos"),
             topic = field("topic"),
+            reason = field("reason"),
             reason_code = field("reason_code"),
             state = field("state"),
             rtt_ms = field("rtt_ms"),

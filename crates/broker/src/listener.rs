@@ -16,6 +16,8 @@ const BACKLOG: i32 = 1024;
 const ACCEPTS_PER_ROUND: usize = 64;
 /// When the process has no descriptor left, time until the next attempt.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time between two lines of the log about that.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A listening socket of one thread.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Listener {
     ready: bool,
     /// Not before this instant.
     paused_until: Option<Instant>,
+    /// Not before this instant is the want of descriptors worth another line of the log.
+    silent_until: Option<Instant>,
 }
 
 /// What came of accepting.
@@ -46,6 +50,7 @@ impl Listener {
             socket: TcpListener::from_std(socket),
             ready: true,
             paused_until: None,
+            silent_until: None,
         }
     }
 
@@ -76,6 +81,15 @@ impl Listener {
                 if self.ready { ACCEPTS_PER_ROUND } else { 0 }
             }
         }
+    }
+
+    /// Whether it is time to log that connections cannot be accepted.
+    pub(crate) fn may_complain(&mut self, now: Instant) -> bool {
+        let may = self.silent_until.is_none_or(|until| until <= now);
+        if may {
+            self.silent_until = Some(now + SILENCE);
+        }
+        may
     }
 
     /// Accepts one connection.

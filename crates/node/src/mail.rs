@@ -130,7 +130,11 @@ pub(crate) enum Content {
         changes: Vec<InterestChange>,
     },
     /// Hub to worker: everyone reachable has applied the worker's changes up to this sequence.
-    InterestSettled { sequence: u64 },
+    InterestSettled {
+        sequence: u64,
+        /// Where the retained messages stood then.
+        retained: u64,
+    },
     /// Hub to worker: what others want has changed.
     Peers {
         sequence: u64,
@@ -189,11 +193,12 @@ pub(crate) enum Content {
     Forget { client_id: Arc<str> },
     /// Hub to worker: the rest of an imported session's queue.
     ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
-    /// Worker to hub: the next retained messages for a filter, from the start if `from_start`.
+    /// Worker to hub: the next retained messages for a filter; `begin_at`: the first ones, of those kept when
+    /// `InterestSettled` said so.
     RetainedQuery {
         query: u64,
         filter: TopicFilter,
-        from_start: bool,
+        begin_at: Option<u64>,
     },
     /// Hub to worker: some of them, with their hybrid times.
     RetainedPage {

@@ -18,6 +18,9 @@ use crate::config::Timing;
 use crate::identity::NodeId;
 use crate::random::Random;
 
+/// After so many failures in a row an address may give way to a new one.
+const MANY_ATTEMPTS: u32 = 8;
+
 /// All addresses known.
 #[derive(Debug)]
 pub(crate) struct Dialler {
@@ -80,7 +83,7 @@ impl Dialler {
             known.node = node.or(known.node);
             return;
         }
-        if self.addresses.len() >= self.maximum {
+        if self.addresses.len() >= self.maximum && !self.give_up_the_worst() {
             self.refused += 1;
             return;
         }
@@ -94,6 +97,22 @@ impl Dialler {
                 complaint: None,
             },
         );
+    }
+
+    /// Makes room in a full table: the address that failed most often goes, if any failed often.
+    fn give_up_the_worst(&mut self) -> bool {
+        let waiting = self
+            .addresses
+            .iter()
+            .filter(|(_, address)| matches!(address.state, State::Waiting { .. }));
+        let worst = waiting.max_by_key(|(_, address)| address.attempts);
+        let Some(name) = worst
+            .filter(|(_, address)| address.attempts >= MANY_ATTEMPTS)
+            .map(|(name, _)| name.clone())
+        else {
+            return false;
+        };
+        self.addresses.remove(&name).is_some()
     }
 
     /// A node says it has moved: its former address is forgotten unless it is in use.

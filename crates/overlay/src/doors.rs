@@ -80,7 +80,7 @@ pub enum Output {
     InterestChanged {
         /// Whose.
         slot: NodeSlot,
-        /// The version the changes lead to.
+        /// Rises with every such output for the slot, starts of the node included: to be given back when every worker knows.
         version: u64,
         /// At most one for each key; may be empty (an empty first snapshot).
         changes: Vec<InterestChange>,

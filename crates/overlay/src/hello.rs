@@ -226,13 +226,13 @@ mod tests {
             .map(|(name, value)| (*name, &**value))
             .collect();
         assert_eq!(Hello::from_properties(&borrowed), Ok(written));
-        for missing in 0..borrowed.len() {
+        for (missing, (missing_field, _)) in properties.iter().enumerate() {
             let mut fewer = borrowed.clone();
             let (field, _) = fewer.remove(missing);
             assert_eq!(
                 Hello::from_properties(&fewer).err(),
                 Some(HelloError::Missing {
-                    field: properties[missing].0
+                    field: missing_field
                 }),
                 "{field}"
             );

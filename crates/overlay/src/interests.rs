@@ -147,6 +147,11 @@ pub(crate) struct RemoteInterests {
     received: Option<u64>,
     applied: Option<u64>,
     staged: Option<Staged>,
+    /// What the hub was given and has not confirmed: our ticket, and the owner's version.
+    handed: VecDeque<(u64, u64)>,
+    /// Tickets rise for ever. The owner's versions do not: it may start again, and a late confirmation of what was void since
+    /// must not pass for one of the present.
+    last_ticket: u64,
     /// What the node wanted persistently when it went out. Its first live successor will be read as wanting it (rule 5); until
     /// sessions have successors, nobody reads it.
     aside: BTreeMap<InterestKey, InterestValue>,
@@ -174,14 +179,19 @@ impl RemoteInterests {
         self.applied.is_some()
     }
 
-    /// Every worker knows `version`. False if that is no news.
-    pub(crate) fn set_applied(&mut self, version: u64) -> bool {
-        let version = self.received.map(|received| version.min(received));
-        let is_news = version.is_some() && version > self.applied;
-        if is_news {
-            self.applied = version;
+    /// Every worker knows what was handed out up to `ticket`. False if that is no news.
+    pub(crate) fn confirm(&mut self, ticket: u64) -> bool {
+        let before = self.applied;
+        while let Some((_, version)) = self.handed.pop_front_if(|(handed, _)| *handed <= ticket) {
+            self.applied = Some(version);
         }
-        is_news
+        self.applied != before
+    }
+
+    fn hand_out(&mut self, version: u64) -> u64 {
+        self.last_ticket += 1;
+        self.handed.push_back((self.last_ticket, version));
+        self.last_ticket
     }
 
     /// The node is out: everything is void, but what was persistent is kept aside.
@@ -193,6 +203,7 @@ impl RemoteInterests {
             .collect();
         *self = Self {
             aside,
+            last_ticket: self.last_ticket,
             ..Self::default()
         };
     }
@@ -202,18 +213,22 @@ impl RemoteInterests {
         self.staged = None;
     }
 
-    /// Takes a batch; answers the version it leads to and what changed, `None` in the middle of a snapshot.
+    /// Takes a batch; answers a ticket to confirm it with and what changed, `None` in the middle of a snapshot.
     pub(crate) fn apply(
         &mut self,
         batch: &InterestBatch<'_>,
         maximum: usize,
     ) -> Result<Option<(u64, Vec<InterestChange>)>, InterestError> {
         match batch.kind {
-            InterestBatchKind::Changes => self.apply_changes(batch, maximum).map(Some),
+            InterestBatchKind::Changes => {
+                let changes = self.apply_changes(batch, maximum)?;
+                Ok(Some((self.hand_out(batch.to), changes)))
+            }
             InterestBatchKind::SnapshotPart => self.stage(batch, maximum).map(|()| None),
             InterestBatchKind::SnapshotEnd => {
                 self.stage(batch, maximum)?;
-                Ok(Some((batch.to, self.take_over_snapshot(batch.to))))
+                let changes = self.take_over_snapshot(batch.to);
+                Ok(Some((self.hand_out(batch.to), changes)))
             }
         }
     }
@@ -222,7 +237,7 @@ impl RemoteInterests {
         &mut self,
         batch: &InterestBatch<'_>,
         maximum: usize,
-    ) -> Result<(u64, Vec<InterestChange>), InterestError> {
+    ) -> Result<Vec<InterestChange>, InterestError> {
         if self.received != Some(batch.from) || batch.to < batch.from {
             return Err(InterestError::Gap {
                 from: batch.from,
@@ -245,7 +260,7 @@ impl RemoteInterests {
                 effective.push(change);
             }
         }
-        Ok((batch.to, effective))
+        Ok(effective)
     }
 
     fn stage(&mut self, batch: &InterestBatch<'_>, maximum: usize) -> Result<(), InterestError> {
@@ -431,6 +446,20 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn a_late_confirmation_of_what_is_void_confirms_nothing() {
+        let (mut own, mut remote) = (OwnInterests::new(5), RemoteInterests::default());
+        own.set(key(1), value(1));
+        synchronise(&own, &mut remote, 100);
+        let stale = remote.last_ticket;
+        remote.set_aside();
+        synchronise(&own, &mut remote, 100);
+        assert!(!remote.confirm(stale));
+        assert_eq!(remote.applied(), None);
+        assert!(remote.confirm(remote.last_ticket) && !remote.confirm(remote.last_ticket));
+        assert_eq!(remote.applied(), Some(1));
     }
 
     #[test]

@@ -22,6 +22,62 @@
 //! * Between [`Output::NodeUp`] and [`Output::NodeDown`] of a slot, control messages arrive in order, each once.
 //! * Nothing another node sends panics, or sets memory aside for a length merely claimed: bytes that cannot be read end the link.
 //! * Nothing reads a clock; the seed decides every nonce and every jitter; no order depends on a random hash.
+//!
+//! # Example
+//!
+//! Two nodes, and in place of sockets a loop that carries bytes from one out-buffer to the other node:
+//!
+//! ```
+//! use thicket_mqtt::Qos;
+//! use thicket_overlay::record::Record;
+//! use thicket_overlay::{Forward, Incarnation, Input, LinkId, NodeId, NodeSlot, Output, Overlay, OverlayConfig, StreamId};
+//! use thicket_session::Instant;
+//!
+//! let (now, link) = (Instant::from_millis(0), LinkId(0));
+//! let start = |id| Overlay::new(OverlayConfig::new(NodeId(id), Incarnation(1), "reef", ""), now, id);
+//! let (mut north, mut south) = (start(1), start(2));
+//! let mut arrived = Vec::new();
+//!
+//! // One round of `from`; its bytes go to `to`.
+//! let mut round = |from: &mut Overlay, to: &mut Overlay, is_first: bool| {
+//!     from.end_round(now);
+//!     let orders: Vec<Output> = std::iter::from_fn(|| from.poll_output()).collect();
+//!     for link in orders.iter().filter_map(|order| if let Output::Flush(link) = order { Some(*link) } else { None }) {
+//!         let bytes = from.pending_output(link).to_vec();
+//!         from.handle_written(now, link, bytes.len());
+//!         if is_first {
+//!             to.handle_input(now, Input::LinkAccepted { link, bytes: &bytes });
+//!         } else {
+//!             to.handle_received(now, link, &bytes, |delivery| arrived.push(delivery.record.topic.to_owned()));
+//!         }
+//!     }
+//!     orders
+//! };
+//!
+//! north.handle_input(now, Input::Dialled { address: "south:1883", link });
+//! round(&mut north, &mut south, true);
+//! for _ in 0..4 {
+//!     round(&mut south, &mut north, false);
+//!     round(&mut north, &mut south, false);
+//! }
+//! assert_eq!(north.reachable(), [NodeId(1), NodeId(2)]);
+//!
+//! let mut record = Vec::new();
+//! Record { number: 1, qos: Qos::AtLeastOnce, topic: "tide/height", payload: b"3.2", ..Record::default() }.encode(&mut record);
+//! let south_slot = north.slot_of(NodeId(2)).expect("it is up");
+//! let (stream, destinations) = (StreamId(0), &[south_slot]);
+//! north.forward(now, Forward { stream, number: 1, qos: Qos::AtLeastOnce, destinations, record: &record })?;
+//! round(&mut north, &mut south, false);
+//!
+//! // South's workers have taken it: the acknowledgement goes back.
+//! let origin = thicket_overlay::Origin { slot: NodeSlot(1), incarnation: Incarnation(1), stream };
+//! south.admitted(origin, 1..=1);
+//! round(&mut south, &mut north, false);
+//! let orders = round(&mut north, &mut south, false);
+//! assert!(orders.contains(&Output::Acknowledged { stream, ranges: vec![1..=1] }));
+//! assert_eq!(arrived, ["tide/height"]);
+//! # Ok::<(), thicket_overlay::ForwardError>(())
+//! ```
 
 mod channel;
 mod config;

@@ -34,6 +34,9 @@ pub(crate) struct Queue {
 /// Some records back to back.
 #[derive(Debug)]
 pub(crate) struct Plain {
+    /// The last numbered record before them, 0: none. It goes first, so that messages of one topic and QoS stay in order
+    /// whether they are retained, and so numbered, or not.
+    after: u64,
     pub(crate) records: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -201,13 +204,17 @@ impl Outbound {
             return false;
         }
         self.credit.sent += record.len() as u64;
-        let plain = &mut self.streams.entry(stream).or_default().plain;
-        match plain.back_mut() {
-            Some(piece) if piece.bytes.len() + record.len() <= batch_bytes => {
+        let queue = self.streams.entry(stream).or_default();
+        let after = queue.pending.back().copied().unwrap_or(0);
+        match queue.plain.back_mut() {
+            Some(piece)
+                if piece.after == after && piece.bytes.len() + record.len() <= batch_bytes =>
+            {
                 piece.records += 1;
                 piece.bytes.extend_from_slice(record);
             }
-            Some(_) | None => plain.push_back(Plain {
+            Some(_) | None => queue.plain.push_back(Plain {
+                after,
                 records: 1,
                 bytes: record.to_vec(),
             }),
@@ -241,6 +248,25 @@ impl Outbound {
     /// The stream a batch was sealed of last.
     pub(crate) const fn last_served(&self) -> Option<StreamId> {
         self.last_served
+    }
+
+    /// A stream with records without numbers.
+    pub(crate) fn stream_with_plain(&self) -> Option<StreamId> {
+        let with_plain = self
+            .streams
+            .iter()
+            .find(|(_, queue)| !queue.plain.is_empty());
+        with_plain.map(|(stream, _)| *stream)
+    }
+
+    /// The length of the next piece of records without numbers, and whether everything before it was sent.
+    pub(crate) fn next_plain(&mut self, stream: StreamId) -> Option<(usize, bool)> {
+        let queue = self.streams.get_mut(&stream)?;
+        let is_first = queue.next_unsent().is_none();
+        queue
+            .plain
+            .front()
+            .map(|piece| (piece.bytes.len(), is_first))
     }
 
     /// A piece of records without numbers.
@@ -277,7 +303,9 @@ impl Queue {
             }
             self.late.pop_front();
         }
-        self.pending.get(self.sent).copied()
+        let next = self.pending.get(self.sent).copied()?;
+        let is_its_turn = self.plain.front().is_none_or(|piece| next <= piece.after);
+        is_its_turn.then_some(next)
     }
 
     fn advance(&mut self) -> bool {

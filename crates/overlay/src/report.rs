@@ -23,6 +23,8 @@ pub struct NodeStatus {
     pub clients: u64,
     /// Subscriptions of its sessions.
     pub subscriptions: u64,
+    /// Bytes of messages for it that it has not acknowledged.
+    pub unacknowledged_bytes: u64,
     /// What its link carried since the process started; zero for this node itself.
     pub counters: LinkCounters,
 }

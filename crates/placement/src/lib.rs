@@ -1,1 +1,67 @@
-//! (crate docs)
+//! Traffic model, placement strategies and simulator of an MQTT cluster.
+//!
+//! Implements sections III, IV and V.A-B of Detti, "Sub-linear Scalability of MQTT Clusters in Topic-based
+//! Publish-subscribe Applications". The planner of the command line and the control plane run the same code.
+//!
+//! - [`TrafficModel`] predicts the traffic of a cluster whose clients attach at random (Eq. 1-7, 13-15).
+//! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
+//! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
+//! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
+//! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
+//!
+//! Left to others: files, threads, clocks, and asking for placements over a network.
+//!
+//! Invariants: same inputs and seed, same outputs, on any machine (own generator, software `pow`, `exp` and `log`, no
+//! table whose order escapes is randomly seeded); a client's topic has exactly one broker; a client has no more sessions
+//! than allowed; internal traffic kept by increments equals a recount up to rounding.
+//!
+//! ```
+//! use thicket_placement::{
+//!     ClientId, Cluster, Interest, Limits, MatchingOptions, Placer, Role, StrategyKind,
+//! };
+//!
+//! # fn main() -> Result<(), thicket_placement::ParameterError> {
+//! let mut cluster = Cluster::new(2)?;
+//! let tennis = cluster.add_topic(1.0)?;
+//! let limits = Limits::new(4, 1.1)?;
+//! let strategy = StrategyKind::Thicket.build(limits, MatchingOptions::default(), 1);
+//! let mut placer = Placer::new(cluster, strategy);
+//! placer.arrive(ClientId(0), &[Interest { topic: tennis, role: Role::Publisher { rate: 1.0 } }])?;
+//! placer.arrive(ClientId(1), &[Interest { topic: tennis, role: Role::Subscriber }])?;
+//! assert_eq!(placer.cluster().traffic().internal(), 0.0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod cluster;
+mod error;
+mod model;
+mod placer;
+mod random;
+mod replay;
+
+mod simulator;
+mod strategy;
+
+pub use cluster::{
+    BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
+};
+pub use error::ParameterError;
+pub use model::{
+    Natural, Prediction, Scenario, TrafficModel, Tree, broker_probability, decision_space, jain,
+    overhead, zipf,
+};
+pub use placer::{Assignment, Placed, Placer};
+pub use random::Random;
+pub use replay::{Arrival, Replay, Step};
+
+pub use simulator::{
+    Application, ArrivalOrder, Axis, CpuWeights, Criterion, FIGURE_ORDER, Figure, Measures, Panel,
+    Rates, Run, Setting, Size, SizeQuestion, Statistic, Sweep, Workload, WorkloadOptions,
+    final_traffic, simulate,
+};
+pub use strategy::{
+    ActiveBy, Decision, IdleCluster, Interest, LeastLoaded, Limits, LoadMoment, Matching,
+    MatchingOptions, MissingPublisher, Optimum, PublisherIndicator, RandomAttach, Request, Role,
+    RoundRobin, Strategy, StrategyKind, Subset, TestedLoad, Thicket, ThicketOptions, Ties,
+};

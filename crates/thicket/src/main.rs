@@ -1,6 +1,7 @@
 //! The command line of Thicket: parse, call, print.
 
 mod api;
+mod bench;
 mod broker;
 mod client;
 mod ctl;
@@ -37,6 +38,8 @@ enum Command {
     Ctl(ctl::Ctl),
     /// Make a line for the file of users
     Passwd(passwd::Passwd),
+    /// Measure any MQTT broker: load, latency, losses, CPU a message
+    Bench(bench::Bench),
     /// Plan a cluster on paper: the traffic model, the strategies and the simulator
     Plan(plan::Plan),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Sub(subscribe) => client::subscribe(&subscribe),
         Command::Ctl(ctl) => ctl::run(&ctl),
         Command::Passwd(passwd) => passwd::run(&passwd),
+        Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),
     };
     match result {

@@ -34,6 +34,7 @@ fn render(
         u64::from(ready),
     );
     page.traffic(traffic);
+    page.gauges(traffic);
     page.nodes(nodes);
     page.shell(counters);
     page.0
@@ -114,48 +115,53 @@ impl Page {
                 bytes,
             );
         }
-        self.single(
-            "thicket_dropped_messages_total",
-            "counter",
-            "Not delivered: an out-buffer or a queue was full",
-            traffic.dropped_messages,
-        );
-        self.single(
-            "thicket_expired_messages_total",
-            "counter",
-            "Not delivered: their time was over",
-            traffic.expired_messages,
-        );
-        self.single(
-            "thicket_connections",
-            "gauge",
-            "Clients connected",
-            traffic.connections,
-        );
-        self.single(
-            "thicket_sessions",
-            "gauge",
-            "Sessions, connected or not",
-            traffic.sessions,
-        );
-        self.single(
-            "thicket_subscriptions",
-            "gauge",
-            "Subscriptions of those sessions",
-            traffic.subscriptions,
-        );
-        self.single(
-            "thicket_retained_messages",
-            "gauge",
-            "Retained messages",
-            traffic.retained_messages,
-        );
-        self.single(
-            "thicket_unacknowledged_messages",
-            "gauge",
-            "Messages whose publisher is still owed an acknowledgement",
-            traffic.unacknowledged_messages,
-        );
+        for (name, help, value) in [
+            (
+                "thicket_dropped_messages_total",
+                "Not delivered: an out-buffer or a queue was full",
+                traffic.dropped_messages,
+            ),
+            (
+                "thicket_expired_messages_total",
+                "Not delivered: their time was over",
+                traffic.expired_messages,
+            ),
+        ] {
+            self.single(name, "counter", help, value);
+        }
+    }
+
+    /// What there is now.
+    fn gauges(&mut self, traffic: &TrafficCounts) {
+        for (name, help, value) in [
+            (
+                "thicket_connections",
+                "Clients connected",
+                traffic.connections,
+            ),
+            (
+                "thicket_sessions",
+                "Sessions, connected or not",
+                traffic.sessions,
+            ),
+            (
+                "thicket_subscriptions",
+                "Subscriptions of those sessions",
+                traffic.subscriptions,
+            ),
+            (
+                "thicket_retained_messages",
+                "Retained messages",
+                traffic.retained_messages,
+            ),
+            (
+                "thicket_unacknowledged_messages",
+                "Messages whose publisher is still owed an acknowledgement",
+                traffic.unacknowledged_messages,
+            ),
+        ] {
+            self.single(name, "gauge", help, value);
+        }
     }
 
     fn nodes(&mut self, nodes: &[NodeEntry]) {

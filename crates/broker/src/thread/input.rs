@@ -100,7 +100,9 @@ impl Thread {
                 }
                 Accept::Exhausted(error) => {
                     self.counters.accept_exhausted.add_one();
-                    tracing::error!(%error, "cannot accept connections for the moment");
+                    if listener.may_complain(now.instant) {
+                        tracing::error!(%error, "cannot accept connections for the moment");
+                    }
                     return;
                 }
                 Accept::Nothing => return,

@@ -174,8 +174,8 @@ impl Thread {
             worker: self.id,
             connection,
             serial: socket.serial,
-            user_name: user_name.unwrap_or_default(),
-            password: password.unwrap_or_default(),
+            user_name,
+            password,
         };
         if let Some(verdict) = self.authenticator.ask(request) {
             self.verdicts.push((connection, verdict));

@@ -32,15 +32,15 @@ struct Group {
     places: BTreeMap<WorkerId, Interest>,
 }
 
-/// A shared subscription with the workers that have members of it.
-type GroupWorkers = (Arc<str>, Vec<(WorkerId, Interest)>);
+/// The workers that have members of a shared subscription, ascending.
+pub(super) type Places = Vec<(WorkerId, Interest)>;
 
 /// Which workers want messages of one topic.
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
     /// `$share/name/filter` with the workers that have members.
-    pub groups: Vec<GroupWorkers>,
+    pub groups: Vec<(Arc<str>, Places)>,
 }
 
 /// Changes of a worker on their way to everybody.
@@ -269,7 +269,9 @@ impl Hub {
                 settled = Some(done.sequence);
             }
             if let Some(sequence) = settled {
-                self.mail(WorkerId(index), Content::InterestSettled { sequence });
+                let retained = self.retained.arrivals();
+                let content = Content::InterestSettled { sequence, retained };
+                self.mail(WorkerId(index), content);
             }
         }
     }

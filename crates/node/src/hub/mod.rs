@@ -270,9 +270,9 @@ impl Hub {
             Content::RetainedQuery {
                 query,
                 filter,
-                from_start,
+                begin_at,
             } => {
-                self.handle_retained_query(now, from, query, &filter, from_start);
+                self.handle_retained_query(now, from, query, &filter, begin_at);
             }
             Content::RetainedCancel { query } => self.retained.cancel(from, query),
             // What only workers are told.

@@ -50,6 +50,8 @@ struct Kept {
     /// With its time.
     record: Box<[u8]>,
     expires_at: Option<Instant>,
+    /// Which one of all messages kept here it was.
+    arrival: u64,
 }
 
 /// All retained messages.
@@ -58,7 +60,10 @@ pub(super) struct RetainedMessages {
     tree: RetainedTree<Kept>,
     removed: BTreeMap<String, WriteTime>,
     clock: HybridTime,
-    cursors: BTreeMap<(WorkerId, u64), RetainedCursor>,
+    /// Queries under way, each with the last arrival that belongs to it: what came later reaches the new subscription as a
+    /// message.
+    cursors: BTreeMap<(WorkerId, u64), (RetainedCursor, u64)>,
+    arrivals: u64,
     /// Exclusive or over the fingerprints of all writes kept.
     digest: u64,
     maximum_messages: u64,
@@ -72,6 +77,7 @@ impl RetainedMessages {
             removed: BTreeMap::new(),
             clock: HybridTime::default(),
             cursors: BTreeMap::new(),
+            arrivals: 0,
             digest: 0,
             maximum_messages,
             maximum_bytes,
@@ -80,6 +86,11 @@ impl RetainedMessages {
 
     pub fn len(&self) -> usize {
         self.tree.len()
+    }
+
+    /// How many messages were kept so far.
+    pub const fn arrivals(&self) -> u64 {
+        self.arrivals
     }
 
     pub fn cancel(&mut self, worker: WorkerId, query: u64) {
@@ -151,6 +162,7 @@ impl RetainedMessages {
             .expiry_left_ms
             .map(|ms| now.instant + Duration::from_millis(ms));
         let len = bytes.len();
+        self.arrivals += 1;
         self.tree.insert(
             record.topic,
             Kept {
@@ -158,6 +170,7 @@ impl RetainedMessages {
                 origin,
                 record: bytes.into(),
                 expires_at,
+                arrival: self.arrivals,
             },
             len,
         );
@@ -183,23 +196,26 @@ impl RetainedMessages {
         now: Now,
         key: (WorkerId, u64),
         filter: &TopicFilter,
-        from_start: bool,
+        begin_at: Option<u64>,
     ) -> (Vec<u8>, bool) {
-        if from_start {
-            self.cursors.insert(key, RetainedCursor::new(filter));
+        if let Some(last) = begin_at {
+            self.cursors
+                .insert(key, (RetainedCursor::new(filter), last));
         }
-        let Some(cursor) = self.cursors.get_mut(&key) else {
+        // With large messages a few topics fill a page.
+        let mean_bytes = self.tree.bytes() / self.tree.len().max(1);
+        let topics = (PAGE_BYTES / mean_bytes.max(1)).clamp(1, PAGE_TOPICS);
+        let Some((cursor, last)) = self.cursors.get_mut(&key) else {
             return (Vec::new(), false);
         };
         let mut page = Vec::new();
         let mut expired = Vec::new();
         let mut progress = RetainedProgress::More;
         while page.len() < PAGE_BYTES && progress == RetainedProgress::More {
-            progress = cursor.resume(&self.tree, PAGE_TOPICS / 8, |topic, kept| {
-                match kept.expires_at {
-                    Some(at) if at <= now.instant => expired.push(topic.to_owned()),
-                    at => append(&mut page, kept, at, now),
-                }
+            progress = cursor.resume(&self.tree, topics, |topic, kept| match kept.expires_at {
+                Some(at) if at <= now.instant => expired.push(topic.to_owned()),
+                at if kept.arrival <= *last => append(&mut page, kept, at, now),
+                _ => {}
             });
         }
         for topic in expired {
@@ -266,9 +282,9 @@ impl Hub {
         from: WorkerId,
         query: u64,
         filter: &TopicFilter,
-        from_start: bool,
+        begin_at: Option<u64>,
     ) {
-        let (records, has_more) = self.retained.page(now, (from, query), filter, from_start);
+        let (records, has_more) = self.retained.page(now, (from, query), filter, begin_at);
         self.mail_after_records(
             from,
             Content::RetainedPage {

@@ -317,23 +317,24 @@ impl Worker {
         self.close(id);
     }
 
+    /// False: larger than what the client takes, so not sent [MQTT-3.1.2-24].
     fn send_connack(
         &mut self,
         id: ConnectionId,
         version: ProtocolVersion,
         maximum: u32,
         connack: &Connack<'_>,
-    ) {
+    ) -> bool {
         let Some(connection) = self.connection_mut(id) else {
-            return;
+            return false;
         };
         let packet = Packet::Connack(Box::new(connack.clone()));
-        if packet
-            .encode_within(version, maximum, &mut connection.out.bytes)
-            .is_ok()
-        {
+        let out = &mut connection.out.bytes;
+        let fits = packet.encode_within(version, maximum, out).is_ok();
+        if fits {
             self.mark_dirty(id);
         }
+        fits
     }
 
     fn note_refused(&mut self, id: ConnectionId, message: &'static str, reason: &str) {
@@ -370,7 +371,8 @@ impl Worker {
         let client_id: Rc<str> = assigned.clone().unwrap_or_else(|| connect.client_id.into());
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.put_in_service(now, id, key, &connect);
-        self.acknowledge_connect(id, key, &connect, session_present, assigned.as_deref());
+        let is_acknowledged =
+            self.acknowledge_connect(id, key, &connect, session_present, assigned.as_deref());
         self.outputs.push_back(WorkerOutput::SetReading(id, true));
         self.mail(
             Peer::Hub,
@@ -386,6 +388,11 @@ impl Worker {
             },
         );
         self.set_members_connected(key, true);
+        if !is_acknowledged {
+            self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
+            self.detach(now, id, Cause::Closed);
+            return;
+        }
         self.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
@@ -525,7 +532,7 @@ impl Worker {
         connect: &Connect<'_>,
         session_present: bool,
         assigned: Option<&str>,
-    ) {
+    ) -> bool {
         let limits = &self.config.limits;
         let expiry = self
             .sessions
@@ -549,7 +556,7 @@ impl Worker {
             connect.version,
             connect.maximum_packet_size.unwrap_or(u32::MAX),
             &connack,
-        );
+        )
     }
 }
 

@@ -121,7 +121,6 @@ impl Worker {
     /// acknowledgements are owed.
     pub(super) fn forward(
         &mut self,
-        now: Now,
         route: &Route,
         publish: &Publish<'_>,
         debt: Option<Debt>,
@@ -144,7 +143,7 @@ impl Worker {
             0
         };
         let mut qos0_workers = Vec::new();
-        self.encode_record(now, publish, number, publish.qos, None);
+        self.encode_record(publish, number, publish.qos, None);
         for (worker, qos) in &route.workers {
             if is_acknowledged && *qos == Qos::AtMostOnce {
                 qos0_workers.push(*worker);
@@ -171,7 +170,7 @@ impl Worker {
         }
         let qos0_nodes = is_acknowledged && !publish.retain && !route.nodes_qos0.is_empty();
         if qos0_nodes || !qos0_workers.is_empty() {
-            self.encode_record(now, publish, 0, Qos::AtMostOnce, None);
+            self.encode_record(publish, 0, Qos::AtMostOnce, None);
             for worker in qos0_workers {
                 self.batches
                     .add(Place::Worker(worker), false, || Arc::new([]));
@@ -191,14 +190,7 @@ impl Worker {
         }
     }
 
-    fn encode_record(
-        &mut self,
-        now: Now,
-        publish: &Publish<'_>,
-        number: u64,
-        qos: Qos,
-        group: Option<&str>,
-    ) {
+    fn encode_record(&mut self, publish: &Publish<'_>, number: u64, qos: Qos, group: Option<&str>) {
         let mut choices = Vec::new();
         let shared = match group
             .and_then(|key| key.strip_prefix("$share/"))
@@ -223,7 +215,6 @@ impl Worker {
             payload: publish.payload,
             ..Record::default()
         };
-        let _ = now;
         self.batches.number = number;
         self.batches.qos = qos;
         self.batches.record.clear();
@@ -257,7 +248,7 @@ impl Worker {
                     retain: false,
                     ..*publish
                 };
-                self.encode_record(now, &message, number, qos, Some(&group.key));
+                self.encode_record(&message, number, qos, Some(&group.key));
                 let destinations = || match place {
                     Place::Node(slot) => Arc::new([slot]) as Arc<[NodeSlot]>,
                     Place::Worker(_) => Arc::new([]),

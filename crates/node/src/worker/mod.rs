@@ -232,7 +232,7 @@ impl Worker {
             && (after == 0 || (before > limit / 2 && after <= limit / 2))
         {
             self.pull(now, session);
-            self.resume_replays(session);
+            self.advance_replay(session);
         }
     }
 
@@ -327,7 +327,9 @@ impl Worker {
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
-            Content::InterestSettled { sequence } => self.handle_interest_settled(now, sequence),
+            Content::InterestSettled { sequence, retained } => {
+                self.handle_interest_settled(sequence, retained);
+            }
             Content::Peers { sequence, changes } => {
                 for (place, change) in &changes {
                     self.interests.apply(*place, change);

@@ -225,7 +225,7 @@ impl Worker {
                 state: SessionState::Waiting,
             },
         );
-        self.wait_for_import(now, request);
+        self.wait_for_import(request);
     }
 
     /// The import came to nothing: the session goes on where it was.

@@ -168,9 +168,8 @@ impl Worker {
             return Ok(());
         };
         let maximum = usize::from(self.config.limits.receive_maximum);
-        // QoS 2 identifiers count until PUBREL; QoS 1 ones while their acknowledgement waits.
-        let unacknowledged = session.inbound.len() + session.acknowledgements.len();
-        if session.protocol_version == ProtocolVersion::V5 as u8 && unacknowledged > maximum {
+        let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
+        if is_v5 && session.unacknowledged_exceeds(maximum) {
             let reason = format!("more than {maximum} messages without acknowledgement");
             return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
         }
@@ -233,7 +232,7 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(now, route, publish, debt, &mut open);
+        outgoing.id = self.forward(route, publish, debt, &mut open);
         self.deliver(now, &route.takers, &mut outgoing, from);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, debt, &mut open);

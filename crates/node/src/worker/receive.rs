@@ -111,7 +111,7 @@ impl Worker {
             Packet::Pubrec(ack) => self.handle_pubrec(now, id, session, version, &ack),
             Packet::Pubrel(ack) => self.handle_pubrel(id, session, version, &ack),
             Packet::Pubcomp(ack) => self.handle_pubcomp(now, session, &ack),
-            Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, &subscribe),
+            Packet::Subscribe(subscribe) => self.handle_subscribe(id, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, &unsubscribe),
             Packet::Pingreq => {
                 self.send(id, &Packet::Pingresp);

@@ -12,7 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     deliver::Outgoing,
-    sessions::{Replay, ReplayPhase},
+    sessions::{Replay, ReplayPhase, Session},
 };
 use crate::{Now, Peer, mail::Content};
 
@@ -27,12 +27,13 @@ pub(super) struct Queries {
 }
 
 impl Worker {
-    /// Asks for the retained messages of a subscription that was just acknowledged.
+    /// Puts the retained messages of a subscription that was just acknowledged in line.
     pub(super) fn start_replay(
         &mut self,
         key: SessionKey,
         filter: &SubscriptionFilter,
         subscription: Subscription,
+        retained: u64,
     ) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -40,23 +41,39 @@ impl Worker {
         self.queries.next += 1;
         let query = self.queries.next;
         self.queries.open.insert(query, key);
-        let filter = filter.filter.clone();
-        let phase = ReplayPhase::Asked;
         session.replays.push_back(Replay {
             query,
-            filter: filter.clone(),
+            filter: filter.filter.clone(),
             subscription,
-            phase,
+            phase: ReplayPhase::Waiting { retained },
         });
-        // What this client published before it subscribed is on its way to the hub and must be there first.
-        self.mail_after_records(
-            Peer::Hub,
-            Content::RetainedQuery {
-                query,
-                filter,
-                from_start: true,
-            },
-        );
+        self.advance_replay(key);
+    }
+
+    /// Asks for the next page of the first replay in line, if the client has room for it.
+    pub(super) fn advance_replay(&mut self, key: SessionKey) {
+        let has_replays = |session: &Session| !session.replays.is_empty();
+        if !self.sessions.get(key).is_some_and(has_replays) || !self.has_room_for_replay(key) {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(replay) = session.replays.front_mut() else {
+            return;
+        };
+        let begin_at = match replay.phase {
+            ReplayPhase::Waiting { retained } => Some(retained),
+            ReplayPhase::Paused => None,
+            ReplayPhase::Asked => return,
+        };
+        replay.phase = ReplayPhase::Asked;
+        let content = Content::RetainedQuery {
+            query: replay.query,
+            filter: replay.filter.clone(),
+            begin_at,
+        };
+        self.mail(Peer::Hub, content);
     }
 
     pub(super) fn handle_retained_page(
@@ -96,42 +113,23 @@ impl Worker {
             let mut outgoing = Outgoing::new(&publish, expires_at);
             self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
-        self.go_on_with_replay(key, query, has_more);
+        self.end_page(key, query, has_more);
     }
 
-    fn go_on_with_replay(&mut self, key: SessionKey, query: u64, has_more: bool) {
-        let has_room = self.has_room_for_replay(key);
+    fn end_page(&mut self, key: SessionKey, query: u64, has_more: bool) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if !has_more {
+        if has_more {
+            let replay = session.replays.iter_mut().find(|it| it.query == query);
+            if let Some(replay) = replay {
+                replay.phase = ReplayPhase::Paused;
+            }
+        } else {
             session.replays.retain(|replay| replay.query != query);
             self.queries.open.remove(&query);
-            return;
         }
-        let Some(replay) = session
-            .replays
-            .iter_mut()
-            .find(|replay| replay.query == query)
-        else {
-            return;
-        };
-        replay.phase = if has_room {
-            ReplayPhase::Asked
-        } else {
-            ReplayPhase::Paused
-        };
-        if has_room {
-            let filter = replay.filter.clone();
-            self.mail(
-                Peer::Hub,
-                Content::RetainedQuery {
-                    query,
-                    filter,
-                    from_start: false,
-                },
-            );
-        }
+        self.advance_replay(key);
     }
 
     fn has_room_for_replay(&self, key: SessionKey) -> bool {
@@ -143,23 +141,6 @@ impl Worker {
             return false;
         };
         connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
-    }
-
-    /// The client has taken what it had.
-    pub(super) fn resume_replays(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let paused = session
-            .replays
-            .iter()
-            .find(|replay| replay.phase == ReplayPhase::Paused)
-            .map(|replay| replay.query);
-        if let Some(query) = paused
-            && self.has_room_for_replay(key)
-        {
-            self.go_on_with_replay(key, query, true);
-        }
     }
 
     pub(super) fn cancel_replays(&mut self, key: SessionKey) {
@@ -183,6 +164,7 @@ impl Worker {
             let replay: Replay = replay;
             self.cancel(replay.query);
         }
+        self.advance_replay(key);
     }
 
     fn cancel(&mut self, query: u64) {

@@ -115,9 +115,11 @@ pub(super) struct Replay {
     pub phase: ReplayPhase,
 }
 
-/// How far a replay has come.
+/// How far a replay has come. One of a session is under way, the others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayPhase {
+    /// Not begun; the last arrival among the retained messages that belongs to it.
+    Waiting { retained: u64 },
     /// The next page is asked for.
     Asked,
     /// The next page is not asked for before the client has taken what it has.
@@ -183,6 +185,7 @@ impl Session {
             }
             self.first_acknowledgement += 1;
         }
+        self.inbound.handle_disconnected();
         self.replays.clear();
     }
 
@@ -205,6 +208,20 @@ impl Session {
         let mark = self.marks.get(&stream_of(id));
         // Beyond the mark there can be copies of retained messages.
         mark.is_some_and(|mark| id.number <= *mark) || self.imported.remove(&id)
+    }
+
+    /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.
+    pub fn unacknowledged_exceeds(&self, maximum: usize) -> bool {
+        // A QoS 2 identifier counts until PUBREL, in line or not; the exact count is rarely needed.
+        let held = self.inbound.len();
+        let in_line = &self.acknowledgements;
+        held + in_line.len() > maximum
+            && held
+                + in_line
+                    .iter()
+                    .filter(|owed| owed.qos == Qos::AtLeastOnce)
+                    .count()
+                > maximum
     }
 
     /// Puts an acknowledgement in line.

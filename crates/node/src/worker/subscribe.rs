@@ -10,7 +10,7 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{Refusal, SessionKey, Worker, interests::Member};
 use crate::{
-    ConnectionId, Now, Peer,
+    ConnectionId, Peer,
     mail::{Content, InterestChange},
 };
 
@@ -48,7 +48,6 @@ struct GatedSuback {
 impl Worker {
     pub(super) fn handle_subscribe(
         &mut self,
-        now: Now,
         id: ConnectionId,
         key: SessionKey,
         subscribe: &Subscribe<'_>,
@@ -71,7 +70,12 @@ impl Worker {
                 Err(reason_code) => reason_codes.push(reason_code),
             }
         }
-        self.announce(changes);
+        if changes.is_empty() && !replays.is_empty() {
+            // Nothing is new to others, but the hub must say where the retained messages stand.
+            self.tell_hub(changes);
+        } else {
+            self.announce(changes);
+        }
         let (Some(connection), Some(session)) = (self.connection(id), self.sessions.get(key))
         else {
             return Ok(());
@@ -85,7 +89,7 @@ impl Worker {
             reason_codes,
             replays,
         };
-        self.wait_for_interests(now, Gate::Suback(gated));
+        self.wait_for_interests(Gate::Suback(gated));
         Ok(())
     }
 
@@ -194,12 +198,16 @@ impl Worker {
 
     /// Tells the hub what this worker wants now.
     pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
-        if changes.is_empty() {
-            return;
+        if !changes.is_empty() {
+            self.tell_hub(changes);
         }
+    }
+
+    fn tell_hub(&mut self, changes: Vec<InterestChange>) {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
-        self.mail(Peer::Hub, Content::Interest { sequence, changes });
+        // What was published before must be kept before the hub says where the retained messages stand.
+        self.mail_after_records(Peer::Hub, Content::Interest { sequence, changes });
     }
 
     /// The members of shared subscriptions that are connected decide where messages go.
@@ -218,38 +226,39 @@ impl Worker {
         self.announce(changes);
     }
 
-    pub(super) fn wait_for_import(&mut self, now: Now, request: u64) {
-        self.wait_for_interests(now, Gate::Import { request });
+    pub(super) fn wait_for_import(&mut self, request: u64) {
+        self.wait_for_interests(Gate::Import { request });
     }
 
-    fn wait_for_interests(&mut self, now: Now, gate: Gate) {
+    fn wait_for_interests(&mut self, gate: Gate) {
         if self.gates.settled >= self.gates.sent {
-            self.open(now, gate);
+            self.open(gate, 0);
         } else {
             self.gates.waiting.push_back((self.gates.sent, gate));
         }
     }
 
     /// Everybody reachable has applied our changes up to `sequence`.
-    pub(super) fn handle_interest_settled(&mut self, now: Now, sequence: u64) {
+    pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
         self.gates.settled = self.gates.settled.max(sequence);
         while let Some((_, gate)) = self
             .gates
             .waiting
             .pop_front_if(|(waits_for, _)| *waits_for <= sequence)
         {
-            self.open(now, gate);
+            self.open(gate, retained);
         }
     }
 
-    fn open(&mut self, now: Now, gate: Gate) {
+    /// `retained`: where the retained messages stood when the interests were settled.
+    fn open(&mut self, gate: Gate, retained: u64) {
         match gate {
-            Gate::Suback(gated) => self.send_suback(now, gated),
+            Gate::Suback(gated) => self.send_suback(gated, retained),
             Gate::Import { request } => self.mail(Peer::Hub, Content::Imported { request }),
         }
     }
 
-    fn send_suback(&mut self, _now: Now, gated: GatedSuback) {
+    fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
         let is_same = self
             .connection(gated.connection)
             .is_some_and(|connection| connection.serial == gated.connection_serial);
@@ -266,7 +275,7 @@ impl Worker {
             .is_some()
         {
             for (filter, subscription) in gated.replays {
-                self.start_replay(gated.session, &filter, subscription);
+                self.start_replay(gated.session, &filter, subscription, retained);
             }
         }
     }

@@ -80,11 +80,14 @@ impl Overlay {
             peer.state = PeerState::Lost { since };
         }
         self.view_changed = true;
-        // A link that ends as soon as it is up, again and again, is not dialled without a pause.
-        let was_good = was_up && now.since(link.selected_at) >= self.config.timing.out_after;
-        if was_good {
+        let out_after = self.config.timing.out_after;
+        if was_up && now.since(link.selected_at) >= out_after {
             self.dialler.succeeded(node);
             self.dialler.hurry(now, node);
+        } else if was_up {
+            // A link that ends as soon as it is up, again and again, is not dialled without a pause; yet the node, which is
+            // there, has some chances before its time is over.
+            self.dialler.hurry(now + out_after / 4, node);
         }
     }
 

@@ -217,10 +217,17 @@ impl Overlay {
                 batch_bytes: limits.batch_bytes,
                 buffer: &mut self.scratch,
             };
-            if !sealing.plain(peer, link) & !sealing.numbered(peer, link) {
-                peer.outbound.serve_again(before);
-                return;
+            if sealing.seal(peer, link) {
+                continue;
             }
+            // Credit holds the stream back. Records without numbers have been paid for: they must not wait behind it, or
+            // their credit would never return.
+            peer.outbound.serve_again(before);
+            let Some(paid) = peer.outbound.stream_with_plain() else {
+                return;
+            };
+            sealing.stream = paid;
+            sealing.seal(peer, link);
         }
         link.is_throttled = true;
     }
@@ -253,52 +260,71 @@ impl Sealing<'_> {
         peer.counters.data_out_bytes += link.write_publish(Channel::Data, self.buffer) as u64;
     }
 
-    /// One batch of records without numbers; false if there are none.
-    fn plain(&mut self, peer: &mut Peer, link: &mut Link) -> bool {
-        let Some(piece) = peer.outbound.take_plain(self.stream) else {
-            return false;
-        };
-        self.start(self.own.1);
-        self.buffer.extend_from_slice(&piece.bytes);
-        peer.counters.data_out_messages += piece.records;
-        self.finish(peer, link);
-        true
-    }
-
-    /// One batch of numbered records, of one incarnation; false if there are none, or the first one waits for credit.
-    fn numbered(&mut self, peer: &mut Peer, link: &mut Link) -> bool {
+    /// One batch of records in the order they were forwarded, all of one incarnation; false if there are none, or the first one
+    /// waits for credit.
+    fn seal(&mut self, peer: &mut Peer, link: &mut Link) -> bool {
         let mut batch: Option<Incarnation> = None;
-        while let Some(number) = peer.outbound.next_unsent(self.stream) {
-            let Some(sendable) = self.store.sendable(self.stream, number) else {
-                debug_assert!(false, "what is pending is kept");
-                break;
-            };
-            let len = sendable.bytes.len();
-            let is_other = batch.is_some_and(|incarnation| incarnation != sendable.incarnation);
-            let is_long = batch.is_some() && self.buffer.len() + len > self.batch_bytes;
-            if is_other || is_long || !peer.outbound.allows(len) {
-                break;
-            }
-            if batch.is_none() {
-                self.start(sendable.incarnation);
-                batch = Some(sendable.incarnation);
-            }
-            let at = self.buffer.len();
-            self.buffer.extend_from_slice(sendable.bytes);
-            let waited = self.now.since(sendable.at).as_millis();
-            if waited > 0 {
-                // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
-                age_expiry(
-                    &mut self.buffer[at..],
-                    u64::try_from(waited).unwrap_or(u64::MAX),
-                );
-            }
-            peer.counters.data_out_messages += 1;
-            peer.counters.resends += u64::from(peer.outbound.sent(self.stream, len));
+        while let Some(incarnation) = self
+            .append_numbered(peer, batch)
+            .or_else(|| self.append_plain(peer, batch))
+        {
+            batch = Some(incarnation);
         }
         if batch.is_some() {
             self.finish(peer, link);
         }
         batch.is_some()
+    }
+
+    /// Appends the next numbered record, if it is its turn and it fits into credit and batch.
+    fn append_numbered(
+        &mut self,
+        peer: &mut Peer,
+        batch: Option<Incarnation>,
+    ) -> Option<Incarnation> {
+        let number = peer.outbound.next_unsent(self.stream)?;
+        let sendable = self.store.sendable(self.stream, number)?;
+        let len = sendable.bytes.len();
+        if !peer.outbound.allows(len) || !self.has_space(batch, sendable.incarnation, len) {
+            return None;
+        }
+        if batch.is_none() {
+            self.start(sendable.incarnation);
+        }
+        let at = self.buffer.len();
+        self.buffer.extend_from_slice(sendable.bytes);
+        let waited = self.now.since(sendable.at).as_millis();
+        if waited > 0 {
+            // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
+            age_expiry(
+                &mut self.buffer[at..],
+                u64::try_from(waited).unwrap_or(u64::MAX),
+            );
+        }
+        peer.counters.data_out_messages += 1;
+        peer.counters.resends += u64::from(peer.outbound.sent(self.stream, len));
+        Some(sendable.incarnation)
+    }
+
+    /// Appends records without numbers: it is their turn, or what is before them has no credit; theirs is paid.
+    fn append_plain(&mut self, peer: &mut Peer, batch: Option<Incarnation>) -> Option<Incarnation> {
+        let (len, is_first) = peer.outbound.next_plain(self.stream)?;
+        // A numbered record that waits for space goes first; one that waits for credit is overtaken, but not within a batch.
+        if (batch.is_some() && !is_first) || !self.has_space(batch, self.own.1, len) {
+            return None;
+        }
+        let piece = peer.outbound.take_plain(self.stream)?;
+        if batch.is_none() {
+            self.start(self.own.1);
+        }
+        self.buffer.extend_from_slice(&piece.bytes);
+        peer.counters.data_out_messages += piece.records;
+        Some(self.own.1)
+    }
+
+    /// Whether `len` bytes of an incarnation go into the batch; the first record goes into any.
+    fn has_space(&self, batch: Option<Incarnation>, incarnation: Incarnation, len: usize) -> bool {
+        batch
+            .is_none_or(|batch| batch == incarnation && self.buffer.len() + len <= self.batch_bytes)
     }
 }

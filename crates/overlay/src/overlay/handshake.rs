@@ -53,6 +53,9 @@ impl Overlay {
             },
             Some(address.to_owned()),
         );
+        if self.leaving {
+            return self.close_link(now, id);
+        }
         let properties = own.to_properties();
         let client_id = own.client_id();
         let connect = Connect {
@@ -79,6 +82,20 @@ impl Overlay {
 
     pub(super) fn on_accepted(&mut self, now: Instant, id: LinkId, bytes: &[u8]) {
         self.add_link(now, id, LinkState::Accepted, None);
+        if self.leaving {
+            let refusal = Refusal::new(
+                ReasonCode::ServerShuttingDown,
+                "this node shuts down".into(),
+            );
+            return self.refuse(
+                now,
+                id,
+                &Refusal {
+                    level: EventLevel::Debug,
+                    ..refusal
+                },
+            );
+        }
         self.handle_received(now, id, bytes, |_| {});
     }
 

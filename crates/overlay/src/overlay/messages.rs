@@ -38,6 +38,9 @@ pub(super) enum LinkError {
     Relayed { origin: NodeId },
 }
 
+/// Longest packet before the other end is known.
+const MAXIMUM_HANDSHAKE_BYTES: u32 = 64 * 1024;
+
 type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
 
 impl Overlay {
@@ -78,8 +81,17 @@ impl Overlay {
     ) -> usize {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let decoded =
-                thicket_mqtt::decode(rest, ProtocolVersion::V5, crate::MAXIMUM_PACKET_BYTES);
+            // A stranger makes us keep little.
+            let is_known = self
+                .links
+                .get(&id)
+                .is_some_and(|link| link.state.node().is_some());
+            let maximum = if is_known {
+                crate::MAXIMUM_PACKET_BYTES
+            } else {
+                MAXIMUM_HANDSHAKE_BYTES
+            };
+            let decoded = thicket_mqtt::decode(rest, ProtocolVersion::V5, maximum);
             let result = match decoded {
                 Ok(None) => return at,
                 Ok(Some((packet, len))) => {

@@ -169,10 +169,11 @@ impl Overlay {
         self.settled
     }
 
-    /// Every worker of this node knows the interests of `slot` up to `version` (of `InterestChanged`).
+    /// Every worker of this node knows the interests of `slot` up to the `version` that `InterestChanged` gave. What was given
+    /// before the node went out confirms nothing.
     pub fn interests_applied(&mut self, slot: NodeSlot, version: u64) {
         if let Some(peer) = self.peer_mut(slot)
-            && peer.interests.set_applied(version)
+            && peer.interests.confirm(version)
         {
             peer.owes_applied = true;
         }
@@ -298,6 +299,7 @@ impl Overlay {
             rtt_us: None,
             clients: self.clients,
             subscriptions: self.subscriptions,
+            unacknowledged_bytes: 0,
             counters: LinkCounters::default(),
         };
         let others = self.peers.iter().enumerate().map(|(index, peer)| {
@@ -314,6 +316,7 @@ impl Overlay {
                 rtt_us: peer.rtt_us.filter(|_| peer.state == PeerState::Up),
                 clients: record.map_or(0, |record| record.clients),
                 subscriptions: record.map_or(0, |record| record.subscriptions),
+                unacknowledged_bytes: peer.outbound.bytes(),
                 counters: peer.counters,
             }
         });
@@ -388,6 +391,9 @@ impl Overlay {
 }
 
 fn slot_of_index(index: usize) -> NodeSlot {
-    // `limits.nodes` and the guard in `selection` keep the table below 65,536.
+    // The guard in `selection` keeps the table below 65,535.
     NodeSlot(u16::try_from(index + 1).unwrap_or(u16::MAX))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use thicket_session::time::Instant;
 
 use super::{Overlay, slot_of_index};
-use crate::doors::Output;
+use crate::doors::{EventLevel, Output};
 use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::{Link, LinkState, SentHello};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
@@ -28,6 +28,7 @@ impl Overlay {
         self.end_late_peers(now);
         self.update_own_record(now);
         self.update_linkless(now);
+        self.warn_of_linkless(now);
         let linked: Vec<_> = self.linked_peers().collect();
         for &(slot, id) in &linked {
             self.send_hello(now, slot, id);
@@ -236,6 +237,25 @@ impl Overlay {
             .collect();
     }
 
+    /// Says which nodes are no longer waited for although others reach them: what is published here does not get there.
+    fn warn_of_linkless(&mut self, now: Instant) {
+        let passed = |until: &Instant| *until > self.last_round && *until <= now;
+        let given_up: Vec<_> = self
+            .linkless
+            .iter()
+            .filter(|(_, until)| passed(until))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in given_up {
+            let fields = vec![("node", node.to_string())];
+            self.event(
+                EventLevel::Warn,
+                "others reach a node that this one has no link with",
+                fields,
+            );
+        }
+    }
+
     /// Whether a node is known to be reachable, or about to be, that cannot be asked yet.
     pub(super) fn waits_for_a_link(&self) -> bool {
         self.linkless.values().any(|until| *until > self.last_round)
@@ -367,11 +387,12 @@ impl Overlay {
             return;
         }
         let reachable = self.peers.iter().filter(|peer| !peer.is_out());
-        let settled = reachable
-            .map(|peer| peer.interests_acknowledged)
-            .fold(Some(self.own_interests.version()), |lowest, version| {
-                lowest.min(version)
-            });
+        // A node that has applied nothing yet is below every version.
+        let versions = reachable.map(|peer| peer.interests_acknowledged);
+        let settled = versions
+            .chain([Some(self.own_interests.version())])
+            .min()
+            .flatten();
         if let Some(version) = settled.filter(|version| *version > self.settled) {
             self.settled = version;
             self.outputs.push_back(Output::InterestSettled { version });

@@ -37,6 +37,10 @@ impl Overlay {
                 peer: Box::new(hello),
             },
         );
+        if let Some(link) = self.links.get_mut(&id) {
+            // Both ends are alive: what is left takes one round trip.
+            link.deadline = link.deadline.min(now + self.config.timing.out_after);
+        }
         let known = self.known_process(slot, id);
         if !self.decides_against(node) {
             let (has_link, selects_seen) =
@@ -67,7 +71,9 @@ impl Overlay {
         if let Some(slot) = self.slots.get(&hello.node) {
             return Some(*slot);
         }
-        if self.peers.len() + 1 >= self.config.limits.nodes.min(usize::from(u16::MAX)) {
+        // Slots are never used again, so that an old number never means another node; nodes that are there are what is bounded.
+        let present = self.peers.iter().filter(|peer| !peer.is_out()).count() + 1;
+        if present >= self.config.limits.nodes || self.peers.len() + 1 >= usize::from(u16::MAX) {
             return None;
         }
         let slot = slot_of_index(self.peers.len());
@@ -157,10 +163,7 @@ impl Overlay {
 
     /// The other node says where earlier links ended: the link is up.
     pub(super) fn on_resume(&mut self, slot: NodeSlot, id: LinkId, resume: Resume) {
-        let (settles, limits) = (
-            self.own_interests.version(),
-            self.config.limits.credit_bytes,
-        );
+        let own_version = self.own_interests.version();
         let has_changes = resume
             .interests_received
             .filter(|version| self.own_interests.has_changes_since(*version));
@@ -172,13 +175,12 @@ impl Overlay {
         peer.interests_sent = has_changes;
         peer.interests_acknowledged = resume
             .interests_applied
-            .filter(|version| *version <= settles && has_changes.is_some());
+            .filter(|version| *version <= own_version && has_changes.is_some());
         peer.owes_applied = peer.interests.applied().is_some();
         peer.control.start_link(resume.control_received);
-        let lost = peer.outbound.start_link(
-            resume.credit_limit,
-            resume.credit_window.min(resume.credit_limit.max(limits)),
-        );
+        let lost = peer
+            .outbound
+            .start_link(resume.credit_limit, resume.credit_window);
         peer.counters.dropped += lost;
         let before = std::mem::replace(&mut peer.state, PeerState::Up);
         let up = Output::NodeUp {

@@ -19,6 +19,8 @@ use crate::node::{Later, Life, MessageName, Node, Sent};
 pub struct Settings {
     pub nodes: usize,
     pub delay: u64,
+    /// No faults: what the nodes think of each other is true.
+    pub is_calm: bool,
     pub configure: fn(&mut OverlayConfig),
 }
 
@@ -78,20 +80,24 @@ impl Cluster {
             "node-0:1883"
         };
         overlay.handle_input(now, Input::Discovered { address });
-        overlay.end_round(now);
-        node.lives.push(Life::new(overlay));
+        node.lives.push(Life::new(overlay, incarnation));
         node.is_alive = true;
+        self.end_round(index);
     }
 
     /// The process ends. With `quietly` nobody is told: the machine lost its power.
     pub fn kill(&mut self, index: usize, quietly: bool) {
         self.nodes[index].is_alive = false;
-        let links: Vec<_> = self.nodes[index].life().links.values().copied().collect();
-        for (wire, end) in links {
-            if quietly {
-                self.network.wires[wire].ends[end].is_open = false;
-            } else {
-                self.network.close(self.now, wire, end);
+        for wire in 0..self.network.wires.len() {
+            for end in [0, 1] {
+                if self.network.wires[wire].ends[end].node != index {
+                    continue;
+                }
+                if quietly {
+                    self.network.wires[wire].ends[end].is_open = false;
+                } else {
+                    self.network.close(self.now, wire, end);
+                }
             }
         }
         self.nodes[index].life().links.clear();
@@ -225,18 +231,15 @@ impl Cluster {
                     .overlay
                     .released(slot, incarnation, bytes)
             }
-            Later::Applied(slot, version, other_life) => {
+            Later::Applied(slot, version, mark, other_life) => {
                 let Some(other) = self.node_of(index, slot) else {
                     return;
                 };
                 let life = self.nodes[index].life();
-                // The hub passes over what is void: the node went out or started again in between.
-                if life.up.get(&slot) == Some(&other_life) {
-                    // Answers of several rounds may overtake each other; the highest counts.
-                    let applied = life.applied.entry(other).or_insert((other_life, version));
-                    *applied = (other_life, version).max(*applied);
-                    life.overlay.interests_applied(slot, version);
-                }
+                // The workers answer whatever became of the node since; that it is void the overlay must see.
+                life.overlay.interests_applied(slot, version);
+                let ever = life.ever_applied.entry((other, other_life)).or_default();
+                *ever = mark.max(*ever);
             }
             Later::Dial(address) => {
                 let target = self.nodes.iter().position(|node| node.address == address);
@@ -254,15 +257,9 @@ impl Cluster {
                         .handle_input(instant, input);
                 };
                 let delay = self.dice.below(self.settings.delay + 1);
-                let lives = (
-                    self.nodes[index].lives.len() - 1,
-                    self.nodes[target].lives.len() - 1,
-                );
                 let life = self.nodes[index].life();
                 let link = life.free_link();
-                let wire = self
-                    .network
-                    .connect((index, lives.0, link), (target, lives.1), delay);
+                let wire = self.network.connect(index, link, target, delay);
                 life.links.insert(link, (wire, 0));
                 life.overlay.handle_input(
                     instant,
@@ -302,13 +299,18 @@ impl Cluster {
                 let (wire, end) = closed.expect("closes what is open");
                 self.network.close(now, wire, end);
             }
-            Output::NodeUp { slot, node, .. } => {
+            Output::NodeUp {
+                slot,
+                node,
+                incarnation,
+                ..
+            } => {
                 let other = self
                     .nodes
                     .iter()
                     .position(|known| known.id == node)
                     .expect("one of ours");
-                let other_life = self.life_linked(index, other);
+                let other_life = self.life_of(other, incarnation);
                 let life = self.nodes[index].life();
                 assert_eq!(
                     life.up.insert(slot, other_life),
@@ -316,19 +318,17 @@ impl Cluster {
                     "node {index}: up twice"
                 );
                 life.tables.insert(slot, Default::default());
-                life.control_sent.insert(slot, 0);
+                life.control_sent.entry(slot).or_default();
                 life.control_received.insert(slot, Vec::new());
             }
             Output::NodeDown { slot } => {
-                let other = self.node_of(index, slot);
                 let life = self.nodes[index].life();
                 assert!(life.up.remove(&slot).is_some(), "node {index}: down twice");
                 life.tables.remove(&slot);
                 life.went_out.insert(slot);
-                other.map(|other| life.applied.remove(&other));
-                life.sent
-                    .values_mut()
-                    .for_each(|sent| drop(sent.destinations.remove(&slot)));
+                for sent in life.sent.values_mut() {
+                    sent.destinations.remove(&slot);
+                }
             }
             Output::InterestChanged {
                 slot,
@@ -347,8 +347,9 @@ impl Cluster {
                     }
                 }
                 let other_life = life.up[&slot];
+                let mark = table.get(&marker()).map_or(0, |value| value.weight);
                 life.later
-                    .push((at, Later::Applied(slot, version, other_life)));
+                    .push((at, Later::Applied(slot, version, mark, other_life)));
             }
             Output::InterestSettled { version } => self.check_settled(index, version),
             Output::Control { from, payload, .. } => {
@@ -365,7 +366,7 @@ impl Cluster {
                 received.push(number);
             }
             Output::ControlLost { slot } => {
-                drop(self.nodes[index].life().control_lost.insert(slot))
+                self.nodes[index].life().control_lost.insert(slot);
             }
             Output::Acknowledged { stream, ranges } => {
                 for number in ranges.into_iter().flatten() {
@@ -429,17 +430,16 @@ impl Cluster {
         self.nodes.iter().position(|node| node.id == id)
     }
 
-    /// The life of `other` that holds the other end of a wire of `index`.
-    fn life_linked(&self, index: usize, other: usize) -> usize {
-        let lives = self.network.wires.iter().filter_map(|wire| {
-            let here = wire
-                .ends
-                .iter()
-                .position(|end| end.node == index && end.is_open)?;
-            let there = &wire.ends[1 - here];
-            (there.node == other).then_some(there.life)
-        });
-        lives.max().expect("a node that is up has a wire")
+    /// The life of a node that has or had an incarnation.
+    fn life_of(&self, node: usize, incarnation: Incarnation) -> usize {
+        let had = |life: &Life| {
+            (life.first_incarnation..=life.overlay.incarnation().0).contains(&incarnation.0)
+        };
+        self.nodes[node]
+            .lives
+            .iter()
+            .rposition(had)
+            .expect("an incarnation of that node")
     }
 
     /// Rule 4: every node that is up has applied the version, as far as its process is the one that said so.
@@ -448,6 +448,15 @@ impl Cluster {
         let life = self.nodes[index].life();
         assert!(version > life.settled, "settled goes up");
         life.settled = version;
+        let mark = life
+            .marks
+            .range(..=version)
+            .next_back()
+            .map(|(_, mark)| *mark);
+        if self.settings.is_calm {
+            self.check_settled_in_calm(index, version, mark);
+        }
+        let life = self.nodes[index].life();
         let up: Vec<_> = life
             .up
             .iter()
@@ -455,19 +464,33 @@ impl Cluster {
             .collect();
         for (slot, other_life) in up {
             let other = self.node_of(index, slot).expect("up");
-            let applied = self.nodes[other].lives[other_life].applied.get(&index);
-            let is_current =
-                self.nodes[other].lives.len() - 1 == other_life && self.nodes[other].is_alive;
-            // A node that gave us up in between has forgotten; that it had applied is enough.
-            let knows_us = self.nodes[other].lives[other_life]
-                .up
-                .values()
-                .any(|_| applied.is_some());
-            if is_current && knows_us {
-                let (of_life, applied) = *applied.expect("checked");
+            let there = &self.nodes[other].lives[other_life];
+            // What a node forgot when it gave us up in between, it had applied: that is enough.
+            let applied = there.ever_applied.get(&(index, own_life)).copied();
+            assert!(
+                applied >= mark,
+                "node {index} settled {version}, node {other} has {applied:?}"
+            );
+        }
+    }
+
+    /// Without faults even a node for which we are up, and that is not up for us yet, is waited for.
+    fn check_settled_in_calm(&self, index: usize, version: u64, mark: Option<u32>) {
+        let own_life = self.nodes[index].lives.len() - 1;
+        for (other, node) in self.nodes.iter().enumerate() {
+            let Some(there) = node
+                .lives
+                .last()
+                .filter(|_| node.is_alive && other != index)
+            else {
+                continue;
+            };
+            let slot = there.overlay.slot_of(self.nodes[index].id);
+            if slot.is_some_and(|slot| there.up.get(&slot) == Some(&own_life)) {
+                let applied = there.ever_applied.get(&(index, own_life)).copied();
                 assert!(
-                    of_life != own_life || applied >= version,
-                    "node {index} settled {version}, node {other} has {applied}"
+                    applied >= mark,
+                    "node {index} settled {version}, node {other} has {applied:?}"
                 );
             }
         }
@@ -626,6 +649,16 @@ impl Cluster {
             life.own.insert(key.clone(), value);
             life.overlay.set_interest(key, value);
         }
+        // Counts the changes, for all to see: who has this weight has everything before it.
+        let mark = life.marks.len() as u32 + 1;
+        let value = InterestValue {
+            qos: Qos::AtMostOnce,
+            persistent: false,
+            weight: mark,
+        };
+        life.own.insert(marker(), value);
+        let version = life.overlay.set_interest(marker(), value);
+        life.marks.insert(version, mark);
     }
 
     pub fn send_control(&mut self, index: usize) {
@@ -640,6 +673,14 @@ impl Cluster {
         life.overlay
             .send_control(*slot, 7, &count.to_le_bytes())
             .expect("up, and small");
+    }
+}
+
+/// The interest whose weight counts the changes of a node.
+fn marker() -> InterestKey {
+    InterestKey {
+        filter: TopicFilter::new("mark").expect("a filter"),
+        sharing: Sharing::Plain,
     }
 }
 

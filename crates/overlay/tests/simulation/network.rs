@@ -37,10 +37,9 @@ pub enum Chunk {
     Fin,
 }
 
-/// One end of a wire: a socket of one start of one node.
+/// One end of a wire: a socket of a node.
 pub struct End {
     pub node: usize,
-    pub life: usize,
     /// `None` at the accepting end until the first bytes are there.
     pub link: Option<LinkId>,
     pub is_open: bool,
@@ -70,24 +69,17 @@ impl Network {
         self.blocked.insert((a.min(b), a.max(b)));
     }
 
-    pub fn connect(
-        &mut self,
-        dialler: (usize, usize, LinkId),
-        acceptor: (usize, usize),
-        delay: u64,
-    ) -> usize {
-        let end = |(node, life), link| End {
+    pub fn connect(&mut self, dialler: usize, link: LinkId, acceptor: usize, delay: u64) -> usize {
+        let end = |node, link| End {
             node,
-            life,
             link,
             is_open: true,
             arriving: VecDeque::new(),
         };
-        let ends = [
-            end((dialler.0, dialler.1), Some(dialler.2)),
-            end(acceptor, None),
-        ];
-        self.wires.push(Wire { ends, delay });
+        self.wires.push(Wire {
+            ends: [end(dialler, Some(link)), end(acceptor, None)],
+            delay,
+        });
         self.wires.len() - 1
     }
 
@@ -109,6 +101,14 @@ impl Network {
             this.is_open = false;
             this.arriving.clear();
             self.send(now, wire, end, Chunk::Fin, 0);
+        }
+    }
+
+    /// Both ends learn that the wire broke; what was on its way is lost.
+    pub fn cut(&mut self, now: u64, wire: usize) {
+        for end in &mut self.wires[wire].ends {
+            end.arriving.clear();
+            end.arriving.push_back((now, Chunk::Fin));
         }
     }
 

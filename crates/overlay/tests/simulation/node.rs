@@ -13,7 +13,7 @@ pub type MessageName = (usize, usize, u16, u64);
 pub enum Later {
     Admit(Origin, u64, MessageName),
     Release(NodeSlot, Incarnation, u64),
-    Applied(NodeSlot, u64, usize),
+    Applied(NodeSlot, u64, u32, usize),
     Dial(String),
     Writable(LinkId),
 }
@@ -29,13 +29,16 @@ pub struct Sent {
 /// One start of a node.
 pub struct Life {
     pub overlay: Overlay,
+    pub first_incarnation: u64,
     pub links: BTreeMap<LinkId, (usize, usize)>,
     pub later: Vec<(u64, Later)>,
     pub up: BTreeMap<NodeSlot, usize>,
     pub own: BTreeMap<InterestKey, InterestValue>,
     pub tables: BTreeMap<NodeSlot, BTreeMap<InterestKey, InterestValue>>,
-    /// For each other node the life and version its workers know of it.
-    pub applied: BTreeMap<usize, (usize, u64)>,
+    /// The mark its workers knew of each life of another node, at any time.
+    pub ever_applied: BTreeMap<(usize, usize), u32>,
+    /// Versions of its own interests and their marks.
+    pub marks: BTreeMap<u64, u32>,
     pub settled: u64,
     pub numbers: BTreeMap<StreamId, u64>,
     pub sent: BTreeMap<(u16, u64), Sent>,
@@ -59,15 +62,17 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn new(overlay: Overlay) -> Self {
+    pub fn new(overlay: Overlay, first_incarnation: u64) -> Self {
         Self {
             overlay,
+            first_incarnation,
             links: BTreeMap::new(),
             later: Vec::new(),
             up: BTreeMap::new(),
             own: BTreeMap::new(),
             tables: BTreeMap::new(),
-            applied: BTreeMap::new(),
+            ever_applied: BTreeMap::new(),
+            marks: BTreeMap::new(),
             settled: 0,
             numbers: BTreeMap::new(),
             sent: BTreeMap::new(),

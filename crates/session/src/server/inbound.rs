@@ -3,7 +3,8 @@
 //! | state \ event | PUBLISH | condition met | PUBREL |
 //! | --- | --- | --- | --- |
 //! | free | take it, `Received` | - | refuse: identifier not found |
-//! | received (conditions open) | nothing: the PUBREC is on its way | PUBREC, `Held` | refuse: identifier not found |
+//! | received (conditions open) | nothing: the PUBREC comes | PUBREC, `Held` | refuse: identifier not found |
+//! | orphaned (received on an earlier connection) | `Received` | `Held`, no PUBREC | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
 
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub enum InboundPublish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Received,
+    /// Its connection has ended, and the client has not sent it again: nobody waits for a PUBREC.
+    Orphaned,
     Held,
 }
 
@@ -37,24 +40,38 @@ pub struct Inbound {
 impl Inbound {
     /// A QoS 2 PUBLISH came.
     pub fn handle_publish(&mut self, id: PacketId) -> InboundPublish {
-        match self.ids.get(&id) {
+        match self.ids.get_mut(&id) {
             None => {
                 self.ids.insert(id, State::Received);
                 InboundPublish::Deliver
             }
-            Some(State::Received) => InboundPublish::Wait,
+            Some(state @ (State::Received | State::Orphaned)) => {
+                *state = State::Received;
+                InboundPublish::Wait
+            }
             Some(State::Held) => InboundPublish::AnswerAgain,
         }
     }
 
-    /// The conditions of the message are met: PUBREC may go. False if the identifier is no longer waited for.
+    /// The conditions of the message are met. Whether PUBREC is to go: false if nobody waits for it, as a client whose
+    /// connection ended sends the message again and is answered then; a PUBREC unasked for would come twice.
     pub fn handle_met(&mut self, id: PacketId) -> bool {
         match self.ids.get_mut(&id) {
-            Some(state @ State::Received) => {
+            Some(state @ (State::Received | State::Orphaned)) => {
+                let is_awaited = *state == State::Received;
                 *state = State::Held;
-                true
+                is_awaited
             }
             Some(State::Held) | None => false,
+        }
+    }
+
+    /// The connection ended.
+    pub fn handle_disconnected(&mut self) {
+        for state in self.ids.values_mut() {
+            if *state == State::Received {
+                *state = State::Orphaned;
+            }
         }
     }
 
@@ -73,7 +90,7 @@ impl Inbound {
                 self.generation = self.generation.wrapping_add(1);
                 true
             }
-            Some(State::Received) | None => false,
+            Some(State::Received | State::Orphaned) | None => false,
         }
     }
 
@@ -128,6 +145,11 @@ mod tests {
             inbound.handle_publish(id(7));
             inbound
         };
+        let orphaned = || {
+            let mut inbound = received();
+            inbound.handle_disconnected();
+            inbound
+        };
         let held = || {
             let mut inbound = received();
             inbound.handle_met(id(7));
@@ -148,6 +170,13 @@ mod tests {
             InboundPublish::AnswerAgain,
             "held, PUBLISH"
         );
+        assert_eq!(
+            orphaned().handle_publish(id(7)),
+            InboundPublish::Wait,
+            "orphaned, PUBLISH"
+        );
+        assert!(!orphaned().handle_met(id(7)), "orphaned, condition met");
+        assert!(!orphaned().handle_pubrel(id(7)), "orphaned, PUBREL");
         assert!(!free().handle_met(id(7)), "free, condition met");
         assert!(received().handle_met(id(7)), "received, condition met");
         assert!(!held().handle_met(id(7)), "held, condition met");

@@ -56,7 +56,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects, and waits until the broker has accepted.
+    /// Connects and asks the broker to accept; the client has a deadline of its own for the answer.
     pub fn open(arguments: &Connect, config: ClientConfig) -> anyhow::Result<Self> {
         let stream = dial(&arguments.host, arguments.port)?;
         let (sender, inputs) = sync_channel(WAITING);
@@ -71,13 +71,12 @@ impl Connection {
         connection.start_signals()?;
         let now = connection.now();
         connection.client.connect(now, arguments.clean_start())?;
-        while connection.client.state() != ConnectionState::Connected {
-            // The client has a deadline of its own for this.
-            if let Waited::Signal = connection.wait(None, |_| Ok(()))? {
-                bail!("interrupted while connecting");
-            }
-        }
         Ok(connection)
+    }
+
+    /// Whether the broker has accepted.
+    pub fn is_connected(&self) -> bool {
+        self.client.state() == ConnectionState::Connected
     }
 
     /// For threads that bring more inputs.

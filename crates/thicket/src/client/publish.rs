@@ -69,6 +69,11 @@ pub fn run(arguments: &Pub) -> anyhow::Result<()> {
         permits: None,
         refused: 0,
     };
+    while !publisher.connection.is_connected() {
+        if let Waited::Signal = publisher.serve()? {
+            bail!("interrupted while connecting");
+        }
+    }
     match message {
         Some(message) => {
             publisher.waiting.push_back(message);

@@ -53,9 +53,14 @@ pub fn run(arguments: &Sub) -> anyhow::Result<()> {
         printed: 0,
         to_acknowledge: Vec::new(),
     };
-    subscriber.subscribe()?;
+    let mut is_subscribed = false;
     loop {
+        // A kept session may bring messages together with the answer to our CONNECT.
         let waited = subscriber.serve(until)?;
+        if !is_subscribed && subscriber.connection.is_connected() {
+            subscriber.subscribe()?;
+            is_subscribed = true;
+        }
         if arguments
             .count
             .is_some_and(|count| subscriber.printed >= count)

@@ -1,10 +1,42 @@
-//! `thicket plan`.
+//! `thicket plan`: the traffic model, the strategies and the simulator at the command line.
+
+mod arguments;
+mod model;
+mod parallel;
+mod plot;
+mod replay;
+mod rows;
+mod simulate;
+mod size;
 
 /// Arguments of `thicket plan`.
 #[derive(Debug, clap::Args)]
-pub struct Plan {}
+pub struct Plan {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Predict the traffic of clusters whose clients attach at random.
+    Model(model::Model),
+    /// Simulate strategies on drawn workloads, or reproduce a figure of the paper.
+    Simulate(simulate::Simulate),
+    /// Place recorded arrivals, one after the other.
+    Replay(replay::Replay),
+    /// Say how many brokers a load needs, with and without placement.
+    Size(size::Size),
+}
 
 /// Runs the planner.
-pub fn run(_plan: Plan) -> anyhow::Result<()> {
-    anyhow::bail!("not yet")
+///
+/// # Errors
+/// A parameter or an input line breaks its rule, or a file cannot be read or written.
+pub fn run(plan: Plan) -> anyhow::Result<()> {
+    match plan.command {
+        Command::Model(arguments) => model::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Size(arguments) => size::run(&arguments),
+    }
 }

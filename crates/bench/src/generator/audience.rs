@@ -1,0 +1,248 @@
+//! The receiving side: what each audience still expects, and the exact counts.
+
+use serde::Serialize;
+
+use crate::sequence::{Arrival, Sequence};
+
+/// What happened to the messages of a run, all of them, warm-up included. Exact while payloads hold a number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Messages published.
+    pub published: u64,
+    /// Deliveries that should have come of them.
+    pub expected: u64,
+    /// Deliveries that came, duplicates included.
+    pub delivered: u64,
+    /// Expected and never come.
+    pub lost: u64,
+    /// Come again.
+    pub duplicated: u64,
+    /// Come behind a later message of the same publisher and topic.
+    pub reordered: u64,
+    /// Publications the broker refused by a reason code.
+    pub refused: u64,
+    /// Messages that nobody asked for, or that are not ours.
+    pub foreign: u64,
+}
+
+impl Counts {
+    /// Whether every message came exactly once and in order.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.lost == 0
+            && self.duplicated == 0
+            && self.reordered == 0
+            && self.refused == 0
+            && self.foreign == 0
+    }
+}
+
+/// Those who together receive each message of some streams once: a subscriber, or a group that shares.
+#[derive(Debug)]
+pub struct Audience {
+    streams: StreamSet,
+    /// A sequence for each stream of the set.
+    sequences: Vec<Sequence>,
+    /// Arrivals in this run for each stream, kept only for payloads without a number.
+    arrivals: Vec<u64>,
+}
+
+/// A set of streams with a place for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamSet {
+    /// Neighbours.
+    Range {
+        /// The first.
+        first: u32,
+        /// How many.
+        len: u32,
+    },
+    /// Any, ascending.
+    Sorted(Box<[u32]>),
+}
+
+impl StreamSet {
+    /// The set of `streams`, which are ascending and distinct.
+    pub fn new(streams: &[u32]) -> Self {
+        match (streams.first(), streams.last()) {
+            (Some(&first), Some(&last)) if (last - first) as usize + 1 == streams.len() => {
+                Self::Range {
+                    first,
+                    len: streams.len() as u32,
+                }
+            }
+            _ => Self::Sorted(streams.into()),
+        }
+    }
+
+    /// The place of `stream`, if it is in the set.
+    #[inline]
+    pub fn place(&self, stream: u32) -> Option<usize> {
+        match self {
+            Self::Range { first, len } => {
+                let place = stream.wrapping_sub(*first);
+                (place < *len).then_some(place as usize)
+            }
+            Self::Sorted(streams) => streams.binary_search(&stream).ok(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let (range, sorted) = match self {
+            Self::Range { first, len } => (*first..first + len, &[][..]),
+            Self::Sorted(streams) => (0..0, &**streams),
+        };
+        range.chain(sorted.iter().copied())
+    }
+}
+
+impl Audience {
+    /// An audience of these streams, ascending and distinct. `counted`: the payloads hold no number.
+    pub fn new(streams: &[u32], counted: bool) -> Self {
+        Self {
+            streams: StreamSet::new(streams),
+            sequences: vec![Sequence::default(); streams.len()],
+            arrivals: vec![0; if counted { streams.len() } else { 0 }],
+        }
+    }
+
+    /// Takes note of a numbered message; `None` if the stream is not one of the audience's.
+    #[inline]
+    pub fn observe(&mut self, stream: u32, number: u32) -> Option<Arrival> {
+        let place = self.streams.place(stream)?;
+        Some(self.sequences[place].observe(number))
+    }
+
+    /// Takes note of a message without a number; false if the stream is not one of the audience's.
+    pub fn count(&mut self, stream: u32) -> bool {
+        match self
+            .streams
+            .place(stream)
+            .and_then(|place| self.arrivals.get_mut(place))
+        {
+            Some(arrivals) => {
+                *arrivals += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Adds what is missing to `counts`. `sent` answers a stream's next number and its messages of this run.
+    pub fn settle(&self, sent: impl Fn(u32) -> (u32, u64), counts: &mut Counts) {
+        for (place, stream) in self.streams.iter().enumerate() {
+            let (next_number, published) = sent(stream);
+            counts.expected += published;
+            match self.arrivals.get(place) {
+                None => counts.lost += self.sequences[place].missing(next_number),
+                Some(&arrivals) => {
+                    counts.lost += published.saturating_sub(arrivals);
+                    counts.duplicated += arrivals.saturating_sub(published);
+                }
+            }
+        }
+    }
+
+    /// Begins the counts of a run.
+    pub fn restart(&mut self, next_number: impl Fn(u32) -> u32) {
+        for (sequence, stream) in self.sequences.iter_mut().zip(self.streams.iter()) {
+            sequence.restart_at(next_number(stream));
+        }
+        self.arrivals.fill(0);
+    }
+}
+
+/// The order in which one member of a sharing group sees each stream. What the group has in common says nothing about it:
+/// members read at different times.
+#[derive(Debug)]
+pub struct MemberOrder {
+    streams: StreamSet,
+    /// One past the highest number seen of each stream.
+    next: Vec<u32>,
+}
+
+impl MemberOrder {
+    /// The order of these streams, ascending and distinct.
+    pub fn new(streams: &[u32]) -> Self {
+        Self {
+            streams: StreamSet::new(streams),
+            next: vec![0; streams.len()],
+        }
+    }
+
+    /// Takes note of a message; false if a later one of its stream came before it.
+    pub fn observe(&mut self, stream: u32, number: u32) -> bool {
+        let Some(next) = self
+            .streams
+            .place(stream)
+            .and_then(|place| self.next.get_mut(place))
+        else {
+            return true;
+        };
+        let in_order = number.wrapping_sub(*next) < u32::MAX / 2;
+        if in_order {
+            *next = number.wrapping_add(1);
+        }
+        in_order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_knows_its_streams_and_their_places() {
+        for (streams, kind) in [
+            (&[4, 5, 6][..], "range"),
+            (&[4, 6, 9], "sorted"),
+            (&[], "empty"),
+        ] {
+            let set = StreamSet::new(streams);
+            assert_eq!(matches!(set, StreamSet::Range { .. }), kind == "range");
+            assert_eq!(set.iter().collect::<Vec<_>>(), streams);
+            for stream in 0..12 {
+                assert_eq!(
+                    set.place(stream),
+                    streams.iter().position(|&s| s == stream),
+                    "{kind}: {stream}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_settled_against_what_was_sent() {
+        let mut audience = Audience::new(&[2, 5], false);
+        audience.observe(2, 0);
+        audience.observe(5, 1);
+        assert_eq!(audience.observe(3, 0), None);
+        let mut counts = Counts::default();
+        audience.settle(
+            |stream| if stream == 2 { (1, 1) } else { (4, 4) },
+            &mut counts,
+        );
+        assert_eq!((counts.expected, counts.lost), (5, 3));
+    }
+
+    #[test]
+    fn a_member_may_skip_numbers_but_not_go_back() {
+        let mut order = MemberOrder::new(&[3]);
+        assert_eq!(
+            [0, 4, 2, 5].map(|number| order.observe(3, number)),
+            [true, true, false, true]
+        );
+    }
+
+    #[test]
+    fn without_numbers_messages_are_only_counted() {
+        let mut audience = Audience::new(&[0, 1], true);
+        for stream in [0, 0, 0, 1] {
+            assert!(audience.count(stream));
+        }
+        assert!(!audience.count(2));
+        let mut counts = Counts::default();
+        audience.settle(|_| (2, 2), &mut counts);
+        assert_eq!((counts.expected, counts.lost, counts.duplicated), (4, 1, 1));
+    }
+}

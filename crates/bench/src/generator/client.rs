@@ -1,0 +1,54 @@
+//! One MQTT client of the generator.
+
+use mio::net::TcpStream;
+
+use crate::socket::Socket;
+
+/// What a client is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Publishes the stream of this index.
+    Publisher(u32),
+    /// The subscriber of this index.
+    Subscriber(u32),
+}
+
+/// How far a client has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The TCP connection is being made.
+    Connecting,
+    /// CONNECT is sent.
+    AwaitsConnack,
+    /// This many SUBSCRIBE are sent and not answered.
+    AwaitsSuback(usize),
+    /// At work.
+    Ready,
+}
+
+/// A client and its connection.
+#[derive(Debug)]
+pub struct Client {
+    pub socket: Socket,
+    pub role: Role,
+    pub phase: Phase,
+    /// Index of its node.
+    pub node: usize,
+    /// May have something to read: epoll speaks only once.
+    pub readable: bool,
+    /// Waits in the list of those to write.
+    pub dirty: bool,
+}
+
+impl Client {
+    pub fn new(stream: TcpStream, role: Role, node: usize) -> Self {
+        Self {
+            socket: Socket::new(stream),
+            role,
+            phase: Phase::Connecting,
+            node,
+            readable: false,
+            dirty: false,
+        }
+    }
+}

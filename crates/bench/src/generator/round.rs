@@ -1,0 +1,212 @@
+//! One round of the loop: wait, read, judge, write.
+
+use std::io;
+use std::time::Duration;
+
+use super::client::Role;
+use super::{Generator, TIMER};
+use crate::BenchError;
+use crate::socket::ReadOutcome;
+use crate::wire::{self, Frame, Malformed};
+
+impl Generator {
+    /// Waits for events, not at all while some socket may still have something to read.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), BenchError> {
+        let timeout = if self.readable.is_empty() {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                Err(BenchError::system("epoll")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sorts the events into the lists of those to read and those to write.
+    pub(super) fn note_events(&mut self) {
+        for event in self.events.iter() {
+            let token = event.token();
+            if token == TIMER {
+                continue;
+            }
+            let client = &mut self.clients[token.0];
+            if event.is_readable() && !client.readable {
+                client.readable = true;
+                self.readable.push(token.0 as u32);
+            }
+            if event.is_writable() && client.socket.unsent() > 0 && !client.dirty {
+                client.dirty = true;
+                self.dirty.push(token.0 as u32);
+            }
+        }
+    }
+
+    /// Reads every ready socket once. Answers the clients whose CONNACK came.
+    pub(super) fn read_all(&mut self) -> Result<Vec<u32>, BenchError> {
+        let mut accepted = Vec::new();
+        let mut ready = std::mem::take(&mut self.readable);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut still = 0;
+        for position in 0..ready.len() {
+            let index = ready[position];
+            let client = &mut self.clients[index as usize];
+            let (len, outcome) = client.socket.read(&mut buffer);
+            if outcome != ReadOutcome::More {
+                client.readable = false;
+            } else {
+                ready[still] = index;
+                still += 1;
+            }
+            if self.handle_bytes(index as usize, &buffer[..len])? {
+                accepted.push(index);
+            }
+            if outcome == ReadOutcome::Closed {
+                return Err(self.broken(index as usize, io::ErrorKind::ConnectionAborted.into()));
+            }
+        }
+        ready.truncate(still);
+        self.readable = ready;
+        self.buffer = buffer;
+        Ok(accepted)
+    }
+
+    /// Handles the whole packets in `bytes` and keeps the rest; true if one was an accepting CONNACK.
+    fn handle_bytes(&mut self, index: usize, bytes: &[u8]) -> Result<bool, BenchError> {
+        let now_ns = self.now_ns();
+        let role = self.clients[index].role;
+        let mut accepted = false;
+        let mut at = 0;
+        while let Some(frame) =
+            wire::frame(bytes, at).map_err(|error| self.malformed(index, error))?
+        {
+            match (frame.first_byte >> 4, role) {
+                (3, Role::Subscriber(subscriber)) => self
+                    .on_publish(subscriber, bytes, frame, now_ns)
+                    .map_err(|error| self.malformed(index, error))?,
+                (4..=7, _) => {
+                    self.on_acknowledgement(index, role, bytes, frame)
+                        .map_err(|error| self.malformed(index, error))?;
+                }
+                (13, _) => {}
+                _ => accepted |= self.on_control(index, &bytes[at..frame.end])?,
+            }
+            at = frame.end;
+        }
+        self.receiving.end_batch(now_ns);
+        let socket = &mut self.clients[index].socket;
+        socket.keep_rest(&bytes[at..]);
+        if !self.answers.is_empty() {
+            socket
+                .send(&self.answers)
+                .map_err(|source| self.broken(index, source))?;
+            self.answers.clear();
+        }
+        Ok(accepted)
+    }
+
+    #[inline]
+    fn on_publish(
+        &mut self,
+        subscriber: u32,
+        bytes: &[u8],
+        frame: Frame,
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
+        let parts = wire::publish_parts(bytes, frame)?;
+        let payload = wire::payload_start(bytes, frame, parts, self.properties)?;
+        let topic = &bytes[parts.topic..parts.topic_end];
+        match self
+            .receiving
+            .on_message(subscriber, topic, &bytes[payload..frame.end], now_ns)
+        {
+            Some((index, came_on)) => {
+                let stream = &mut self.streams[index as usize];
+                stream.accounted += came_on;
+                if !stream.queued {
+                    stream.queued = true;
+                    self.queued.push(index);
+                }
+            }
+            None => self.receiving.counts.foreign += 1,
+        }
+        if parts.qos > 0 {
+            let answer = if parts.qos == 1 {
+                wire::PUBACK
+            } else {
+                wire::PUBREC
+            };
+            wire::push_acknowledgement(
+                &mut self.answers,
+                answer,
+                wire::number_u16(bytes, parts.topic_end)?,
+            );
+        }
+        Ok(())
+    }
+
+    /// One step of QoS 1 or 2, on either side.
+    fn on_acknowledgement(
+        &mut self,
+        index: usize,
+        role: Role,
+        bytes: &[u8],
+        frame: Frame,
+    ) -> Result<(), Malformed> {
+        let packet_id = wire::number_u16(bytes, frame.body)?;
+        if frame.first_byte == wire::PUBREL {
+            wire::push_acknowledgement(&mut self.answers, wire::PUBCOMP, packet_id);
+            return Ok(());
+        }
+        // A reason code follows only in 5.0, and only where it is not plain success [MQTT-3.4.2-1].
+        let refused = bytes[frame.body + 2..frame.end]
+            .first()
+            .is_some_and(|&code| code >= 0x80);
+        self.receiving.counts.refused += u64::from(refused);
+        let Role::Publisher(stream_index) = role else {
+            return Ok(());
+        };
+        let stream = &mut self.streams[stream_index as usize];
+        if frame.first_byte == wire::PUBREC && !refused {
+            // Goes out with the next messages of the stream.
+            let client = &mut self.clients[index];
+            wire::push_acknowledgement(client.socket.output(), wire::PUBREL, packet_id);
+            if !client.dirty {
+                client.dirty = true;
+                self.dirty.push(index as u32);
+            }
+        } else {
+            stream.acknowledged += 1;
+        }
+        if !stream.queued {
+            stream.queued = true;
+            self.queued.push(stream_index);
+        }
+        Ok(())
+    }
+
+    /// Writes what waits on each dirty socket, once.
+    pub(super) fn write_dirty(&mut self) -> Result<(), BenchError> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for index in dirty.drain(..) {
+            let client = &mut self.clients[index as usize];
+            client.dirty = false;
+            client
+                .socket
+                .write()
+                .map_err(|source| self.broken(index as usize, source))?;
+        }
+        self.dirty = dirty;
+        Ok(())
+    }
+
+    fn malformed(&self, index: usize, error: Malformed) -> BenchError {
+        BenchError::Protocol {
+            node: self.node_name(index),
+            client_id: self.client_id(index),
+            what: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The sending side: messages made from a template, and how many of them are on their way.
+
+use std::collections::VecDeque;
+
+use thicket_mqtt::{EncodeError, PacketId, ProtocolVersion, Publish, Qos};
+
+use crate::stamp::{Stamp, StampForm};
+
+/// Identifiers of unacknowledged messages a publisher may have: half of the number space, so that none meets itself.
+const MAX_IN_FLIGHT: u32 = 32_767;
+
+/// One stream: a publisher and its topic.
+#[derive(Debug)]
+pub struct Stream {
+    /// A whole PUBLISH; identifier and stamp are written over in each copy.
+    template: Box<[u8]>,
+    /// Where the packet identifier stands; 0 at QoS 0.
+    id_at: usize,
+    payload_at: usize,
+    form: StampForm,
+    /// Index of this stream, for its stamps.
+    index: u32,
+    /// Number of the next message, over all runs.
+    number: u32,
+    /// Audiences that must receive each message.
+    pub recipients: u32,
+    /// Published in this run.
+    pub sent: u64,
+    /// Acknowledged in this run, up to the last step of the quality of service.
+    pub acknowledged: u64,
+    /// Arrivals in this run, over all recipients; what a later number shows to be missing counts as arrived.
+    pub accounted: u64,
+    last_packet_id: u16,
+    /// Most unacknowledged messages the broker takes (Receive Maximum).
+    limit: u32,
+    /// Messages of an open loop that wait for `limit`, by their due times.
+    pub held_back: VecDeque<u64>,
+    /// Whether the stream waits in the list of those to serve.
+    pub queued: bool,
+    /// What had come back when [`Stream::is_stuck`] was last asked.
+    came_back: u64,
+}
+
+impl Stream {
+    /// A stream about to send its first message.
+    pub fn new(
+        index: u32,
+        topic: &str,
+        qos: Qos,
+        version: ProtocolVersion,
+        payload_len: usize,
+        recipients: u32,
+    ) -> Result<Self, EncodeError> {
+        let payload = vec![b'.'; payload_len];
+        let mut publish = Publish::new(topic, &payload);
+        publish.qos = qos;
+        publish.packet_id = (qos != Qos::AtMostOnce).then(|| PacketId::new(1)).flatten();
+        let mut template = Vec::new();
+        let id_at = publish.encode(version, &mut template)?.unwrap_or(0);
+        Ok(Self {
+            payload_at: template.len() - payload_len,
+            template: template.into(),
+            id_at,
+            form: StampForm::for_payload(payload_len),
+            index,
+            number: 0,
+            recipients,
+            sent: 0,
+            acknowledged: 0,
+            accounted: 0,
+            last_packet_id: 0,
+            limit: MAX_IN_FLIGHT,
+            held_back: VecDeque::new(),
+            queued: false,
+            came_back: 0,
+        })
+    }
+
+    /// Obeys the Receive Maximum of a CONNACK.
+    pub fn limit_in_flight(&mut self, receive_maximum: u16) {
+        self.limit = self.limit.min(u32::from(receive_maximum));
+    }
+
+    /// Most messages that may be unacknowledged; unbounded at QoS 0.
+    pub fn limit(&self) -> u32 {
+        if self.id_at == 0 {
+            u32::MAX
+        } else {
+            self.limit
+        }
+    }
+
+    /// Number of the next message, over all runs.
+    pub fn next_number(&self) -> u32 {
+        self.number
+    }
+
+    /// Appends the next message to `out`.
+    #[inline]
+    pub fn write_next(&mut self, time_ns: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.template);
+        let message = &mut out[start..];
+        if self.id_at > 0 {
+            self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
+            message[self.id_at..self.id_at + 2].copy_from_slice(&self.last_packet_id.to_be_bytes());
+        }
+        let stamp = Stamp {
+            stream: self.index,
+            number: self.number,
+            time_ns,
+        };
+        self.form.write(stamp, &mut message[self.payload_at..]);
+        self.number = self.number.wrapping_add(1);
+        self.sent += 1;
+    }
+
+    /// Messages published and not yet acknowledged; 0 at QoS 0.
+    pub fn unacknowledged(&self) -> u32 {
+        if self.id_at == 0 {
+            0
+        } else {
+            self.sent.saturating_sub(self.acknowledged) as u32
+        }
+    }
+
+    /// Messages on their way: not yet at all recipients, or not yet acknowledged.
+    pub fn on_their_way(&self) -> u64 {
+        let back = if self.recipients == 0 {
+            self.sent
+        } else {
+            self.accounted / u64::from(self.recipients)
+        };
+        let done = if self.id_at == 0 {
+            back
+        } else {
+            back.min(self.acknowledged)
+        };
+        self.sent.saturating_sub(done)
+    }
+
+    /// Whether a closed loop can drive the stream: something comes back for each message.
+    pub fn closes(&self) -> bool {
+        self.recipients > 0 || self.id_at > 0
+    }
+
+    /// Begins the counts of a run.
+    pub fn restart(&mut self) {
+        self.sent = 0;
+        self.acknowledged = 0;
+        self.accounted = 0;
+        self.came_back = 0;
+        self.held_back.clear();
+    }
+
+    /// Whether messages are on their way and nothing has come back since this was last asked.
+    pub fn is_stuck(&mut self) -> bool {
+        let came_back = self.accounted + self.acknowledged;
+        let stuck = self.on_their_way() > 0 && came_back == self.came_back;
+        self.came_back = came_back;
+        stuck
+    }
+
+    /// Gives up waiting for what is on its way.
+    pub fn give_up(&mut self) {
+        self.accounted = self.sent * u64::from(self.recipients);
+        self.acknowledged = self.sent;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::read_full;
+    use thicket_mqtt::{Packet, decode};
+
+    fn stream(qos: Qos, version: ProtocolVersion, recipients: u32) -> Stream {
+        Stream::new(9, "b/pair/9", qos, version, 64, recipients).unwrap()
+    }
+
+    #[test]
+    fn written_messages_are_whole_publishes_with_their_own_stamps() {
+        for version in [ProtocolVersion::V311, ProtocolVersion::V5] {
+            for qos in [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce] {
+                let mut stream = stream(qos, version, 1);
+                let mut out = Vec::new();
+                stream.write_next(77, &mut out);
+                stream.write_next(78, &mut out);
+                let mut at = 0;
+                for number in 0..2 {
+                    let Ok(Some((Packet::Publish(publish), len))) =
+                        decode(&out[at..], version, u32::MAX)
+                    else {
+                        panic!("{qos:?} {version:?}: message {number} is no PUBLISH")
+                    };
+                    at += len;
+                    assert_eq!(
+                        (publish.topic, publish.qos, publish.payload.len()),
+                        ("b/pair/9", qos, 64)
+                    );
+                    let stamp = Stamp {
+                        stream: 9,
+                        number,
+                        time_ns: 77 + u64::from(number),
+                    };
+                    assert_eq!(read_full(publish.payload), Some(stamp));
+                    let id =
+                        (qos != Qos::AtMostOnce).then(|| PacketId::new(number as u16 + 1).unwrap());
+                    assert_eq!(publish.packet_id, id);
+                }
+                assert_eq!(at, out.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_is_on_its_way_until_all_recipients_have_it_and_it_is_acknowledged() {
+        for (name, qos, recipients, sent, accounted, acknowledged, expected) in [
+            ("nothing sent", Qos::AtMostOnce, 1, 0, 0, 0, 0),
+            ("one of two back", Qos::AtMostOnce, 1, 2, 1, 0, 1),
+            (
+                "three recipients, one of them behind",
+                Qos::AtMostOnce,
+                3,
+                2,
+                5,
+                0,
+                1,
+            ),
+            ("back but not acknowledged", Qos::AtLeastOnce, 1, 2, 2, 0, 2),
+            ("acknowledged but not back", Qos::AtLeastOnce, 1, 2, 0, 2, 2),
+            ("nobody to receive", Qos::AtLeastOnce, 0, 5, 0, 3, 2),
+            ("more back than sent", Qos::AtMostOnce, 1, 2, 3, 0, 0),
+        ] {
+            let mut stream = stream(qos, ProtocolVersion::V5, recipients);
+            (stream.sent, stream.accounted, stream.acknowledged) = (sent, accounted, acknowledged);
+            assert_eq!(stream.on_their_way(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_stuck_when_nothing_came_back_since_it_was_last_asked() {
+        let mut stream = stream(Qos::AtMostOnce, ProtocolVersion::V5, 1);
+        assert!(!stream.is_stuck(), "nothing is on its way");
+        stream.sent = 3;
+        stream.accounted = 1;
+        assert!(!stream.is_stuck(), "one came back");
+        assert!(stream.is_stuck());
+        stream.give_up();
+        assert_eq!((stream.on_their_way(), stream.is_stuck()), (0, false));
+    }
+
+    #[test]
+    fn packet_identifiers_never_become_zero() {
+        let mut stream = stream(Qos::AtLeastOnce, ProtocolVersion::V311, 1);
+        let mut out = Vec::new();
+        for _ in 0..65_536 {
+            out.clear();
+            stream.write_next(0, &mut out);
+        }
+        let Ok(Some((Packet::Publish(publish), _))) = decode(&out, ProtocolVersion::V311, u32::MAX)
+        else {
+            panic!()
+        };
+        assert_eq!(publish.packet_id, PacketId::new(1));
+    }
+}

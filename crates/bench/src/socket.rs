@@ -1,0 +1,115 @@
+//! A socket that is read once and written once a round, for the relay and the generator alike.
+
+use std::io::{self, Read, Write};
+
+use mio::net::TcpStream;
+
+/// A non-blocking stream with the bytes that wait on either side.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub stream: TcpStream,
+    /// The beginning of a packet whose end has not come yet.
+    partial: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+}
+
+/// Whether another read may bring more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadOutcome {
+    /// The buffer was filled.
+    More,
+    /// The socket was emptied.
+    Drained,
+    /// The peer has gone.
+    Closed,
+}
+
+impl Socket {
+    pub fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            partial: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Reads once behind what was left over; answers how much of `buffer` is filled.
+    pub fn read(&mut self, buffer: &mut [u8]) -> (usize, ReadOutcome) {
+        let kept = self.partial.len();
+        // A packet larger than the buffer cannot be handled.
+        if kept >= buffer.len() {
+            return (0, ReadOutcome::Closed);
+        }
+        buffer[..kept].copy_from_slice(&self.partial);
+        self.partial.clear();
+        match self.stream.read(&mut buffer[kept..]) {
+            Ok(0) => (kept, ReadOutcome::Closed),
+            Ok(len) if kept + len == buffer.len() => (kept + len, ReadOutcome::More),
+            // A short read empties a stream socket (epoll(7)): no second read to learn that.
+            Ok(len) => (kept + len, ReadOutcome::Drained),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (kept, ReadOutcome::Drained),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (kept, ReadOutcome::More),
+            Err(_) => (kept, ReadOutcome::Closed),
+        }
+    }
+
+    /// Keeps the bytes of an unfinished packet for the next read.
+    pub fn keep_rest(&mut self, rest: &[u8]) {
+        self.partial.extend_from_slice(rest);
+    }
+
+    /// Bytes that wait to be written.
+    pub fn unsent(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    /// Where to append what the next write is to carry.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// Writes what waits, once.
+    pub fn write(&mut self) -> io::Result<()> {
+        if self.unsent() == 0 {
+            return Ok(());
+        }
+        self.written += write_some(&mut self.stream, &self.output[self.written..])?;
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        } else if self.written > self.output.len() / 2 {
+            self.output.drain(..self.written);
+            self.written = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` behind what waits, once; what does not go out now waits.
+    ///
+    /// With nothing waiting the bytes are not copied.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.unsent() > 0 {
+            self.output.extend_from_slice(bytes);
+            return self.write();
+        }
+        let len = write_some(&mut self.stream, bytes)?;
+        self.output.extend_from_slice(&bytes[len..]);
+        Ok(())
+    }
+}
+
+fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    match stream.write(bytes) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(0)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,197 @@
+//! Who publishes what and who subscribes to what: the plan of a run, made before the first connection.
+
+mod attach;
+mod build;
+
+use serde::Serialize;
+
+pub use attach::{Attachment, attach};
+
+/// A traffic pattern. Counts are of clients or topics, at least 1 each.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Workload {
+    /// `pairs` publishers, each with a topic and a subscriber of its own (Detti Fig. 2; Comparison 3.2).
+    Pair {
+        /// Pairs.
+        pairs: usize,
+    },
+    /// Every subscriber wants the topic of every publisher.
+    FanOut {
+        /// Publishers, a topic each.
+        publishers: usize,
+        /// Subscribers.
+        subscribers: usize,
+    },
+    /// Many publishers with a topic each; every subscriber takes all by one `+`.
+    FanIn {
+        /// Publishers, a topic each.
+        publishers: usize,
+        /// Subscribers.
+        subscribers: usize,
+    },
+    /// A social network: subscribers follow distinct topics drawn by Zipf's law (Detti III-A).
+    Social {
+        /// Topics (Ntop), a publisher each.
+        topics: usize,
+        /// Subscribers (Nsub).
+        subscribers: usize,
+        /// Distinct topics of each subscriber (Nsxs).
+        topics_per_subscriber: usize,
+        /// Shape of the popularity.
+        alpha: f64,
+    },
+    /// A tree of places: a publisher at every leaf, subscribers at nodes of a drawn level (Detti III-B).
+    Iot {
+        /// Levels of the tree of subscriptions (d): the first is `#`, the last the leaves.
+        depth: usize,
+        /// Children of a node (f).
+        fan_out: usize,
+        /// Probability of each level (Pl), `depth` of them; need not add up to 1.
+        level_probabilities: Vec<f64>,
+        /// Subscribers.
+        subscribers: usize,
+    },
+    /// Clients that connect and do nothing (Comparison M3).
+    Idle {
+        /// Clients.
+        clients: usize,
+    },
+    /// Groups of subscribers that share the topics of all publishers between them.
+    Shared {
+        /// Publishers, a topic each.
+        publishers: usize,
+        /// Groups; each gets every message once.
+        groups: usize,
+        /// Members of a group.
+        members: usize,
+    },
+}
+
+/// What a run consists of. A topic has one publisher and a publisher one topic: a *stream*, named by its index here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Topic of each stream.
+    pub topics: Vec<String>,
+    /// Subscribers.
+    pub subscribers: Vec<SubscriberPlan>,
+    /// Streams that each audience must receive: sorted, each once. A subscriber without a group is an audience of one.
+    pub audiences: Vec<Vec<u32>>,
+}
+
+/// One subscriber.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriberPlan {
+    /// Topic filters to subscribe to: distinct and not overlapping, so that a message comes once.
+    pub filters: Vec<String>,
+    /// Index of its audience.
+    pub audience: u32,
+}
+
+/// Misuse: a workload that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A count is 0.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// A subscriber cannot follow more distinct topics than there are.
+    #[error("a subscriber cannot follow {wanted} distinct topics of {topics}")]
+    TooFewTopics {
+        /// Topics asked for.
+        wanted: usize,
+        /// Topics there are.
+        topics: usize,
+    },
+    /// The probabilities of the levels do not fit the tree.
+    #[error(
+        "{given} level probabilities for a tree of {depth} levels; they must not be negative, and one must be above 0"
+    )]
+    Levels {
+        /// Levels of the tree.
+        depth: usize,
+        /// Probabilities given.
+        given: usize,
+    },
+    /// More streams or clients than a run can hold.
+    #[error("{0} streams are more than a run can hold (at most 1,000,000)")]
+    TooLarge(usize),
+}
+
+impl Workload {
+    /// The name of the pattern.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pair { .. } => "pair",
+            Self::FanOut { .. } => "fan-out",
+            Self::FanIn { .. } => "fan-in",
+            Self::Social { .. } => "social",
+            Self::Iot { .. } => "iot",
+            Self::Idle { .. } => "idle",
+            Self::Shared { .. } => "shared",
+        }
+    }
+
+    /// The pattern with its figures, in a few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Pair { pairs } => format!("pair {pairs}/{pairs}"),
+            Self::FanOut {
+                publishers,
+                subscribers,
+            } => format!("fan-out {publishers} -> {subscribers}"),
+            Self::FanIn {
+                publishers,
+                subscribers,
+            } => format!("fan-in {publishers} -> {subscribers}"),
+            Self::Social {
+                topics,
+                subscribers,
+                topics_per_subscriber,
+                alpha,
+            } => {
+                format!(
+                    "social {topics} topics, {subscribers} subscribers x {topics_per_subscriber}, alpha {alpha}"
+                )
+            }
+            Self::Iot {
+                depth,
+                fan_out,
+                level_probabilities,
+                subscribers,
+            } => {
+                format!(
+                    "iot depth {depth}, fan-out {fan_out}, levels {level_probabilities:?}, {subscribers} subscribers"
+                )
+            }
+            Self::Idle { clients } => format!("{clients} idle clients"),
+            Self::Shared {
+                publishers,
+                groups,
+                members,
+            } => {
+                format!("shared {publishers} publishers, {groups} groups x {members}")
+            }
+        }
+    }
+
+    /// Draws the plan. Topics begin with `prefix` and a slash; the same seed gives the same plan.
+    pub fn plan(&self, prefix: &str, seed: u64) -> Result<Plan, PlanError> {
+        build::build(self, prefix, seed)
+    }
+}
+
+/// The probabilities of the levels by a reversed Zipf law over the levels below the root, whose own is 0 (Detti Eq. 15).
+#[must_use]
+pub fn level_probabilities(depth: usize, alpha: f64) -> Vec<f64> {
+    let weight = |level: usize| {
+        if level == 0 {
+            0.0
+        } else {
+            ((depth - level) as f64).powf(-alpha)
+        }
+    };
+    let sum: f64 = (0..depth).map(weight).sum();
+    (0..depth).map(|level| weight(level) / sum).collect()
+}

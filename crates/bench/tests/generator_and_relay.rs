@@ -1,0 +1,326 @@
+//! The generator against the relay: what was sent is what arrived, for every pattern, version and quality of service.
+
+use std::time::Duration;
+
+use thicket_bench::generator::{Arrivals, Fleet, Generator, Load, Node, Scenario, Span, Watch};
+use thicket_bench::relay::Relay;
+use thicket_bench::workload::{Workload, level_probabilities};
+use thicket_bench::{BenchError, Outcome};
+use thicket_mqtt::{ProtocolVersion, Qos};
+
+/// A relay in a thread of its own; it ends with the test's process.
+fn relay() -> Node {
+    let relay = Relay::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = relay.local_addr().unwrap();
+    std::thread::spawn(move || relay.run());
+    Node {
+        name: address.to_string(),
+        address,
+    }
+}
+
+fn scenario(workload: Workload) -> Scenario {
+    Scenario {
+        prefix: "test".to_owned(),
+        ..Scenario::new(vec![relay()], workload)
+    }
+}
+
+fn run(scenario: Scenario, load: Load, messages: u64) -> Outcome {
+    let mut generator = Generator::connect(scenario).unwrap();
+    let span = Span {
+        drain: Duration::from_secs(30),
+        ..Span::messages(messages)
+    };
+    generator
+        .run(load, span, &Watch::default(), &mut |_| {})
+        .unwrap()
+}
+
+fn workloads() -> [(Workload, u64); 5] {
+    [
+        (Workload::Pair { pairs: 20 }, 1),
+        (
+            Workload::FanOut {
+                publishers: 1,
+                subscribers: 50,
+            },
+            50,
+        ),
+        (
+            Workload::FanIn {
+                publishers: 50,
+                subscribers: 1,
+            },
+            1,
+        ),
+        (
+            Workload::FanOut {
+                publishers: 3,
+                subscribers: 4,
+            },
+            4,
+        ),
+        (
+            Workload::FanIn {
+                publishers: 4,
+                subscribers: 3,
+            },
+            3,
+        ),
+    ]
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order_in_a_closed_loop() {
+    for (workload, recipients) in workloads() {
+        for version in [ProtocolVersion::V311, ProtocolVersion::V5] {
+            for qos in [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce] {
+                let name = format!("{} {version:?} {qos:?}", workload.describe());
+                let scenario = Scenario {
+                    version,
+                    qos,
+                    ..scenario(workload.clone())
+                };
+                let outcome = run(scenario, Load::Closed { window: 7 }, 1000);
+                let counts = outcome.counts;
+                assert!(counts.is_clean(), "{name}: {counts:?}");
+                assert_eq!(
+                    (counts.published, counts.delivered),
+                    (1000, 1000 * recipients),
+                    "{name}"
+                );
+                assert_eq!(counts.expected, counts.delivered, "{name}");
+                assert_eq!(
+                    outcome.delivered, counts.delivered,
+                    "{name}: all of it was measured"
+                );
+                assert!(outcome.latency.is_some(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order_in_an_open_loop() {
+    for arrivals in [
+        Arrivals::Constant,
+        Arrivals::Poisson,
+        Arrivals::LogNormal {
+            coefficient_of_variation: 0.5,
+        },
+    ] {
+        for qos in [Qos::AtMostOnce, Qos::ExactlyOnce] {
+            let scenario = Scenario {
+                qos,
+                ..scenario(Workload::Pair { pairs: 10 })
+            };
+            let outcome = run(
+                scenario,
+                Load::Open {
+                    rate_per_s: 20_000.0,
+                    arrivals,
+                },
+                4000,
+            );
+            assert!(
+                outcome.counts.is_clean(),
+                "{arrivals:?} {qos:?}: {:?}",
+                outcome.counts
+            );
+            assert_eq!(outcome.counts.delivered, 4000, "{arrivals:?} {qos:?}");
+        }
+    }
+}
+
+#[test]
+fn social_and_iot_patterns_deliver_what_their_plans_expect() {
+    let social = Workload::Social {
+        topics: 50,
+        subscribers: 20,
+        topics_per_subscriber: 5,
+        alpha: 1.13,
+    };
+    let iot = Workload::Iot {
+        depth: 4,
+        fan_out: 3,
+        level_probabilities: level_probabilities(4, 1.5),
+        subscribers: 15,
+    };
+    for workload in [social, iot] {
+        // Above QoS 0 the topics nobody wants are published too.
+        let outcome = run(
+            Scenario {
+                qos: Qos::AtLeastOnce,
+                ..scenario(workload.clone())
+            },
+            Load::Closed { window: 3 },
+            3000,
+        );
+        assert!(
+            outcome.counts.is_clean(),
+            "{workload:?}: {:?}",
+            outcome.counts
+        );
+        assert_eq!(outcome.counts.published, 3000, "{workload:?}");
+        assert_eq!(
+            outcome.counts.delivered, outcome.counts.expected,
+            "{workload:?}"
+        );
+    }
+}
+
+#[test]
+fn payloads_shorter_than_the_stamp_are_counted_too() {
+    for payload_len in [0, 3, 4, 15, 16, 5000] {
+        let scenario = Scenario {
+            payload_len,
+            ..scenario(Workload::FanIn {
+                publishers: 5,
+                subscribers: 2,
+            })
+        };
+        let outcome = run(scenario, Load::Closed { window: 5 }, 500);
+        assert!(
+            outcome.counts.is_clean(),
+            "{payload_len} bytes: {:?}",
+            outcome.counts
+        );
+        assert_eq!(outcome.counts.delivered, 1000, "{payload_len} bytes");
+        assert_eq!(
+            outcome.latency.is_some(),
+            payload_len >= 16,
+            "{payload_len} bytes"
+        );
+    }
+}
+
+#[test]
+fn one_set_of_clients_runs_one_load_after_the_other() {
+    let mut generator = Generator::connect(scenario(Workload::Pair { pairs: 5 })).unwrap();
+    for messages in [100, 250, 1] {
+        let outcome = generator
+            .run(
+                Load::Closed { window: 4 },
+                Span::messages(messages),
+                &Watch::default(),
+                &mut |_| {},
+            )
+            .unwrap();
+        assert!(outcome.counts.is_clean(), "{:?}", outcome.counts);
+        assert_eq!(
+            (outcome.counts.published, outcome.counts.delivered),
+            (messages, messages)
+        );
+    }
+}
+
+#[test]
+fn volleys_leave_together_and_arrive_whole() {
+    let load = Load::Volleys { window: 10 };
+    let outcome = run(scenario(Workload::Pair { pairs: 3 }), load, 300);
+    assert!(outcome.counts.is_clean(), "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.delivered, 300);
+}
+
+#[test]
+fn clients_over_several_nodes_reach_only_their_own() {
+    // Two relays that know nothing of each other: with locality 0 nothing can arrive, and every message is counted lost.
+    let nodes = vec![relay(), relay()];
+    let attachment = thicket_bench::workload::Attachment::Locality0;
+    let scenario = Scenario {
+        nodes,
+        attachment,
+        prefix: "test".to_owned(),
+        ..Scenario::new(Vec::new(), Workload::Pair { pairs: 3 })
+    };
+    let mut generator = Generator::connect(scenario).unwrap();
+    let span = Span {
+        drain: Duration::from_millis(50),
+        ..Span::messages(12)
+    };
+    let outcome = generator
+        .run(
+            Load::Closed { window: 4 },
+            span,
+            &Watch::default(),
+            &mut |_| {},
+        )
+        .unwrap();
+    assert_eq!(
+        (
+            outcome.counts.published,
+            outcome.counts.lost,
+            outcome.counts.delivered
+        ),
+        (12, 12, 0)
+    );
+}
+
+#[test]
+fn a_refused_connection_is_told_in_words() {
+    let free_port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let node = Node {
+        name: free_port.to_string(),
+        address: free_port,
+    };
+    let error =
+        Generator::connect(Scenario::new(vec![node], Workload::Pair { pairs: 1 })).unwrap_err();
+    assert!(matches!(error, BenchError::Unreachable { .. }), "{error:?}");
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("cannot connect to {free_port}: ")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_refused_subscription_is_told_with_its_reason() {
+    let error = Generator::connect(scenario(Workload::Shared {
+        publishers: 1,
+        groups: 1,
+        members: 2,
+    }))
+    .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("refused the subscription of test-s"),
+        "{error}"
+    );
+    assert!(error.to_string().ends_with("(0x80)"), "{error}");
+}
+
+#[test]
+fn threads_share_the_pairs_and_their_counts_add_up() {
+    let mut fleet = Fleet::connect(scenario(Workload::Pair { pairs: 7 }), 3).unwrap();
+    let outcome = fleet
+        .run(
+            Load::Closed { window: 5 },
+            Span::messages(1000),
+            &Watch::default(),
+            &mut |_| {},
+        )
+        .unwrap();
+    assert!(outcome.counts.is_clean(), "{:?}", outcome.counts);
+    assert_eq!(
+        (outcome.counts.published, outcome.counts.delivered),
+        (1000, 1000)
+    );
+    assert!(
+        outcome.workload.ends_with("in 3 threads"),
+        "{}",
+        outcome.workload
+    );
+
+    let fan_in = scenario(Workload::FanIn {
+        publishers: 4,
+        subscribers: 1,
+    });
+    let error = Fleet::connect(fan_in, 2).unwrap_err().to_string();
+    assert!(error.contains("only pair can be shared out"), "{error}");
+}

@@ -1,0 +1,249 @@
+use super::*;
+use crate::config::hash_password;
+
+fn on(listen: &str) -> Settings {
+    Settings {
+        listen: Some(vec![listen.into()]),
+        ..Settings::default()
+    }
+}
+
+fn temporary(name: &str, content: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("thicket-check-{}-{name}", std::process::id()));
+    std::fs::write(&path, content).expect("the temporary directory is writable");
+    path
+}
+
+#[test]
+fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there() {
+    let config = Settings::default().check().expect("defaults are good");
+    assert!(config.listeners.iter().all(Listen::is_loopback));
+    assert!(matches!(config.access, Access::Anonymous));
+    assert_eq!(config.secret, None);
+    assert_eq!(
+        config
+            .multicast
+            .expect("multicast is the default")
+            .interface,
+        Ipv4Addr::LOCALHOST
+    );
+    assert_eq!(config.cluster_name, "thicket");
+    assert!(config.workers >= 1);
+}
+
+#[test]
+fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
+    let secret = temporary("secret", "sixteen bytes at least\n");
+    let users = temporary(
+        "users",
+        &format!("ann:{}\n", hash_password(b"x").expect("randomness")),
+    );
+    let open = || on("0.0.0.0:1883");
+    let cases = [
+        ("nothing said", open(), Some((true, true))),
+        (
+            "clients only",
+            Settings {
+                allow_anonymous: Some(true),
+                ..open()
+            },
+            Some((false, true)),
+        ),
+        (
+            "links only",
+            Settings {
+                insecure_links: Some(true),
+                ..open()
+            },
+            Some((true, false)),
+        ),
+        (
+            "both open",
+            Settings {
+                allow_anonymous: Some(true),
+                insecure_links: Some(true),
+                ..open()
+            },
+            None,
+        ),
+        (
+            "users and a secret",
+            Settings {
+                users: Some(users),
+                cluster_secret_file: Some(secret),
+                ..open()
+            },
+            None,
+        ),
+        (
+            "said no to anonymous",
+            Settings {
+                allow_anonymous: Some(false),
+                insecure_links: Some(true),
+                ..open()
+            },
+            Some((true, false)),
+        ),
+    ];
+    for (name, settings, refused) in cases {
+        match (settings.check(), refused) {
+            (Ok(_), None) => {}
+            (Err(ConfigError::TooOpen(missing)), Some(expected)) => {
+                assert_eq!((missing.clients, missing.links), expected, "{name}")
+            }
+            (result, _) => panic!("{name}: {:?}", result.map(|_| "accepted")),
+        }
+    }
+}
+
+#[test]
+fn the_refusal_of_an_open_listener_says_what_to_add() {
+    let error = on("0.0.0.0:1883").check().expect_err("open").to_string();
+    for word in [
+        "0.0.0.0:1883",
+        "--users FILE",
+        "--allow-anonymous",
+        "--cluster-secret-file FILE",
+        "--insecure-links",
+    ] {
+        assert!(error.contains(word), "`{word}` in {error}");
+    }
+}
+
+#[test]
+fn a_bad_value_is_refused_with_key_value_and_expectation() {
+    let text = |value: &str| Some(value.to_owned());
+    let default = Settings::default;
+    let cases = [
+        (
+            "no port",
+            on("localhost"),
+            "listen = localhost: expected HOST:PORT",
+        ),
+        (
+            "open api",
+            Settings {
+                http: text("0.0.0.0:80"),
+                ..default()
+            },
+            "http = 0.0.0.0:80: expected `off`",
+        ),
+        (
+            "seed without port",
+            Settings {
+                seed: Some(vec!["a".into()]),
+                ..default()
+            },
+            "seed = a: expected HOST:PORT",
+        ),
+        (
+            "bare IPv6 seed",
+            Settings {
+                seed: Some(vec!["fd00::1:1883".into()]),
+                ..default()
+            },
+            "seed = fd00::1:1883: expected",
+        ),
+        (
+            "no workers",
+            Settings {
+                workers: Some(0),
+                ..default()
+            },
+            "workers = 0: expected 1 to 128",
+        ),
+        (
+            "unicast group",
+            Settings {
+                multicast_group: text("10.0.0.1:5"),
+                ..default()
+            },
+            "multicast_group = 10.0.0.1:5: expected an IPv4",
+        ),
+        (
+            "no cluster name",
+            Settings {
+                cluster_name: text(""),
+                ..default()
+            },
+            "cluster_name = \"\": expected 1 to 255",
+        ),
+        (
+            "zero receive maximum",
+            Settings {
+                receive_maximum: Some(0),
+                ..default()
+            },
+            "receive_maximum = 0: expected 1 to 65535",
+        ),
+        (
+            "short secret",
+            Settings {
+                cluster_secret_file: Some(temporary("short", "abc")),
+                ..default()
+            },
+            "at least 16 bytes, found 3",
+        ),
+    ];
+    for (name, settings, expected) in cases {
+        let error = settings.check().expect_err(name).to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+}
+
+#[test]
+fn settings_that_exclude_each_other_are_refused() {
+    use DiscoverChoice::{Dns, Multicast, Off};
+    let default = Settings::default;
+    let name = || Some(vec!["brokers:1883".to_owned()]);
+    let cases = [
+        (
+            "off and multicast",
+            Settings {
+                discover: Some(vec![Off, Multicast]),
+                ..default()
+            },
+            "discover = off excludes",
+        ),
+        (
+            "dns without a name",
+            Settings {
+                discover: Some(vec![Dns]),
+                ..default()
+            },
+            "needs a dns_name",
+        ),
+        (
+            "a name without dns",
+            Settings {
+                discover: Some(vec![Off]),
+                dns_name: name(),
+                ..default()
+            },
+            "does not list dns",
+        ),
+        (
+            "nobody at all",
+            Settings {
+                allow_anonymous: Some(false),
+                ..default()
+            },
+            "needs a file of users",
+        ),
+    ];
+    for (case, settings, expected) in cases {
+        let error = settings.check().expect_err(case).to_string();
+        assert!(error.contains(expected), "{case}: {error}");
+    }
+}
+
+#[test]
+fn a_dns_name_alone_adds_dns_to_multicast() {
+    let settings = Settings {
+        dns_name: Some(vec!["brokers:1883".into()]),
+        ..Settings::default()
+    };
+    let config = settings.check().expect("a good name");
+    assert!(config.multicast.is_some());
+    assert_eq!(config.dns.expect("dns").names, ["brokers:1883"]);
+}

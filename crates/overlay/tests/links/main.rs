@@ -1,0 +1,477 @@
+//! What two nodes do when one of them is a stranger, an impostor, slow or hostile.
+
+mod pair;
+
+use proptest::prelude::*;
+use thicket_mqtt::Qos;
+use thicket_overlay::record::Record;
+use thicket_overlay::{
+    ControlError, Forward, ForwardError, Incarnation, Input, LinkId, NodeId, NodeSlot, Output,
+    OverlayConfig, StreamId,
+};
+
+use pair::{A, B, Pair, config};
+
+const PEER: NodeSlot = NodeSlot(1);
+
+fn with(node: u64, change: impl FnOnce(&mut OverlayConfig)) -> OverlayConfig {
+    let mut config = config(node);
+    change(&mut config);
+    config
+}
+
+fn forward(pair: &mut Pair, number: u64, len: usize) -> Result<(), ForwardError> {
+    let (payload, mut record) = (vec![0; len], Vec::new());
+    let qos = if number == 0 {
+        Qos::AtMostOnce
+    } else {
+        Qos::AtLeastOnce
+    };
+    Record {
+        number,
+        qos,
+        topic: "a",
+        payload: &payload,
+        ..Record::default()
+    }
+    .encode(&mut record);
+    let message = Forward {
+        stream: StreamId(0),
+        number,
+        qos,
+        destinations: &[PEER],
+        record: &record,
+    };
+    let now = pair.instant();
+    pair.nodes[A].forward(now, message)
+}
+
+#[test]
+fn strangers_are_refused_with_a_reason_that_both_ends_log() {
+    let secret =
+        |text: &'static [u8]| move |config: &mut OverlayConfig| config.secret = Some(text.to_vec());
+    let cases: Vec<(&str, OverlayConfig, OverlayConfig, &str)> = vec![
+        (
+            "another cluster",
+            with(1, |config| config.cluster_name = "atoll".into()),
+            config(2),
+            "cluster \"atoll\" is not \"reef\"",
+        ),
+        (
+            "no secret",
+            config(1),
+            with(2, secret(b"x")),
+            "a cluster secret is required here",
+        ),
+        (
+            "a secret too many",
+            with(1, secret(b"x")),
+            config(2),
+            "authentication method \"thicket-1\" is not in use here",
+        ),
+        (
+            "another secret",
+            with(1, secret(b"x")),
+            with(2, secret(b"y")),
+            "the cluster secret of the acceptor is another one",
+        ),
+        (
+            "the same identity",
+            config(1),
+            config(1),
+            "node id 0000000000000001 is in use",
+        ),
+    ];
+    for (name, a, b, reason) in cases {
+        let mut pair = Pair::new(a, b);
+        pair.dial();
+        let told = [
+            pair.events(A, "link refused by the other node"),
+            pair.events(A, "link refused"),
+        ]
+        .concat();
+        let told_b = [
+            pair.events(B, "link refused by the other node"),
+            pair.events(B, "link refused"),
+        ]
+        .concat();
+        for told in [&told, &told_b] {
+            assert!(
+                told.iter().any(|line| line.contains(reason)),
+                "{name}: {told:?}"
+            );
+        }
+        assert!(pair.open.is_empty(), "{name}");
+        assert!(
+            pair.nodes[A].nodes().len() == 1 && pair.nodes[B].nodes().len() == 1,
+            "{name}"
+        );
+        pair.advance(3000);
+        let again = [
+            pair.events(A, "link refused by the other node"),
+            pair.events(A, "link refused"),
+        ]
+        .concat();
+        assert_eq!(again, told, "{name}: the dialler says it once");
+    }
+}
+
+#[test]
+fn nodes_with_the_same_secret_are_up_for_each_other() {
+    let secret = |config: &mut OverlayConfig| config.secret = Some(b"low tide".to_vec());
+    let pair = Pair::linked(with(1, secret), with(2, secret));
+    assert_eq!(pair.nodes[A].reachable(), [NodeId(1), NodeId(2)]);
+    assert_eq!(pair.nodes[B].reachable(), [NodeId(1), NodeId(2)]);
+}
+
+#[test]
+fn a_node_that_dials_itself_notices_and_stops() {
+    // Both ends are one process when the seeds are the same.
+    let now = thicket_session::time::Instant::from_millis(1000);
+    let mut pair = Pair::new(config(1), config(1));
+    pair.nodes[B] = thicket_overlay::Overlay::new(config(1), now, 1);
+    pair.dial();
+    pair.advance(20_000);
+    assert!(
+        pair.events(A, "link refused by the other node").is_empty(),
+        "nothing to log"
+    );
+    let dials = pair.nodes[B].counters().refused_links;
+    assert_eq!(dials, 1, "dialled once and never again");
+}
+
+#[test]
+fn a_stale_incarnation_goes_above_the_remembered_one_before_the_node_is_up() {
+    for (name, remembered, own) in [("lower", 10, 3), ("equal", 10, 10)] {
+        let mut pair = Pair::linked(config(1), config(2));
+        pair.cut();
+        let now = pair.instant();
+        let config = with(1, |config| config.incarnation = Incarnation(own));
+        pair.nodes[A] = thicket_overlay::Overlay::new(config, now, 99);
+        pair.sides[A].outputs.clear();
+        pair.dial();
+        pair.advance(3000);
+        let outputs = &pair.sides[A].outputs;
+        let jump = outputs.iter().position(|output| {
+            *output
+                == Output::IncarnationChanged {
+                    incarnation: Incarnation(remembered + 1),
+                }
+        });
+        let up = outputs
+            .iter()
+            .position(|output| matches!(output, Output::NodeUp { .. }));
+        assert!(jump.is_some() && jump < up, "{name}: {outputs:?}");
+        assert_eq!(
+            pair.nodes[B].nodes()[1].incarnation,
+            Incarnation(remembered + 1),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_second_live_process_with_the_same_identity_is_refused_while_the_first_is_there() {
+    let mut pair = Pair::linked(config(1), config(2));
+    let now = pair.instant();
+    let mut impostor = thicket_overlay::Overlay::new(
+        with(1, |config| config.incarnation = Incarnation(99)),
+        now,
+        55,
+    );
+    let link = LinkId(77);
+    impostor.handle_input(now, Input::Dialled { address: "b", link });
+    let connect = impostor.pending_output(link).to_vec();
+    pair.open.insert(link, true);
+    pair.nodes[B].handle_input(
+        now,
+        Input::LinkAccepted {
+            link,
+            bytes: &connect,
+        },
+    );
+    let answer = pair.nodes[B].pending_output(link).to_vec();
+    impostor.handle_received(now, link, &answer, |_| {});
+    impostor.end_round(now);
+    let outputs: Vec<_> = std::iter::from_fn(|| impostor.poll_output()).collect();
+    let text = format!("{outputs:?}");
+    assert!(
+        text.contains("node id 0000000000000001 is in use"),
+        "{text}"
+    );
+    assert!(
+        !outputs
+            .iter()
+            .any(|output| matches!(output, Output::IncarnationChanged { .. })),
+        "no climbing: {text}"
+    );
+    pair.run();
+    assert!(
+        pair.events(B, "link refused")
+            .iter()
+            .any(|line| line.contains("in use"))
+    );
+    assert_eq!(pair.nodes[B].reachable(), [NodeId(1), NodeId(2)]);
+}
+
+#[test]
+fn what_is_not_admitted_holds_back_only_data_and_within_bounds() {
+    let small = |config: &mut OverlayConfig| {
+        config.limits.credit_bytes = 10_000;
+        config.limits.resend_bytes_per_node = 20_000;
+        config.limits.resend_bytes = 100_000;
+    };
+    let mut pair = Pair::linked(with(1, small), with(2, small));
+    let mut number = 0;
+    let full = loop {
+        number += 1;
+        match forward(&mut pair, number, 1000) {
+            Ok(()) => assert!(number < 1000, "never full"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, ForwardError::Full { .. }));
+    assert!(!pair.nodes[A].has_room(PEER));
+    pair.run();
+    assert_eq!(forward(&mut pair, 0, 1000), Ok(()), "no promise, no error");
+    pair.run();
+    let received: usize = pair.sides[B].delivered.iter().map(|(_, len)| len).sum();
+    assert!((8_000..=10_000).contains(&received), "credit: {received}");
+    assert_eq!(
+        pair.nodes[A].nodes()[1].counters.dropped,
+        1,
+        "records without numbers beyond credit are dropped"
+    );
+    pair.nodes[A]
+        .send_control(PEER, 5, b"overtakes")
+        .expect("up");
+    pair.run();
+    let control = Output::Control {
+        from: PEER,
+        kind: 5,
+        payload: b"overtakes".to_vec(),
+    };
+    assert!(pair.sides[B].outputs.contains(&control));
+    while let Some(origin) = pair.sides[B].origins.pop() {
+        let (number, _) = pair.sides[B].delivered.pop().expect("as many");
+        pair.nodes[B].admitted(origin, number..=number);
+        pair.run();
+    }
+    assert_eq!(pair.nodes[A].counters().unacknowledged_messages, 0);
+    let outputs = &pair.sides[A].outputs;
+    let room: Vec<_> = outputs
+        .iter()
+        .filter(|output| matches!(output, Output::RoomChanged { .. }))
+        .collect();
+    let expected = [false, true].map(|has_room| Output::RoomChanged {
+        slot: PEER,
+        has_room,
+    });
+    assert_eq!(room, [&expected[0], &expected[1]]);
+}
+
+#[test]
+fn records_with_and_without_numbers_stay_in_order() {
+    let mut pair = Pair::linked(config(1), config(2));
+    for (at, number) in [0, 1, 0, 0, 2, 3, 0].into_iter().enumerate() {
+        forward(&mut pair, number, at).expect("room");
+    }
+    pair.run();
+    assert_eq!(
+        pair.sides[B].delivered,
+        [(0, 0), (1, 1), (0, 2), (0, 3), (2, 4), (3, 5), (0, 6)]
+    );
+}
+
+#[test]
+fn a_large_record_without_credit_does_not_hold_back_what_was_paid_for() {
+    let small = |config: &mut OverlayConfig| config.limits.credit_bytes = 10_000;
+    let mut pair = Pair::linked(with(1, small), with(2, small));
+    let now = pair.instant();
+    for (stream, number, len) in [(1, 0, 3000), (0, 1, 9000)] {
+        let (payload, mut record) = (vec![0; len], Vec::new());
+        Record {
+            number,
+            topic: "a",
+            payload: &payload,
+            ..Record::default()
+        }
+        .encode(&mut record);
+        let (stream, qos) = (StreamId(stream), Qos::AtMostOnce);
+        let message = Forward {
+            stream,
+            number,
+            qos,
+            destinations: &[PEER],
+            record: &record,
+        };
+        pair.nodes[A].forward(now, message).expect("room");
+    }
+    pair.run();
+    assert_eq!(pair.sides[B].delivered, [(0, 3000)]);
+    let origin = pair.sides[B].origins[0];
+    pair.nodes[B].released(origin.slot, origin.incarnation, 4000);
+    pair.run();
+    assert_eq!(pair.sides[B].delivered, [(0, 3000), (1, 9000)]);
+}
+
+#[test]
+fn a_socket_that_takes_nothing_makes_no_buffer_grow_beyond_credit_and_ends_by_silence() {
+    let mut pair = Pair::linked(config(1), config(2));
+    pair.is_writable[A] = false;
+    for number in 1..=30_000 {
+        forward(&mut pair, number, 1000).expect("room in the resend buffer");
+    }
+    pair.advance(900);
+    let pending = pair.nodes[A].pending_output(LinkId(0)).len();
+    assert!((200_000..400_000).contains(&pending), "{pending} bytes");
+    pair.advance(600);
+    let down = Output::NodeDown { slot: PEER };
+    assert!(
+        pair.sides[B].outputs.contains(&down),
+        "silent for the other node"
+    );
+}
+
+#[test]
+fn an_expiry_counts_the_time_a_message_waits_for_its_link() {
+    let mut pair = Pair::linked(config(1), config(2));
+    pair.cut();
+    let mut record = Vec::new();
+    Record {
+        number: 1,
+        expiry_left_ms: Some(5000),
+        topic: "a",
+        ..Record::default()
+    }
+    .encode(&mut record);
+    let message = Forward {
+        stream: StreamId(0),
+        number: 1,
+        qos: Qos::AtLeastOnce,
+        destinations: &[PEER],
+        record: &record,
+    };
+    let now = pair.instant();
+    pair.nodes[A].forward(now, message).expect("room");
+    let seen = std::rc::Rc::new(std::cell::Cell::new(false));
+    let noted = seen.clone();
+    pair.tap = Box::new(move |side, bytes| {
+        let aged = 4800_u64.to_le_bytes();
+        // Dialled again after 200 ms; anything between is the backoff's jitter.
+        let left = bytes
+            .windows(8)
+            .filter_map(|window| window.try_into().ok())
+            .map(u64::from_le_bytes);
+        let range = u64::from_le_bytes(aged)..5000;
+        if side == A && left.into_iter().any(|left| range.contains(&left)) {
+            noted.set(true);
+        }
+    });
+    pair.advance(900);
+    assert_eq!(pair.sides[B].delivered, [(1, 0)]);
+    assert!(seen.get());
+}
+
+#[test]
+fn control_outlives_a_broken_link_and_is_refused_where_nobody_is() {
+    let mut pair = Pair::linked(config(1), config(2));
+    pair.cut();
+    pair.nodes[A]
+        .send_control(PEER, 1, b"while lost")
+        .expect("not given up yet");
+    pair.advance(900);
+    let control = Output::Control {
+        from: PEER,
+        kind: 1,
+        payload: b"while lost".to_vec(),
+    };
+    assert_eq!(
+        pair.sides[B]
+            .outputs
+            .iter()
+            .filter(|output| **output == control)
+            .count(),
+        1
+    );
+    assert_eq!(
+        pair.nodes[A].send_control(NodeSlot(9), 1, b""),
+        Err(ControlError::NotUp { slot: NodeSlot(9) })
+    );
+    assert_eq!(
+        pair.nodes[A].send_control(NodeSlot::LOCAL, 1, b""),
+        Err(ControlError::NotUp {
+            slot: NodeSlot::LOCAL
+        })
+    );
+}
+
+#[test]
+fn a_node_that_shuts_down_is_out_at_once() {
+    let mut pair = Pair::linked(config(1), config(2));
+    let now = pair.instant();
+    forward(&mut pair, 1, 10).expect("room");
+    pair.nodes[B].shut_down(now);
+    pair.run();
+    assert!(
+        pair.sides[A]
+            .outputs
+            .contains(&Output::NodeDown { slot: PEER })
+    );
+    let acknowledged = Output::Acknowledged {
+        stream: StreamId(0),
+        ranges: vec![1..=1],
+    };
+    assert!(
+        pair.sides[A].outputs.contains(&acknowledged),
+        "nobody is waited for"
+    );
+}
+
+#[test]
+fn numbers_of_a_stream_rise_and_records_have_a_maximum() {
+    let mut pair = Pair::linked(config(1), config(2));
+    forward(&mut pair, 5, 1).expect("room");
+    assert_eq!(
+        forward(&mut pair, 5, 1),
+        Err(ForwardError::NumberNotRising { number: 5, last: 5 })
+    );
+    assert!(matches!(
+        forward(&mut pair, 6, 17 << 20),
+        Err(ForwardError::TooLarge { .. })
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn bytes_changed_on_their_way_end_links_at_worst(changes in proptest::collection::vec((0_usize..6000, any::<u8>()), 1..6), has_secret in any::<bool>()) {
+        let change = |config: &mut OverlayConfig| config.secret = has_secret.then(|| b"low tide".to_vec());
+        let mut pair = Pair::new(with(1, change), with(2, change));
+        let mut count = 0;
+        pair.tap = Box::new(move |_, bytes| {
+            for (at, with) in &changes {
+                if let Some(byte) = at.checked_sub(count).and_then(|at| bytes.get_mut(at)) {
+                    *byte = *with;
+                }
+            }
+            count += bytes.len();
+        });
+        pair.dial();
+        for number in 1..20 {
+            let _ = forward(&mut pair, number, 20);
+            let _ = pair.nodes[A].send_control(PEER, 1, b"x");
+            pair.run();
+        }
+        pair.advance(2000);
+    }
+
+    #[test]
+    fn any_bytes_may_come_from_a_stranger_and_from_a_linked_node(bytes in any::<Vec<u8>>(), is_linked in any::<bool>()) {
+        let mut pair = if is_linked { Pair::linked(config(1), config(2)) } else { Pair::new(config(1), config(2)) };
+        pair.open.insert(LinkId(0), is_linked);
+        pair.deliver(B, LinkId(0), &bytes);
+        pair.run();
+    }
+}

@@ -1,0 +1,263 @@
+//! Carries out what a strategy decides: clients arrive, change their topics and leave.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::cluster::{BrokerId, ClientId, Cluster, Dimension, Publisher, TopicId};
+use crate::error::{ParameterError, check_rate};
+use crate::strategy::{Interest, Request, Role, Strategy};
+
+/// One topic of a placed client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Assignment {
+    /// The topic, each once a client.
+    pub topic: TopicId,
+    /// Where the client's session for it is.
+    pub broker: BrokerId,
+    /// Whether the client publishes on it.
+    pub publishes: bool,
+    /// Whether the client subscribes to it.
+    pub subscribes: bool,
+}
+
+/// What an arrival changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placed {
+    /// A broker that took one of the client's topics is now above gamma times the mean.
+    pub flagged: bool,
+    /// Idle publishers that moved to the broker of their first subscriber.
+    pub redirected: Vec<(ClientId, TopicId, BrokerId)>,
+}
+
+/// A cluster, the clients in it, and the strategy that places them.
+pub struct Placer {
+    cluster: Cluster,
+    strategy: Box<dyn Strategy + Send>,
+    /// One entry a client number; empty for one that is not there.
+    clients: Vec<Box<[Assignment]>>,
+}
+
+impl fmt::Debug for Placer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Placer")
+            .field("cluster", &self.cluster)
+            .field("clients", &self.clients.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Placer {
+    /// Places clients in `cluster`, which has the topics but nobody on them.
+    #[must_use]
+    pub fn new(cluster: Cluster, strategy: Box<dyn Strategy + Send>) -> Self {
+        Self {
+            cluster,
+            strategy,
+            clients: Vec::new(),
+        }
+    }
+
+    /// What is where.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// For topics that appear on the way and for rates that become known.
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// The topics of `client`, in the order it named them; empty for a client that is not there.
+    #[must_use]
+    pub fn assignments(&self, client: ClientId) -> &[Assignment] {
+        self.clients
+            .get(client.index())
+            .map_or(&[], |assignments| assignments)
+    }
+
+    /// Brokers `client` has sessions with, each once, lowest index first.
+    #[must_use]
+    pub fn sessions(&self, client: ClientId) -> Vec<BrokerId> {
+        distinct_brokers(self.assignments(client))
+    }
+
+    /// `client` comes with these topics, or changes to them: those it had stay where they are, only new ones are placed.
+    ///
+    /// A topic named twice counts once, with both roles.
+    ///
+    /// # Errors
+    /// A rate is negative or not finite; nothing was changed then.
+    pub fn arrive(
+        &mut self,
+        client: ClientId,
+        interests: &[Interest],
+    ) -> Result<Placed, ParameterError> {
+        let interests = merge(interests)?;
+        let before = self.remove(client);
+        let kept_broker: BTreeMap<TopicId, BrokerId> = before
+            .iter()
+            .map(|assignment| (assignment.topic, assignment.broker))
+            .collect();
+        let (kept, fresh): (Vec<Interest>, Vec<Interest>) = interests
+            .iter()
+            .partition(|interest| kept_broker.contains_key(&interest.topic));
+        let mut assignments = Vec::with_capacity(interests.len());
+        for interest in &kept {
+            assignments.push(self.join(client, interest, kept_broker[&interest.topic]));
+        }
+        let decision = self.strategy.place(
+            &self.cluster,
+            &Request {
+                interests: &fresh,
+                open: &distinct_brokers(&assignments),
+            },
+        );
+        for (interest, broker) in fresh.iter().zip(&decision.brokers) {
+            assignments.push(self.join(client, interest, *broker));
+        }
+        if !kept.is_empty() {
+            let order: BTreeMap<TopicId, usize> = interests
+                .iter()
+                .enumerate()
+                .map(|(position, interest)| (interest.topic, position))
+                .collect();
+            assignments.sort_by_key(|assignment| order[&assignment.topic]);
+        }
+        if client.index() >= self.clients.len() {
+            self.clients.resize(client.index() + 1, Box::default());
+        }
+        self.clients[client.index()] = assignments.into_boxed_slice();
+        let mut placed = Placed::default();
+        for (topic, broker) in decision.redirects {
+            self.redirect(topic, broker, &mut placed);
+        }
+        placed.flagged = self.is_flagged(client);
+        Ok(placed)
+    }
+
+    /// `client` leaves; false when it was not there.
+    pub fn leave(&mut self, client: ClientId) -> bool {
+        !self.remove(client).is_empty()
+    }
+
+    fn remove(&mut self, client: ClientId) -> Box<[Assignment]> {
+        let Some(entry) = self.clients.get_mut(client.index()) else {
+            return Box::default();
+        };
+        let assignments = std::mem::take(entry);
+        for assignment in &assignments {
+            if assignment.publishes {
+                self.cluster.unpublish(assignment.topic, client);
+            }
+            if assignment.subscribes {
+                self.cluster
+                    .unsubscribe(assignment.topic, assignment.broker);
+            }
+        }
+        assignments
+    }
+
+    fn join(&mut self, client: ClientId, interest: &Interest, broker: BrokerId) -> Assignment {
+        let publish_rate = interest.role.publish_rate();
+        if let Some(rate) = publish_rate {
+            self.cluster.publish(
+                interest.topic,
+                Publisher {
+                    client,
+                    broker,
+                    rate,
+                },
+            );
+        }
+        if interest.role.subscribes() {
+            self.cluster.subscribe(interest.topic, broker);
+        }
+        Assignment {
+            topic: interest.topic,
+            broker,
+            publishes: publish_rate.is_some(),
+            subscribes: interest.role.subscribes(),
+        }
+    }
+
+    /// Moves the publishers of `topic` to `broker`, except where that would cost a client a session too many.
+    fn redirect(&mut self, topic: TopicId, broker: BrokerId, placed: &mut Placed) {
+        let publishers: Vec<Publisher> = self
+            .cluster
+            .publishers(topic)
+            .iter()
+            .filter(|publisher| publisher.broker != broker)
+            .copied()
+            .collect();
+        for publisher in publishers {
+            let mut moved = self.clients[publisher.client.index()].clone();
+            for assignment in &mut moved {
+                if assignment.topic == topic && !assignment.subscribes {
+                    assignment.broker = broker;
+                }
+            }
+            if distinct_brokers(&moved).len() > self.strategy.limits().max_sessions() {
+                continue;
+            }
+            self.clients[publisher.client.index()] = moved;
+            self.cluster.unpublish(topic, publisher.client);
+            self.cluster.publish(
+                topic,
+                Publisher {
+                    broker,
+                    ..publisher
+                },
+            );
+            placed.redirected.push((publisher.client, topic, broker));
+        }
+    }
+
+    fn is_flagged(&self, client: ClientId) -> bool {
+        let limits = self.strategy.limits();
+        self.assignments(client).iter().any(|assignment| {
+            let exceeded = |dimension| limits.exceeded(&self.cluster, assignment.broker, dimension);
+            (assignment.publishes && exceeded(Dimension::Input))
+                || (assignment.subscribes && exceeded(Dimension::Output))
+        })
+    }
+}
+
+fn distinct_brokers(assignments: &[Assignment]) -> Vec<BrokerId> {
+    let mut brokers: Vec<BrokerId> = assignments
+        .iter()
+        .map(|assignment| assignment.broker)
+        .collect();
+    brokers.sort_unstable();
+    brokers.dedup();
+    brokers
+}
+
+/// Each topic once, in the order of first mention.
+fn merge(interests: &[Interest]) -> Result<Vec<Interest>, ParameterError> {
+    let mut merged: Vec<Interest> = Vec::with_capacity(interests.len());
+    let mut positions: BTreeMap<TopicId, usize> = BTreeMap::new();
+    for interest in interests {
+        if let Some(rate) = interest.role.publish_rate() {
+            check_rate("rate", rate)?;
+        }
+        let position = *positions.entry(interest.topic).or_insert(merged.len());
+        match merged.get_mut(position) {
+            Some(earlier) => earlier.role = both_roles(earlier.role, interest.role),
+            None => merged.push(*interest),
+        }
+    }
+    Ok(merged)
+}
+
+fn both_roles(earlier: Role, later: Role) -> Role {
+    let rate = later.publish_rate().or(earlier.publish_rate());
+    match (earlier.subscribes() || later.subscribes(), rate) {
+        (true, Some(rate)) => Role::Both { rate },
+        (true, None) => Role::Subscriber,
+        (false, rate) => Role::Publisher {
+            rate: rate.unwrap_or(0.0),
+        },
+    }
+}

@@ -1,0 +1,420 @@
+//! Recorded arrivals, by name, through a strategy.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::{BrokerId, ClientId, Cluster, TopicId, Traffic};
+use crate::error::{ParameterError, check_rate};
+use crate::placer::Placer;
+use crate::strategy::{Interest, Role, Strategy};
+
+/// Rate of a topic nobody gave one, in messages per second.
+const DEFAULT_RATE: f64 = 1.0;
+
+/// One line of a recording: a client comes, changes its topics, or leaves.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Arrival {
+    /// Name of the client. A client that is there changes to the topics of this line.
+    pub client: String,
+    /// Topic names it publishes on.
+    pub publish: Vec<String>,
+    /// Topic filters it subscribes to. A filter with wildcards stands for the known topics it matches (Detti footnote 3).
+    pub subscribe: Vec<String>,
+    /// Messages per second by topic name: what the client publishes, or what is expected on a topic without publisher.
+    /// A topic that is not named has 1.
+    pub rates: BTreeMap<String, f64>,
+    /// The client leaves; its topics are of no interest.
+    pub leave: bool,
+}
+
+/// What one line led to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The broker of each of the client's topics, by topic name.
+    pub brokers: BTreeMap<String, BrokerId>,
+    /// A broker that took one of the topics is now above gamma times the mean.
+    pub flagged: bool,
+    /// Idle publishers that moved: client, topic, new broker.
+    pub redirected: Vec<(String, String, BrokerId)>,
+}
+
+/// A cluster fed from a recording.
+#[derive(Debug)]
+pub struct Replay {
+    placer: Placer,
+    topics: Names,
+    clients: Names,
+}
+
+impl Replay {
+    /// An empty cluster of `broker_count` brokers.
+    ///
+    /// # Errors
+    /// The number of brokers is out of range.
+    pub fn new(
+        broker_count: usize,
+        strategy: Box<dyn Strategy + Send>,
+    ) -> Result<Self, ParameterError> {
+        Ok(Self {
+            placer: Placer::new(Cluster::new(broker_count)?, strategy),
+            topics: Names::default(),
+            clients: Names::default(),
+        })
+    }
+
+    /// Makes the topic names of `arrival` known, so that wildcards of earlier lines match them too.
+    ///
+    /// # Errors
+    /// A name to publish on is empty or has wildcards.
+    pub fn announce(&mut self, arrival: &Arrival) -> Result<(), ParameterError> {
+        for name in &arrival.publish {
+            if name.is_empty() || is_wildcard(name) {
+                return Err(ParameterError::new(
+                    "publish",
+                    "must be topic names, not empty and without + and #",
+                    format!("\"{name}\""),
+                ));
+            }
+            self.topic(name);
+        }
+        for filter in &arrival.subscribe {
+            check_filter(filter)?;
+            if !is_wildcard(filter) {
+                self.topic(filter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one line.
+    ///
+    /// # Errors
+    /// As [`Replay::announce`]; a rate is negative, not finite or given for a topic the line does not name; or a client
+    /// leaves that is not there. Nobody was placed then.
+    pub fn handle_arrival(&mut self, arrival: &Arrival) -> Result<Step, ParameterError> {
+        if arrival.leave {
+            return self.leave(&arrival.client);
+        }
+        self.announce(arrival)?;
+        let interests = self.interests(arrival)?;
+        let client = ClientId(self.clients.number(&arrival.client));
+        let placed = self.placer.arrive(client, &interests)?;
+        let brokers = self
+            .placer
+            .assignments(client)
+            .iter()
+            .map(|assignment| (self.topics.name(assignment.topic.0), assignment.broker))
+            .collect();
+        let redirected = placed
+            .redirected
+            .iter()
+            .map(|(client, topic, broker)| {
+                (
+                    self.clients.name(client.0),
+                    self.topics.name(topic.0),
+                    *broker,
+                )
+            })
+            .collect();
+        Ok(Step {
+            brokers,
+            flagged: placed.flagged,
+            redirected,
+        })
+    }
+
+    /// The traffic of the cluster as it is now.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.placer.cluster().traffic()
+    }
+
+    fn leave(&mut self, client: &str) -> Result<Step, ParameterError> {
+        let known = self.clients.numbers.get(client).copied();
+        if known.is_some_and(|number| self.placer.leave(ClientId(number))) {
+            Ok(Step::default())
+        } else {
+            Err(ParameterError::new(
+                "leave",
+                "must name a client that is there",
+                format!("\"{client}\""),
+            ))
+        }
+    }
+
+    fn topic(&mut self, name: &str) -> TopicId {
+        let number = self.topics.number(name);
+        if number as usize == self.placer.cluster().topic_count() {
+            self.placer
+                .cluster_mut()
+                .add_topic(DEFAULT_RATE)
+                .expect("the default rate is a rate");
+        }
+        TopicId(number)
+    }
+
+    fn interests(&mut self, arrival: &Arrival) -> Result<Vec<Interest>, ParameterError> {
+        let mut interests = Vec::new();
+        for name in &arrival.publish {
+            let rate = arrival.rates.get(name).copied().unwrap_or(DEFAULT_RATE);
+            interests.push(Interest {
+                topic: self.topic(name),
+                role: Role::Publisher { rate },
+            });
+        }
+        for filter in &arrival.subscribe {
+            let topics = if is_wildcard(filter) {
+                self.topics.matching(filter)
+            } else {
+                vec![self.topic(filter)]
+            };
+            interests.extend(topics.into_iter().map(|topic| Interest {
+                topic,
+                role: Role::Subscriber,
+            }));
+        }
+        for (name, rate) in &arrival.rates {
+            check_rate("rates", *rate)?;
+            let topic = self.topics.numbers.get(name).copied().map(TopicId);
+            let Some(topic) =
+                topic.filter(|topic| interests.iter().any(|interest| interest.topic == *topic))
+            else {
+                return Err(ParameterError::new(
+                    "rates",
+                    "must be given for topics of the same line",
+                    format!("\"{name}\""),
+                ));
+            };
+            self.placer.cluster_mut().expect_rate(topic, *rate)?;
+        }
+        Ok(interests)
+    }
+}
+
+/// Names and their numbers, in order of appearance.
+#[derive(Debug, Default)]
+struct Names {
+    numbers: BTreeMap<String, u32>,
+    names: Vec<String>,
+}
+
+impl Names {
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    fn name(&self, number: u32) -> String {
+        self.names[number as usize].clone()
+    }
+
+    fn matching(&self, filter: &str) -> Vec<TopicId> {
+        self.names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| matches(filter, name))
+            .map(|(number, _)| TopicId(number as u32))
+            .collect()
+    }
+}
+
+fn is_wildcard(filter: &str) -> bool {
+    filter.contains(['+', '#'])
+}
+
+fn check_filter(filter: &str) -> Result<(), ParameterError> {
+    let levels: Vec<&str> = filter.split('/').collect();
+    let last = levels.len() - 1;
+    let well_formed = levels
+        .iter()
+        .enumerate()
+        .all(|(index, level)| match *level {
+            "+" => true,
+            "#" => index == last,
+            name => !is_wildcard(name),
+        });
+    if filter.is_empty() || !well_formed {
+        return Err(ParameterError::new(
+            "subscribe",
+            "must be topic filters, + alone in its level and # alone in the last",
+            format!("\"{filter}\""),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a topic filter matches a topic name [MQTT-4.7.1-2] [MQTT-4.7.1-3] [MQTT-4.7.2-1].
+fn matches(filter: &str, name: &str) -> bool {
+    if name.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false;
+    }
+    let mut names = name.split('/');
+    for level in filter.split('/') {
+        if level == "#" {
+            // Also where the name has ended: "sport/#" matches "sport".
+            return true;
+        }
+        match names.next() {
+            Some(name) if level == "+" || level == name => {}
+            Some(_) | None => return false,
+        }
+    }
+    names.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strategy::{Limits, MatchingOptions, StrategyKind};
+
+    fn replay(brokers: usize, strategy: StrategyKind, max_sessions: usize) -> Replay {
+        let limits = Limits::new(max_sessions, 1.1).unwrap();
+        Replay::new(
+            brokers,
+            strategy.build(limits, MatchingOptions::default(), 1),
+        )
+        .unwrap()
+    }
+
+    fn arrival(client: &str, publish: &[&str], subscribe: &[&str]) -> Arrival {
+        Arrival {
+            client: client.to_owned(),
+            publish: publish.iter().map(ToString::to_string).collect(),
+            subscribe: subscribe.iter().map(ToString::to_string).collect(),
+            ..Arrival::default()
+        }
+    }
+
+    fn figure_9() -> [Arrival; 5] {
+        [
+            arrival("tennis publisher", &["tennis"], &[]),
+            arrival("tennis subscriber", &[], &["tennis"]),
+            arrival("baseball publisher", &["baseball"], &[]),
+            arrival("baseball subscriber", &[], &["baseball"]),
+            arrival("fan of both", &[], &["tennis", "baseball"]),
+        ]
+    }
+
+    #[test]
+    fn figure_9_ends_with_zero_internal_traffic_over_two_sessions() {
+        for strategy in [
+            StrategyKind::MultiSession,
+            StrategyKind::Thicket,
+            StrategyKind::Optimum,
+        ] {
+            let mut replay = replay(2, strategy, 2);
+            let mut last = Step::default();
+            for arrival in figure_9() {
+                last = replay.handle_arrival(&arrival).unwrap();
+            }
+            assert_ne!(last.brokers["tennis"], last.brokers["baseball"]);
+            let traffic = replay.traffic();
+            assert_eq!(traffic.internal(), 0.0, "{}", strategy.name());
+            assert_eq!(traffic.external_in(), 2.0);
+            assert_eq!(traffic.external_out(), 4.0);
+            assert_eq!(traffic.jain(), 1.0);
+        }
+    }
+
+    #[test]
+    fn figure_9_with_one_session_brings_one_topic_over() {
+        let mut replay = replay(2, StrategyKind::BestMatch, 2);
+        for arrival in figure_9() {
+            replay.handle_arrival(&arrival).unwrap();
+        }
+        assert_eq!(replay.traffic().internal(), 1.0);
+        assert_eq!(replay.traffic().routing_overhead(), 1.5);
+        assert_eq!(replay.traffic().forwarding_overhead(), 1.25);
+    }
+
+    #[test]
+    fn a_client_that_left_leaves_nothing_behind_and_cannot_leave_twice() {
+        let mut replay = replay(2, StrategyKind::Thicket, 2);
+        for arrival in figure_9() {
+            replay.handle_arrival(&arrival).unwrap();
+        }
+        for arrival in figure_9() {
+            let leaving = Arrival {
+                leave: true,
+                ..arrival
+            };
+            replay.handle_arrival(&leaving).unwrap();
+            assert_eq!(
+                replay.handle_arrival(&leaving).unwrap_err().parameter,
+                "leave"
+            );
+        }
+        assert_eq!(replay.traffic().external_in(), 0.0);
+        assert_eq!(replay.traffic().external_out(), 0.0);
+    }
+
+    #[test]
+    fn rates_belong_to_the_publisher_or_are_expected_until_it_comes() {
+        let mut replay = replay(1, StrategyKind::MultiSession, 1);
+        let mut early = arrival("s", &[], &["t", "u"]);
+        early.rates.insert("t".to_owned(), 4.0);
+        replay.handle_arrival(&early).unwrap();
+        assert_eq!(replay.traffic().external_out(), 0.0);
+        let mut publisher = arrival("p", &["t"], &[]);
+        publisher.rates.insert("t".to_owned(), 5.0);
+        replay.handle_arrival(&publisher).unwrap();
+        assert_eq!(replay.traffic().external_in(), 5.0);
+        assert_eq!(replay.traffic().external_out(), 5.0);
+    }
+
+    #[test]
+    fn a_wildcard_stands_for_the_topics_it_matches() {
+        let mut replay = replay(1, StrategyKind::LeastLoaded, 1);
+        for name in ["a/1", "a/2", "b/1", "a", "$x/1"] {
+            replay.announce(&arrival("p", &[name], &[])).unwrap();
+        }
+        for (filter, expected) in [
+            ("a/#", vec!["a", "a/1", "a/2"]),
+            ("+/1", vec!["a/1", "b/1"]),
+            ("#", vec!["a", "a/1", "a/2", "b/1"]),
+            ("$x/#", vec!["$x/1"]),
+            ("c/+", vec![]),
+        ] {
+            let step = replay
+                .handle_arrival(&arrival(filter, &[], &[filter]))
+                .unwrap();
+            let found: Vec<&str> = step.brokers.keys().map(String::as_str).collect();
+            assert_eq!(found, expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn bad_lines_are_refused_with_the_field_and_its_rule() {
+        let mut stray = arrival("c", &["t"], &[]);
+        stray.rates.insert("u".to_owned(), 1.0);
+        let mut negative = arrival("c", &["t"], &[]);
+        negative.rates.insert("t".to_owned(), -1.0);
+        let cases = [
+            (
+                arrival("c", &["a/+"], &[]),
+                "publish: must be topic names, not empty and without + and #, not \"a/+\"",
+            ),
+            (
+                arrival("c", &[], &["a#"]),
+                "subscribe: must be topic filters, + alone in its level and # alone in the last, not \"a#\"",
+            ),
+            (
+                stray,
+                "rates: must be given for topics of the same line, not \"u\"",
+            ),
+            (
+                negative,
+                "rates: must be a number of messages per second, at least 0, not -1",
+            ),
+        ];
+        for (arrival, expected) in cases {
+            let mut replay = replay(2, StrategyKind::Thicket, 2);
+            let error = replay.handle_arrival(&arrival).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}

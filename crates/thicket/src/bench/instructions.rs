@@ -1,0 +1,104 @@
+//! `thicket bench instructions`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use thicket_bench::compare::case;
+use thicket_bench::instructions::{Baseline, Verdict, measure};
+use thicket_bench::report::{Part, Report, Table};
+use thicket_bench::target::Target;
+
+use super::output::OutputOptions;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Subject {
+    /// Our node with one worker.
+    Node,
+    /// The relay.
+    Relay,
+}
+
+/// Arguments of `thicket bench instructions`.
+#[derive(Debug, clap::Args)]
+pub struct Instructions {
+    /// What is measured
+    #[arg(long, value_enum, default_value_t = Subject::Node)]
+    target: Subject,
+    /// Named workloads; closed loops only
+    #[arg(long, value_name = "W1,...", value_delimiter = ',', default_values = ["W1", "W2"])]
+    workloads: Vec<String>,
+    /// The program whose node or relay is measured [default: this one]
+    #[arg(long, value_name = "PROGRAM")]
+    program: Option<PathBuf>,
+    /// File of the known figures
+    #[arg(long, value_name = "FILE", default_value = "benches/instructions.json")]
+    baseline: PathBuf,
+    /// Growth that is still allowed, as a share
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    bound: f64,
+    /// Write the figures into the baseline instead of comparing
+    #[arg(long)]
+    record: bool,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// Counts instructions and compares; an error if they grew beyond the bound.
+pub fn run(arguments: &Instructions) -> anyhow::Result<()> {
+    let program = match &arguments.program {
+        Some(program) => program
+            .canonicalize()
+            .with_context(|| format!("there is no program {}", program.display()))?,
+        None => std::env::current_exe().context("where this program lies")?,
+    };
+    let target = match arguments.target {
+        Subject::Node => Target::node("node", program, &["--workers", "1"]),
+        Subject::Relay => Target::relay(program),
+    };
+    let mut baseline = Baseline::load(&arguments.baseline)?;
+    let mut table = Table::new(["", "instructions a message", "baseline", "growth"]);
+    let mut grown = Vec::new();
+    let mut measured = Baseline::default();
+    for name in &arguments.workloads {
+        let case = case(name).with_context(|| format!("there is no workload {name}"))?;
+        let name = format!("{} {name}", target.name);
+        arguments
+            .output
+            .say(|| format!("{name} under Callgrind ..."));
+        let instructions = measure(&target, &case)?;
+        let verdict = baseline.judge(&name, instructions, arguments.bound);
+        let growth = match verdict {
+            Verdict::New => "new".to_owned(),
+            Verdict::Within(growth) | Verdict::Grown(growth) => format!("{:+.1} %", growth * 100.0),
+        };
+        if let Verdict::Grown(_) = verdict {
+            grown.push(format!("{name} {growth}"));
+        }
+        let known = baseline
+            .instructions_per_message
+            .get(&name)
+            .map_or("-".to_owned(), |known| format!("{known:.0}"));
+        table.row([name.clone(), format!("{instructions:.0}"), known, growth]);
+        measured
+            .instructions_per_message
+            .insert(name, (instructions * 10.0).round() / 10.0);
+    }
+    if arguments.record {
+        baseline
+            .instructions_per_message
+            .extend(measured.instructions_per_message.clone());
+        baseline.save(&arguments.baseline)?;
+    }
+    let mut report = Report::new("Instructions for each delivered message, by Callgrind");
+    report.push(Part::Table(table));
+    arguments.output.finish(&measured, &report)?;
+    anyhow::ensure!(
+        arguments.record || grown.is_empty(),
+        "instructions grew by more than {} %: {}",
+        arguments.bound * 100.0,
+        grown.join(", ")
+    );
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! `thicket bench`: load and measurement of any MQTT broker.
+
+mod compare;
+mod conns;
+mod instructions;
+mod mst;
+mod options;
+mod output;
+mod relay;
+mod run;
+mod start;
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `thicket bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put one load on a broker and measure throughput, latency, losses and CPU
+    Run(Box<run::Run>),
+    /// Find the maximum sustainable throughput (M1, and Detti's rate below a mean latency)
+    Mst(Box<mst::Mst>),
+    /// Measure latency at given rates (M2)
+    Latency(Box<mst::LatencyAtRates>),
+    /// Open idle connections: how many, how fast, what each costs (M3)
+    Conns(Box<conns::Conns>),
+    /// Start a broker again and again: until a message comes back (M4)
+    Start(start::Start),
+    /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
+    Compare(compare::Compare),
+    /// Count instructions a message under Callgrind and guard them against a baseline
+    Instructions(instructions::Instructions),
+    /// Run the yardstick: a process that only copies PUBLISH bytes from publishers to subscribers
+    Relay(relay::Relay),
+}
+
+/// Runs a measurement.
+pub fn run(bench: Bench) -> anyhow::Result<()> {
+    match bench.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Mst(arguments) => mst::run(&arguments),
+        Command::Latency(arguments) => mst::run_at_rates(&arguments),
+        Command::Conns(arguments) => conns::run(&arguments),
+        Command::Start(arguments) => start::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Instructions(arguments) => instructions::run(&arguments),
+        Command::Relay(arguments) => relay::run(&arguments),
+    }
+}

@@ -1,0 +1,316 @@
+//! Options that the measurements have in common.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use thicket_bench::generator::{Arrivals, Load, Node, Scenario, Span, Until, Watch};
+use thicket_bench::workload::{Attachment, Workload, level_probabilities};
+use thicket_mqtt::{ProtocolVersion, Qos};
+
+/// Traffic patterns by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Pattern {
+    /// N publishers with a topic and a subscriber each.
+    Pair,
+    /// Every subscriber wants every topic.
+    FanOut,
+    /// Many publishers, every subscriber takes all by one `+`.
+    FanIn,
+    /// Subscribers follow topics drawn by Zipf's law.
+    Social,
+    /// A tree of places, subscribers at drawn levels of it.
+    Iot,
+    /// Groups that share the messages between their members.
+    Shared,
+}
+
+/// Spreads of clients by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Spread {
+    /// In turn: first the publishers, then the subscribers.
+    RoundRobin,
+    /// Each anywhere.
+    Random,
+    /// All at the first node.
+    #[value(name = "locality-100")]
+    Locality100,
+    /// 50 % as BORDER reads it: publishers at the first node, subscribers anywhere.
+    #[value(name = "locality-50-border")]
+    Locality50Border,
+    /// 50 % as the overlays' paper reads it: everybody anywhere.
+    #[value(name = "locality-50-overlays")]
+    Locality50Overlays,
+    /// Publishers at the first node, subscribers at the second.
+    #[value(name = "locality-0")]
+    Locality0,
+}
+
+/// Protocol versions by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Version {
+    /// MQTT 3.1.1.
+    #[value(name = "3.1.1")]
+    V311,
+    /// MQTT 5.0.
+    #[value(name = "5")]
+    V5,
+}
+
+/// Spacings of an open loop by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arrival {
+    /// Even.
+    Constant,
+    /// Poisson processes.
+    Poisson,
+    /// Log-normal gaps, with `--cv`.
+    Lognormal,
+}
+
+/// Who connects where and sends what.
+#[derive(Debug, Args)]
+pub struct ScenarioOptions {
+    /// Brokers of one cluster
+    #[arg(
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:1883"
+    )]
+    nodes: Vec<String>,
+    /// Traffic pattern
+    #[arg(long, value_enum, default_value_t = Pattern::Pair)]
+    workload: Pattern,
+    /// Publishers, with a topic each: pairs of `pair`. [default: 100; 1 in fan-out]
+    #[arg(long, value_name = "N")]
+    publishers: Option<usize>,
+    /// Subscribers of fan-out, fan-in, social and iot. [default: 100; 1 in fan-in]
+    #[arg(long, value_name = "N")]
+    subscribers: Option<usize>,
+    /// Topics of `social`, with a publisher each
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    topics: usize,
+    /// Distinct topics of each subscriber in `social`
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    topics_per_subscriber: usize,
+    /// Zipf's alpha: popularity of topics in `social`, of levels in `iot`. [default: 1.13; 1.5 in iot]
+    #[arg(long)]
+    alpha: Option<f64>,
+    /// Levels of the tree of `iot`, the root `#` included
+    #[arg(long, default_value_t = 4)]
+    depth: usize,
+    /// Children of a node in the tree of `iot`
+    #[arg(long, default_value_t = 10)]
+    fan_out: usize,
+    /// Probability of each level of `iot`, root first, instead of --alpha
+    #[arg(long, value_name = "P,P,...", value_delimiter = ',')]
+    levels: Vec<f64>,
+    /// Groups of `shared`
+    #[arg(long, default_value_t = 1)]
+    groups: usize,
+    /// Members of each group of `shared`
+    #[arg(long, default_value_t = 10)]
+    members: usize,
+    /// Which client connects to which node
+    #[arg(long, value_enum, default_value_t = Spread::RoundRobin)]
+    attach: Spread,
+    /// Payload in bytes. Below 16 there is no latency, below 4 messages are only counted
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    size: usize,
+    /// Quality of service of publications and subscriptions
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
+    qos: u8,
+    /// Protocol version. (Not there yet: TLS and WebSocket.)
+    #[arg(long, value_enum, default_value_t = Version::V311)]
+    mqtt: Version,
+    /// First level of all topics and beginning of all client identifiers. [default: b and the process's number]
+    #[arg(long)]
+    prefix: Option<String>,
+    /// Decides all draws: topics, nodes, spacing
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Rest between subscribing and publishing, in seconds. [default: 0; 1 with several nodes]
+    #[arg(long, value_name = "SECONDS")]
+    settle: Option<f64>,
+    /// User name; the password is taken from THICKET_BENCH_PASSWORD
+    #[arg(long)]
+    user: Option<String>,
+}
+
+impl ScenarioOptions {
+    /// The scenario these options describe.
+    pub fn scenario(&self) -> anyhow::Result<Scenario> {
+        let nodes: Result<Vec<Node>, _> =
+            self.nodes.iter().map(|node| Node::resolve(node)).collect();
+        let mut scenario = Scenario::new(nodes?, self.workload());
+        scenario.attachment = match self.attach {
+            Spread::RoundRobin => Attachment::RoundRobin,
+            Spread::Random => Attachment::Random,
+            Spread::Locality100 => Attachment::Locality100,
+            Spread::Locality50Border => Attachment::Locality50Border,
+            Spread::Locality50Overlays => Attachment::Locality50Overlays,
+            Spread::Locality0 => Attachment::Locality0,
+        };
+        anyhow::ensure!(
+            self.attach != Spread::Locality0 || scenario.nodes.len() > 1,
+            "locality-0 puts publishers and subscribers on two nodes, but there is one"
+        );
+        scenario.version = match self.mqtt {
+            Version::V311 => ProtocolVersion::V311,
+            Version::V5 => ProtocolVersion::V5,
+        };
+        scenario.qos = Qos::from_bits(self.qos).unwrap_or_default();
+        scenario.payload_len = self.size;
+        if let Some(prefix) = &self.prefix {
+            scenario.prefix.clone_from(prefix);
+        }
+        scenario.seed = self.seed;
+        let settle = self
+            .settle
+            .unwrap_or(if scenario.nodes.len() > 1 { 1.0 } else { 0.0 });
+        scenario.settle = seconds("--settle", settle)?;
+        scenario.login = self.user.clone().map(|user| {
+            (
+                user,
+                std::env::var("THICKET_BENCH_PASSWORD").unwrap_or_default(),
+            )
+        });
+        Ok(scenario)
+    }
+
+    fn workload(&self) -> Workload {
+        let publishers = |default| self.publishers.unwrap_or(default);
+        let subscribers = |default| self.subscribers.unwrap_or(default);
+        match self.workload {
+            Pattern::Pair => Workload::Pair {
+                pairs: publishers(100),
+            },
+            Pattern::FanOut => Workload::FanOut {
+                publishers: publishers(1),
+                subscribers: subscribers(100),
+            },
+            Pattern::FanIn => Workload::FanIn {
+                publishers: publishers(100),
+                subscribers: subscribers(1),
+            },
+            Pattern::Social => Workload::Social {
+                topics: self.topics,
+                subscribers: subscribers(100),
+                topics_per_subscriber: self.topics_per_subscriber,
+                alpha: self.alpha.unwrap_or(1.13),
+            },
+            Pattern::Iot => Workload::Iot {
+                depth: self.depth,
+                fan_out: self.fan_out,
+                level_probabilities: if self.levels.is_empty() {
+                    level_probabilities(self.depth, self.alpha.unwrap_or(1.5))
+                } else {
+                    self.levels.clone()
+                },
+                subscribers: subscribers(100),
+            },
+            Pattern::Shared => Workload::Shared {
+                publishers: publishers(100),
+                groups: self.groups,
+                members: self.members,
+            },
+        }
+    }
+}
+
+/// How much is sent when.
+#[derive(Debug, Args)]
+pub struct LoadOptions {
+    /// Closed loop: messages on their way for each publisher. This is the default load, with 50
+    #[arg(
+        long,
+        value_name = "MESSAGES",
+        default_value_t = 50,
+        conflicts_with = "rate"
+    )]
+    window: u32,
+    /// Open loop: messages published in a second by all publishers together
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// Open loop: spacing of the messages
+    #[arg(long, value_enum, default_value_t = Arrival::Constant)]
+    arrival: Arrival,
+    /// Coefficient of variation of `--arrival lognormal`
+    #[arg(long, value_name = "CV", default_value_t = 0.5)]
+    cv: f64,
+}
+
+impl LoadOptions {
+    /// The load these options describe.
+    pub fn load(&self) -> Load {
+        match self.rate {
+            None => Load::Closed {
+                window: self.window,
+            },
+            Some(rate_per_s) => Load::Open {
+                rate_per_s,
+                arrivals: arrivals(self.arrival, self.cv),
+            },
+        }
+    }
+}
+
+/// The spacing of a name.
+pub fn arrivals(arrival: Arrival, cv: f64) -> Arrivals {
+    match arrival {
+        Arrival::Constant => Arrivals::Constant,
+        Arrival::Poisson => Arrivals::Poisson,
+        Arrival::Lognormal => Arrivals::LogNormal {
+            coefficient_of_variation: cv,
+        },
+    }
+}
+
+/// How long to run and what to watch.
+#[derive(Debug, Args)]
+pub struct SpanOptions {
+    /// Length of the measured interval
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Publish this many messages instead, warm-up included
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    messages: Option<u64>,
+    /// Load before the measured interval, in seconds. [default: 1; 0 with --messages]
+    #[arg(long, value_name = "SECONDS")]
+    warm_up: Option<f64>,
+    /// Longest wait at the end while nothing arrives any more, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    drain: f64,
+    /// Processes of the broker: their CPU time and memory over the measured interval
+    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
+    pid: Vec<u32>,
+}
+
+impl SpanOptions {
+    /// The span these options describe.
+    pub fn span(&self) -> anyhow::Result<Span> {
+        let warm_up = self
+            .warm_up
+            .unwrap_or(if self.messages.is_some() { 0.0 } else { 1.0 });
+        Ok(Span {
+            warm_up: seconds("--warm-up", warm_up)?,
+            until: match self.messages {
+                Some(count) => Until::Published(count),
+                None => Until::Elapsed(seconds("--seconds", self.seconds)?),
+            },
+            drain: seconds("--drain", self.drain)?,
+        })
+    }
+
+    /// The processes to watch.
+    pub fn watch(&self) -> Watch {
+        Watch {
+            pids: self.pid.clone(),
+        }
+    }
+}
+
+/// A duration from an option in seconds.
+pub fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| anyhow::anyhow!("{option} {value} is no length of time"))
+}

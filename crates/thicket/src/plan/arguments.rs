@@ -1,0 +1,164 @@
+//! Arguments that several subcommands share.
+
+use thicket_placement::{
+    Application, ArrivalOrder, MatchingOptions, ParameterError, Rates, Setting, StrategyKind,
+};
+
+/// Which scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ScenarioName {
+    /// Every subscriber follows the same number of topics, drawn by Zipf popularity.
+    Social,
+    /// Every subscriber follows all topics below a node of a tree of names.
+    Iot,
+}
+
+/// The population: topics, subscribers, and who follows what. Defaults are those of the paper's Fig. 13.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Population")]
+pub(super) struct Population {
+    /// Scenario.
+    #[arg(long, value_enum, default_value = "social")]
+    scenario: ScenarioName,
+    /// Number of topics, each with one publisher (Ntop).
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    topics: usize,
+    /// Number of subscribers (Nsub).
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    subscribers: usize,
+    /// Topics a subscriber follows in the social scenario (Nsxs).
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    subscriptions: usize,
+    /// Zipf shape (alpha): of the topics in the social scenario; of the levels, by Eq. 15, in the IoT scenario.
+    #[arg(
+        long,
+        value_name = "A",
+        default_value_t = 1.13,
+        allow_negative_numbers = true
+    )]
+    alpha: f64,
+    /// Levels of the IoT tree, the root included (d) [default: as many as --levels, else 4].
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// Children of a node of the IoT tree (f) [default: the least with a leaf for each topic].
+    #[arg(long, value_name = "N")]
+    fanout: Option<usize>,
+    /// Probability of each level of the IoT tree, the root first (Pl) [default: by --alpha].
+    #[arg(
+        long,
+        value_name = "P,P..",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    levels: Option<Vec<f64>>,
+    /// Messages per second on each topic (lambda).
+    #[arg(
+        long,
+        value_name = "R",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
+    rate: f64,
+}
+
+impl Population {
+    /// The setting, with the brokers, sessions and fairness of Fig. 13.
+    pub(super) fn setting(&self) -> Setting {
+        let application = match self.scenario {
+            ScenarioName::Social => Application::Social {
+                subscriptions: self.subscriptions,
+            },
+            ScenarioName::Iot => Application::Iot {
+                depth: self
+                    .depth
+                    .unwrap_or_else(|| self.levels.as_ref().map_or(4, Vec::len)),
+                fanout: self.fanout,
+                levels: self.levels.clone(),
+            },
+        };
+        Setting {
+            application,
+            topics: self.topics,
+            subscribers: self.subscribers,
+            alpha: self.alpha,
+            rates: Rates::Equal(self.rate),
+            ..Setting::figure_13()
+        }
+    }
+}
+
+/// The choices Algorithm 1 leaves open.
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    next_help_heading = "Choices Algorithm 1 leaves open (best-match, multi-session, optimum)"
+)]
+pub(super) struct OpenChoices {
+    /// The paper to the letter; single choices below still apply.
+    #[arg(long)]
+    literal: bool,
+    /// Loads a candidate must have within gamma: the client's own dimension, or both [own, both].
+    #[arg(long, value_name = "CHOICE")]
+    tested_load: Option<String>,
+    /// When the load is taken: before or after the client is added [before, after].
+    #[arg(long, value_name = "CHOICE")]
+    load_moment: Option<String>,
+    /// Whether every broker of a cluster without load is a candidate [candidate, tested].
+    #[arg(long, value_name = "CHOICE")]
+    idle_cluster: Option<String>,
+    /// Who wins among equals [least-loaded, lowest-index].
+    #[arg(long, value_name = "CHOICE")]
+    ties: Option<String>,
+    /// What makes a topic active at a broker: a publisher or a subscriber, or a subscriber only [either, subscriber].
+    #[arg(long, value_name = "CHOICE")]
+    active_by: Option<String>,
+    /// What a subscription costs while its topic has no publisher: as much as with one, or nothing [anticipated, ignored].
+    #[arg(long, value_name = "CHOICE")]
+    missing_publisher: Option<String>,
+    /// Brokers the indicator of Eq. 10 counts: those with a subscriber, or all where the topic is active [subscriber, active].
+    #[arg(long, value_name = "CHOICE")]
+    publisher_indicator: Option<String>,
+    /// Topics a round assigns when all cost something: the cheapest one, or all that cost the least [one, all].
+    #[arg(long, value_name = "CHOICE")]
+    subset: Option<String>,
+}
+
+impl OpenChoices {
+    /// # Errors
+    /// A choice is none of the two.
+    pub(super) fn options(&self) -> Result<MatchingOptions, ParameterError> {
+        let mut options = if self.literal {
+            MatchingOptions::literal()
+        } else {
+            MatchingOptions::default()
+        };
+        let chosen = [
+            ("tested-load", &self.tested_load),
+            ("load-moment", &self.load_moment),
+            ("idle-cluster", &self.idle_cluster),
+            ("ties", &self.ties),
+            ("active-by", &self.active_by),
+            ("missing-publisher", &self.missing_publisher),
+            ("publisher-indicator", &self.publisher_indicator),
+            ("subset", &self.subset),
+        ];
+        for (name, value) in chosen {
+            if let Some(value) = value {
+                options.set(name, value)?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Parses a strategy name for clap.
+pub(super) fn parse_strategy(name: &str) -> Result<StrategyKind, String> {
+    name.parse().map_err(|error: ParameterError| error.rule)
+}
+
+/// Parses an order of arrival for clap.
+pub(super) fn parse_order(name: &str) -> Result<ArrivalOrder, String> {
+    ArrivalOrder::ALL
+        .into_iter()
+        .find(|order| order.name() == name)
+        .ok_or_else(|| "must be publishers-first, subscribers-first or random".to_owned())
+}

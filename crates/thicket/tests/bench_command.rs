@@ -1,0 +1,229 @@
+//! `thicket bench` as a user calls it, against a relay of its own.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const THICKET: &str = env!("CARGO_BIN_EXE_thicket");
+
+/// A relay in a process of its own; ended when dropped.
+struct Relay {
+    child: Child,
+    address: String,
+}
+
+impl Relay {
+    fn start() -> Self {
+        let mut child = Command::new(THICKET)
+            .args(["bench", "relay", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line.split([' ', ',']).nth(3).unwrap().to_owned();
+        Self { child, address }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(THICKET)
+        .arg("bench")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn run_counts_exactly_and_writes_a_report() {
+    let relay = Relay::start();
+    let report =
+        std::env::temp_dir().join(format!("thicket-bench-report-{}.html", std::process::id()));
+    let path = report.display().to_string();
+    let pid = relay.pid();
+    let arguments = [
+        "run",
+        &relay.address,
+        "--publishers",
+        "5",
+        "--messages",
+        "1000",
+        "--pid",
+        &pid,
+    ];
+    let outcomes = json(&bench(
+        &[
+            &arguments[..],
+            &["--qos", "2", "--mqtt", "5", "--json", "--report", &path],
+        ]
+        .concat(),
+    ));
+    let counts = &outcomes[0]["counts"];
+    for (name, expected) in [
+        ("published", 1000),
+        ("delivered", 1000),
+        ("lost", 0),
+        ("duplicated", 0),
+        ("reordered", 0),
+    ] {
+        assert_eq!(counts[name], expected, "{name}");
+    }
+    assert!(outcomes[0]["broker"]["memory"]["rss_kib"].as_u64().unwrap() > 0);
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert!(html.contains("pair 5/5") && html.contains("<svg"));
+    std::fs::remove_file(report).unwrap();
+
+    let table = bench(&[&arguments[..], &["--quiet", "--repeats", "2"]].concat());
+    let text = String::from_utf8(table.stdout).unwrap();
+    assert!(
+        text.contains("95 % confidence") && text.contains("CPU of the broker"),
+        "{text}"
+    );
+}
+
+#[test]
+fn latency_mst_and_conns_give_their_figures() {
+    let relay = Relay::start();
+    let short = [
+        "--publishers",
+        "4",
+        "--warm-up",
+        "0.1",
+        "--step-seconds",
+        "0.3",
+        "--json",
+    ];
+    let rates = json(&bench(
+        &[
+            &["latency", &relay.address, "--rates", "200,400"],
+            &short[..],
+        ]
+        .concat(),
+    ));
+    assert_eq!(rates.as_array().unwrap().len(), 2);
+    assert_eq!(rates[1][0], 400.0);
+    assert!(rates[1][1]["latency"]["p50_us"].as_f64().unwrap() > 0.0);
+
+    // No broker answers within a nanosecond: the search must say that nothing is sustainable, and end.
+    let limit = ["--from", "16", "--mean-latency-ms", "0.000001"];
+    let nothing = json(&bench(
+        &[&["mst", &relay.address], &limit[..], &short[..]].concat(),
+    ));
+    assert_eq!(nothing["mst_per_s"]["mean"], 0.0);
+    assert_eq!(nothing["searches"][0]["steps"].as_array().unwrap().len(), 5);
+
+    let costs = json(&bench(&[
+        "conns",
+        &relay.address,
+        "-n",
+        "200",
+        "--hold",
+        "0",
+        "--pid",
+        &relay.pid(),
+        "--json",
+    ]));
+    assert_eq!(costs[0]["connections"], 200);
+    assert!(costs[0]["bytes_each"].is_number());
+}
+
+#[test]
+fn start_measures_until_a_message_came_back() {
+    let command = [THICKET, "bench", "relay", "--listen", "127.0.0.1:{port}"];
+    let starts = json(&bench(
+        &[&["start", "--repeats", "2", "--json"], &command[..]].concat(),
+    ));
+    assert_eq!(starts.as_array().unwrap().len(), 2);
+    for start in starts.as_array().unwrap() {
+        let (open, back) = (
+            start["open_port_s"].as_f64().unwrap(),
+            start["round_trip_s"].as_f64().unwrap(),
+        );
+        assert!(open > 0.0 && back >= open, "{start}");
+    }
+}
+
+#[test]
+fn compare_goes_on_when_a_broker_fails_and_tells_why() {
+    let short = [
+        "--repeats",
+        "1",
+        "--seconds",
+        "0.2",
+        "--warm-up",
+        "0.1",
+        "--workloads",
+        "W6",
+        "--quiet",
+    ];
+    let output = bench(&[&["compare", "--node", "/bin/false"], &short[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in [
+        "W6 pair 10/10",
+        "W6 node: failed: node ended at once",
+        "Ratio to relay",
+    ] {
+        assert!(
+            text.contains(words),
+            "{words} in\n{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn mistakes_are_told_in_words() {
+    let relay = Relay::start();
+    for (arguments, words) in [
+        (
+            &["run", "127.0.0.1:1"][..],
+            "cannot connect to 127.0.0.1:1: ",
+        ),
+        (
+            &["run", "no-such-host.invalid"],
+            "no-such-host.invalid is no address of a broker",
+        ),
+        (
+            &["run", "--attach", "locality-0"],
+            "locality-0 puts publishers and subscribers on two nodes, but there is one",
+        ),
+        (
+            &["compare", "--workloads", "W0"],
+            "the workloads are W1, W2",
+        ),
+        (
+            &["run", &relay.address, "--window", "0"],
+            "a window of 0 lets nothing out",
+        ),
+    ] {
+        let output = bench(arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && told.contains(words),
+            "{arguments:?}: {told}"
+        );
+    }
+}

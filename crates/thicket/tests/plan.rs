@@ -1,0 +1,496 @@
+//! `thicket plan` from the outside: arguments in, objects out.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn thicket(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_thicket"))
+        .arg("plan")
+        .args(arguments)
+        // Only the message is of interest, and finding the lines of a backtrace takes long.
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .expect("the binary of this package runs")
+}
+
+/// Standard output of a run that must succeed.
+fn printed(arguments: &[&str]) -> String {
+    let output = thicket(arguments);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+fn objects(arguments: &[&str]) -> Vec<Value> {
+    printed(arguments)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("one object a line"))
+        .collect()
+}
+
+/// Standard error of a run that must fail.
+fn complaint(arguments: &[&str]) -> String {
+    let output = thicket(arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).expect("messages are UTF-8")
+}
+
+/// A file of its own for each test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("thicket-plan-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).expect("the temporary directory takes files");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("temporary paths are UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn close(found: &Value, expected: f64) -> bool {
+    found
+        .as_f64()
+        .is_some_and(|found| (found - expected).abs() <= 1e-6 * expected.abs())
+}
+
+#[test]
+fn model_prints_one_object_a_cluster_size_as_computed_separately() {
+    // Values from a separate program that sums the binomial of Eq. 7 term by term.
+    let social = [
+        "model",
+        "--scenario",
+        "social",
+        "--topics",
+        "5000",
+        "--subscribers",
+        "5000",
+        "--subscriptions",
+        "10",
+        "--alpha",
+        "1.13",
+        "--brokers",
+        "8,20",
+        "--json",
+    ];
+    let iot = [
+        "model",
+        "--scenario",
+        "iot",
+        "--topics",
+        "1000",
+        "--subscribers",
+        "1000",
+        "--depth",
+        "4",
+        "--fanout",
+        "10",
+        "--levels",
+        "0,0.03,0.3,0.67",
+        "--brokers",
+        "8",
+        "--rate",
+        "2",
+        "--json",
+    ];
+    let cases = [
+        (
+            &social[..],
+            vec![
+                [
+                    8.0,
+                    5000.0,
+                    50000.0,
+                    9797.140477875,
+                    2.9594280955750,
+                    1.1959428095575,
+                ],
+                [
+                    20.0,
+                    5000.0,
+                    50000.0,
+                    14548.555361208,
+                    3.9097110722416,
+                    1.2909711072241,
+                ],
+            ],
+        ),
+        (
+            &iot[..],
+            vec![[
+                8.0,
+                2000.0,
+                13340.0,
+                7920.274379377,
+                4.960137189688,
+                1.593723716595,
+            ]],
+        ),
+    ];
+    let keys = [
+        "brokers",
+        "external_in",
+        "external_out",
+        "internal",
+        "routing_overhead",
+        "forwarding_overhead",
+    ];
+    for (arguments, expected) in cases {
+        let found = objects(arguments);
+        assert_eq!(found.len(), expected.len());
+        for (object, values) in found.iter().zip(expected) {
+            assert_eq!(object.as_object().map(serde_json::Map::len), Some(6));
+            for (key, value) in keys.iter().zip(values) {
+                assert!(
+                    close(&object[key], value),
+                    "{key}: {object}, expected {value}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn model_adds_the_decision_space_exactly_when_sessions_are_given() {
+    let rows = objects(&[
+        "model",
+        "--brokers",
+        "8,20",
+        "--subscriptions",
+        "40",
+        "--max-sessions",
+        "40",
+        "--json",
+    ]);
+    // Sessions enough for all: 8^40 and 20^40.
+    assert_eq!(
+        rows[0]["decision_space"],
+        "1329227995784915872903807060280344576"
+    );
+    assert_eq!(
+        rows[1]["decision_space"],
+        format!("{}{}", 1_u64 << 40, "0".repeat(40))
+    );
+}
+
+#[test]
+fn bad_input_is_refused_with_the_parameter_and_its_rule() {
+    let cases: [(&[&str], &str); 12] = [
+        (
+            &["model", "--alpha", "-1"],
+            "alpha: must be a number of at least 0, not -1",
+        ),
+        (
+            &["model", "--topics", "5", "--subscriptions", "6"],
+            "subscriptions: must be at most the number of topics, 5, not 6",
+        ),
+        (
+            &["model", "--brokers", "0"],
+            "brokers: must be at least 1, not 0",
+        ),
+        (
+            &["model", "--rate", "-1"],
+            "rate: must be a number of messages per second, at least 0, not -1",
+        ),
+        (
+            &["model", "--scenario", "iot", "--levels", "0,0.5,0.4"],
+            "levels: must sum to 1, not 0.9",
+        ),
+        (
+            &[
+                "model",
+                "--scenario",
+                "iot",
+                "--depth",
+                "3",
+                "--levels",
+                "0.5,0.5",
+            ],
+            "levels: must be one probability for each of 3 levels, not 2",
+        ),
+        (
+            &["simulate", "--gamma", "0.9"],
+            "gamma: must be at least 1, not 0.9",
+        ),
+        (
+            &["simulate", "--max-sessions", "0"],
+            "max-sessions: must be at least 1, not 0",
+        ),
+        (
+            &["simulate", "--seeds", "0"],
+            "seeds: must be at least 1, not 0",
+        ),
+        (
+            &["simulate", "--figure", "9"],
+            "figure: must be 7, 8 or 10 to 21",
+        ),
+        (
+            &["simulate", "--ties", "random"],
+            "ties: must be least-loaded or lowest-index, not random",
+        ),
+        (
+            &["size", "--capacity", "-5"],
+            "capacity: must be above 0, in units of work per second, not -5",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let found = complaint(arguments);
+        assert!(found.contains(expected), "{arguments:?}: {found}");
+    }
+    let found = complaint(&["simulate", "--strategy", "fastest"]);
+    assert!(
+        found.contains("--strategy") && found.contains("must be random, round-robin"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_line_that_cannot_be_read_is_named_with_its_number() {
+    let cases = [
+        ("{\"client\":\"a\"}\nnot json\n", "line 2"),
+        ("\n{\"publish\":[\"t\"]}\n", "line 2"),
+        (
+            "{\"client\":\"a\",\"topic\":[\"t\"]}\n",
+            "unknown field `topic`",
+        ),
+        (
+            "{\"client\":\"a\",\"publish\":[\"t\"],\"rates\":[1,2,3]}\n",
+            "rates: must be one number for each topic",
+        ),
+        (
+            "{\"client\":\"a\",\"publish\":[\"t\"],\"rates\":{\"t\":-1}}\n",
+            "rates: must be a number of messages per second",
+        ),
+        (
+            "{\"client\":\"a\",\"publish\":[\"t/#\"]}\n",
+            "publish: must be topic names",
+        ),
+        (
+            "{\"client\":\"a\",\"leave\":true}\n",
+            "leave: must name a client that is there",
+        ),
+    ];
+    for (index, (content, expected)) in cases.into_iter().enumerate() {
+        let file = Scratch::new(&format!("bad-{index}"), content);
+        let found = complaint(&["replay", file.path(), "--json"]);
+        assert!(found.contains(expected), "{content}: {found}");
+        assert!(found.contains("line "), "{content}: {found}");
+    }
+    assert!(
+        complaint(&["replay", "/nonexistent.jsonl"]).contains("cannot read /nonexistent.jsonl")
+    );
+}
+
+const FIGURE_9: &str = r#"{"client":"tennis publisher","publish":["tennis"],"subscribe":[]}
+{"client":"tennis subscriber","publish":[],"subscribe":["tennis"]}
+{"client":"baseball publisher","publish":["baseball"]}
+{"client":"baseball subscriber","subscribe":["baseball"]}
+{"client":"fan of both","subscribe":["tennis","baseball"]}
+"#;
+
+#[test]
+fn replay_of_figure_9_puts_the_fan_at_both_brokers_and_ends_without_internal_traffic() {
+    let file = Scratch::new("figure-9", FIGURE_9);
+    for strategy in ["multi-session", "thicket", "optimum"] {
+        let rows = objects(&[
+            "replay",
+            file.path(),
+            "--json",
+            "--brokers",
+            "2",
+            "--max-sessions",
+            "2",
+            "--strategy",
+            strategy,
+        ]);
+        assert_eq!(rows.len(), 6, "{strategy}");
+        let fan = &rows[4];
+        assert_eq!(fan["client"], "fan of both");
+        assert_ne!(fan["brokers"]["tennis"], fan["brokers"]["baseball"]);
+        let end = rows[5].as_object().expect("an object");
+        let keys: Vec<&str> = end.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            [
+                "external_in",
+                "external_out",
+                "forwarding_overhead",
+                "internal",
+                "jain",
+                "routing_overhead"
+            ]
+        );
+        assert_eq!(rows[5]["internal"], 0.0);
+        assert_eq!(rows[5]["external_out"], 4.0);
+        assert_eq!(rows[5]["routing_overhead"], 1.0);
+    }
+}
+
+#[test]
+fn replay_takes_rates_by_name_or_in_order_and_lets_clients_leave_and_change() {
+    let content = r#"{"client":"p","publish":["a","b"],"rates":[2,3]}
+{"client":"q","publish":["c"],"rates":{"c":5}}
+{"client":"s","subscribe":["a","c"]}
+{"client":"s","subscribe":["a","b"]}
+{"client":"q","leave":true}
+"#;
+    let file = Scratch::new("changes", content);
+    let rows = objects(&["replay", file.path(), "--json", "--brokers", "1"]);
+    assert_eq!(rows[3]["brokers"], serde_json::json!({"a": 0, "b": 0}));
+    assert_eq!(rows[5]["external_in"], 5.0);
+    assert_eq!(rows[5]["external_out"], 5.0);
+}
+
+const SMALL: [&str; 13] = [
+    "simulate",
+    "--topics",
+    "60",
+    "--subscribers",
+    "60",
+    "--subscriptions",
+    "4",
+    "--brokers",
+    "2,5",
+    "--seeds",
+    "3",
+    "--order",
+    "random",
+];
+
+#[test]
+fn simulate_prints_one_object_a_size_and_strategy_and_the_same_ones_again() {
+    let arguments: Vec<&str> = SMALL.into_iter().chain(["--json"]).collect();
+    let rows = objects(&arguments);
+    let strategies = [
+        "random",
+        "round-robin",
+        "least-loaded",
+        "best-match",
+        "multi-session",
+        "thicket",
+    ];
+    assert_eq!(rows.len(), 2 * strategies.len());
+    for (row, (brokers, strategy)) in rows.iter().zip(
+        [2, 5]
+            .iter()
+            .flat_map(|brokers| strategies.map(|strategy| (brokers, strategy))),
+    ) {
+        assert_eq!(row["brokers"], *brokers);
+        assert_eq!(row["strategy"], strategy);
+        for measure in [
+            "internal",
+            "external_in",
+            "external_out",
+            "routing_overhead",
+            "forwarding_overhead",
+            "jain",
+        ] {
+            let statistic = &row[measure];
+            assert!(
+                statistic["mean"].is_f64() && statistic["sd"].is_f64(),
+                "{measure}: {row}"
+            );
+            assert_eq!(statistic["n"], 3);
+        }
+        assert!(close(&row["external_out"]["mean"], 240.0));
+    }
+    assert_eq!(printed(&arguments), printed(&arguments));
+}
+
+#[test]
+fn simulate_writes_csv_and_a_plot_with_markers_over_lines() {
+    let plot = Scratch::new("plot.svg", "");
+    let arguments: Vec<&str> = SMALL
+        .into_iter()
+        .chain(["--csv", "--plot", plot.path()])
+        .collect();
+    let csv = printed(&arguments);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 13);
+    assert!(lines[0].starts_with("brokers,strategy,"));
+    assert!(lines[0].contains(",routing_overhead_mean,routing_overhead_n,routing_overhead_sd,"));
+    let columns = |line: &str| line.split(',').count();
+    assert!(lines.iter().all(|line| columns(line) == columns(lines[0])));
+    let svg = std::fs::read_to_string(&plot.0).expect("the plot was written");
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    // Six strategies in two panes; the model's two sizes in each, and once in the legend.
+    assert_eq!(svg.matches("<polyline").count(), 12);
+    assert_eq!(svg.matches("<polygon").count(), 12);
+    assert_eq!(svg.matches("<circle").count(), 5);
+}
+
+#[test]
+fn a_figure_takes_its_parameters_from_the_paper_and_refuses_others() {
+    let rows = objects(&[
+        "simulate",
+        "--figure",
+        "11",
+        "--seeds",
+        "1",
+        "--strategy",
+        "multi-session",
+        "--json",
+    ]);
+    // Two curves over eight numbers of sessions, two over eight cluster sizes.
+    assert_eq!(rows.len(), 32);
+    for row in &rows {
+        assert_eq!(row["figure"], 11);
+        assert_eq!(row["topics"], 1000);
+        let bound: f64 = row["choices_bound"]
+            .as_str()
+            .expect("a string")
+            .parse()
+            .expect("a number");
+        assert!(row["choices"]["mean"].as_f64().expect("a number") <= bound);
+    }
+    for parameter in ["--topics", "--brokers", "--gamma", "--alpha"] {
+        assert!(
+            complaint(&["simulate", "--figure", "11", parameter, "5"])
+                .contains("cannot be used with")
+        );
+    }
+}
+
+#[test]
+fn size_needs_fewer_brokers_with_placement_and_no_fewer_than_linear_scaling() {
+    let arguments = [
+        "size",
+        "--topics",
+        "300",
+        "--subscribers",
+        "300",
+        "--rate",
+        "10",
+        "--capacity",
+        "5000",
+        "--seeds",
+        "1",
+        "--json",
+    ];
+    let rows = objects(&arguments);
+    let brokers = |key: &str| {
+        rows[0][key]["brokers"]
+            .as_u64()
+            .expect("a number of brokers")
+    };
+    // 3 x 3000 received and 30000 sent: 39000 units a second.
+    assert_eq!(brokers("linear"), 8);
+    assert!(brokers("with_placement") >= 8);
+    assert!(brokers("with_placement") < brokers("without_placement"));
+    let heavier = ["--weight-received", "6", "--weight-sent", "2"];
+    let doubled: Vec<&str> = arguments.into_iter().chain(heavier).collect();
+    assert_eq!(objects(&doubled)[0]["linear"]["brokers"], 16);
+}
