@@ -106,11 +106,9 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger) -> Verdict {
 }
 
 /// What must come in order: one publisher's session, one topic, one QoS (and one connection for QoS 0, which is never sent again).
-///
-/// Between nodes a retained message of QoS 0 goes with those of higher QoS, for it must arrive: it is a sequence of its own.
 fn sequence_of(publication: &Publication) -> (usize, usize, usize, &str, Qos) {
     let connection = match publication.qos {
-        Qos::AtMostOnce => publication.connection * 2 + usize::from(publication.retain),
+        Qos::AtMostOnce => publication.connection,
         Qos::AtLeastOnce | Qos::ExactlyOnce => 0,
     };
     let Publication {
@@ -151,10 +149,7 @@ fn messages_come_in_order(ledger: &Ledger) -> Verdict {
             // When nodes see each other again, copies of retained messages come before what is sent again.
             let is_copy =
                 publication.retain && !ledger.is_calm(publication.submitted_at, arrival.at);
-            // Between nodes messages of QoS 0 and of higher QoS travel apart: for a subscriber of QoS 0 they change over when
-            // another one on its node begins or ceases to want more.
-            let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
-            if !was_held || is_copy || is_lowered {
+            if !was_held || is_copy {
                 continue;
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);
