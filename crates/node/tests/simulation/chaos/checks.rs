@@ -149,7 +149,9 @@ fn messages_come_in_order(ledger: &Ledger) -> Verdict {
             // When nodes see each other again, copies of retained messages come before what is sent again.
             let is_copy =
                 publication.retain && !ledger.is_calm(publication.submitted_at, arrival.at);
-            if !was_held || is_copy {
+            // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
+            let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
+            if !was_held || is_copy || is_lowered {
                 continue;
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);
