@@ -14,7 +14,7 @@ use super::rows::{Format, Row, object, render};
 /// Arguments of `thicket plan replay`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Replay {
-    /// Recorded arrivals, one JSON object a line: `client`, `publish` [topics], `subscribe` [topics or filters], optional
+    /// Recorded arrivals, one JSON object a line: `client`, `publish` (list of topics), `subscribe` (list of topics or filters), optional
     /// `rates` (an object topic: messages per second, or a list in the order of `publish` and then `subscribe`), `leave` (true).
     #[arg(value_name = "FILE.jsonl")]
     file: PathBuf,
