@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_session::{
-    server::{Delivery, MatchedIdentifiers, Message, MessageId, Started},
+    server::{Delivery, MatchedIdentifiers, Message, MessageId, Started, seconds_left},
     time::Instant,
 };
 
@@ -349,12 +349,6 @@ fn fits(attached: &Attached, publish: &Publish<'_>, form: Form<'_>) -> bool {
     packet.encoded_len(attached.version) <= attached.maximum_packet_size as usize
 }
 
-/// Seconds of expiry left, rounded up: what is under way is never sent with 0 [MQTT-3.3.2-6].
-fn expiry_left(now: Instant, expires_at: Option<Instant>) -> Option<u32> {
-    let left_ms = expires_at?.as_millis().saturating_sub(now.as_millis());
-    Some(u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX))
-}
-
 /// Appends the packet to the connection's out-buffer; false if the client does not take packets of its size.
 fn append(
     connection: &mut Connection,
@@ -384,7 +378,12 @@ fn append(
         }
         return true;
     }
-    let mut packet = packet(attached, publish, form, expiry_left(now, expires_at));
+    let mut packet = packet(
+        attached,
+        publish,
+        form,
+        expires_at.map(|at| seconds_left(at, now)),
+    );
     let mut learned = None;
     if attached.aliases_out.is_enabled()
         && let Some((alias, is_known)) = attached.aliases_out.find(packet.topic)

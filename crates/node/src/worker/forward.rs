@@ -1,13 +1,16 @@
 //! To other workers of this node and, through the hub, to other nodes: one record a message, appended to the batch of each place.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::{
     NodeSlot,
     record::{Record, Records, SharedChoices},
 };
-use thicket_session::server::{Delivery, MessageId, Outbound, Redelivery};
+use thicket_session::{
+    server::{Delivery, MessageId, Outbound, Redelivery, seconds_left},
+    time::Instant,
+};
 
 use super::{
     Debt, Worker,
@@ -367,18 +370,7 @@ impl Worker {
         origin: Origin,
         record: &Record<'_>,
     ) -> bool {
-        let publish = Publish {
-            qos: record.qos,
-            retain: record.retain,
-            message_expiry_interval: record
-                .expiry_left_ms
-                .map(|ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
-            properties: record.properties,
-            ..Publish::new(record.topic, record.payload)
-        };
-        let expires_at = record
-            .expiry_left_ms
-            .map(|ms| now.instant + std::time::Duration::from_millis(ms));
+        let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = MessageId {
             node: origin.node.0,
@@ -422,6 +414,21 @@ impl Worker {
         }
         (!group.local.is_empty()).then(|| turn % group.local.len())
     }
+}
+
+/// The message of a record, and when it expires.
+pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Option<Instant>) {
+    let expires_at = record
+        .expiry_left_ms
+        .map(|ms| now.instant + Duration::from_millis(ms));
+    let publish = Publish {
+        qos: record.qos,
+        retain: record.retain,
+        message_expiry_interval: expires_at.map(|at| seconds_left(at, now.instant)),
+        properties: record.properties,
+        ..Publish::new(record.topic, record.payload)
+    };
+    (publish, expires_at)
 }
 
 /// Who takes a message of a shared subscription.

@@ -1,6 +1,6 @@
 //! Retained messages on their way from the hub to a new subscription, a page at a time.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use thicket_mqtt::Publish;
 use thicket_overlay::record::Records;
@@ -12,6 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     deliver::Outgoing,
+    forward::publish_of,
     sessions::{Replay, ReplayPhase, Session},
 };
 use crate::{Now, Peer, mail::Content};
@@ -98,18 +99,11 @@ impl Worker {
             .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
         for record in Records::new(records) {
             let Ok((record, _)) = record else { break };
+            let (publish, expires_at) = publish_of(&record, now);
             let publish = Publish {
-                qos: record.qos,
                 retain: true,
-                message_expiry_interval: record
-                    .expiry_left_ms
-                    .map(|ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
-                properties: record.properties,
-                ..Publish::new(record.topic, record.payload)
+                ..publish
             };
-            let expires_at = record
-                .expiry_left_ms
-                .map(|ms| now.instant + Duration::from_millis(ms));
             let mut outgoing = Outgoing::new(&publish, expires_at);
             self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }

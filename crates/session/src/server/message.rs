@@ -82,11 +82,10 @@ impl Message {
         self.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Seconds of expiry left at `now`, rounded up so that a message under way is never sent with 0 [MQTT-3.3.2-6].
+    /// Seconds of expiry left at `now`, see [`seconds_left`].
     #[must_use]
     pub fn expiry_left(&self, now: Instant) -> Option<u32> {
-        let left_ms = self.expires_at?.as_millis().saturating_sub(now.as_millis());
-        Some(u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX))
+        self.expires_at.map(|at| seconds_left(at, now))
     }
 
     /// Topic name.
@@ -113,4 +112,12 @@ impl Message {
     pub fn cost(&self) -> u64 {
         (self.content.len() + size_of::<Self>()) as u64
     }
+}
+
+/// The Message Expiry Interval to send at `now` with a message that expires at `expires_at`, rounded up: what is under way is
+/// never sent with 0 while it has time left [MQTT-3.3.2-6].
+#[must_use]
+pub fn seconds_left(expires_at: Instant, now: Instant) -> u32 {
+    let left_ms = expires_at.as_millis().saturating_sub(now.as_millis());
+    u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX)
 }

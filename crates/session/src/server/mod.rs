@@ -10,7 +10,7 @@ mod snapshot;
 mod subscription;
 
 pub use inbound::{Inbound, InboundPublish};
-pub use message::{Message, MessageId};
+pub use message::{Message, MessageId, seconds_left};
 pub use outbound::{
     Acknowledged, Delivery, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
 };
