@@ -150,7 +150,8 @@ class Up(unittest.TestCase):
             printed = read_until(process, "Ctrl-C stops all")
             for port in ports:
                 self.assertIn(f"127.0.0.1:{port}", printed)
-            self.assertEqual(printed.count("3 nodes"), 3, printed)
+            seen = [line for line in printed.splitlines() if line.split()[-2:] == ["3", "nodes"]]
+            self.assertEqual(len(seen), 3, printed)
             with RawClient(ports[2]) as subscriber, RawClient(ports[0]) as publisher:
                 subscriber.connect("up-subscriber")
                 publisher.connect("up-publisher")
