@@ -25,9 +25,12 @@ mod config;
 mod counters;
 mod dials;
 mod discovery;
+mod entrance;
 mod event;
+mod gate;
 mod http;
 mod identity;
+mod layers;
 mod listener;
 mod log;
 mod mailbox;
@@ -38,8 +41,9 @@ mod thread;
 mod transport;
 
 pub use config::{
-    Access, Config, ConfigError, DiscoverChoice, Dns, Listen, LogFormat, LogLevel, Multicast,
-    RetainedLimits, Settings, TooOpen, Users, UsersError, hash_password,
+    Access, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen,
+    ListenerSettings, LogFormat, LogLevel, Multicast, RetainedLimits, Settings, TooOpen,
+    TransportChoice, Users, UsersError, WebSocket, hash_password,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -26,6 +26,8 @@ pub struct ListenerConfig {
     pub allow_anonymous: bool,
     /// Put before every topic and filter of its clients and taken off again; empty: none.
     pub topic_prefix: String,
+    /// Largest packet accepted, bytes; the smaller of this and that of [`Limits`] holds.
+    pub maximum_packet_size: u32,
 }
 
 /// Bounds of everything a client can make grow.

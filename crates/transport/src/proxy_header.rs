@@ -137,7 +137,9 @@ fn parse_addresses(family_and_protocol: u8, bytes: &[u8]) -> Result<Proxied, Mal
                 .then(|| Proxied::Client(SocketAddr::from((ip, port(32)))))
                 .ok_or(short)
         }
-        _ => Err(Malformed("expected a stream over IPv4, IPv6 or a Unix socket")),
+        _ => Err(Malformed(
+            "expected a stream over IPv4, IPv6 or a Unix socket",
+        )),
     }
 }
 
@@ -158,21 +160,62 @@ mod tests {
     fn good() -> Vec<(&'static str, Vec<u8>, Proxied)> {
         let v4 = [192, 0, 2, 7, 192, 0, 2, 1, 0x9c, 0x40, 0x07, 0x5b];
         let mut v6 = [0; 36];
-        v6[..16].copy_from_slice(&"2001:db8::7".parse::<Ipv6Addr>().expect("an address").octets());
+        v6[..16].copy_from_slice(
+            &"2001:db8::7"
+                .parse::<Ipv6Addr>()
+                .expect("an address")
+                .octets(),
+        );
         v6[32..34].copy_from_slice(&40000_u16.to_be_bytes());
         let extended = [&v4[..], &[0x04, 0, 3, 1, 2, 3]].concat();
         vec![
-            ("v1 IPv4", b"PROXY TCP4 192.0.2.7 192.0.2.1 40000 1883\r\n".to_vec(), client("192.0.2.7:40000")),
-            ("v1 IPv6", b"PROXY TCP6 2001:db8::7 2001:db8::1 40000 1883\r\n".to_vec(), client("[2001:db8::7]:40000")),
-            ("v1 unknown", b"PROXY UNKNOWN\r\n".to_vec(), Proxied::Unknown),
-            ("v1 unknown with more", b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n".to_vec(), Proxied::Unknown),
+            (
+                "v1 IPv4",
+                b"PROXY TCP4 192.0.2.7 192.0.2.1 40000 1883\r\n".to_vec(),
+                client("192.0.2.7:40000"),
+            ),
+            (
+                "v1 IPv6",
+                b"PROXY TCP6 2001:db8::7 2001:db8::1 40000 1883\r\n".to_vec(),
+                client("[2001:db8::7]:40000"),
+            ),
+            (
+                "v1 unknown",
+                b"PROXY UNKNOWN\r\n".to_vec(),
+                Proxied::Unknown,
+            ),
+            (
+                "v1 unknown with more",
+                b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n".to_vec(),
+                Proxied::Unknown,
+            ),
             ("v2 IPv4", v2(0x21, 0x11, &v4), client("192.0.2.7:40000")),
-            ("v2 IPv6", v2(0x21, 0x21, &v6), client("[2001:db8::7]:40000")),
-            ("v2 with extensions", v2(0x21, 0x11, &extended), client("192.0.2.7:40000")),
+            (
+                "v2 IPv6",
+                v2(0x21, 0x21, &v6),
+                client("[2001:db8::7]:40000"),
+            ),
+            (
+                "v2 with extensions",
+                v2(0x21, 0x11, &extended),
+                client("192.0.2.7:40000"),
+            ),
             ("v2 local", v2(0x20, 0x00, &[]), Proxied::Unknown),
-            ("v2 local with addresses", v2(0x20, 0x11, &v4), Proxied::Unknown),
-            ("v2 unspecified", v2(0x21, 0x00, &[1, 2, 3]), Proxied::Unknown),
-            ("v2 Unix socket", v2(0x21, 0x31, &[0; 216]), Proxied::Unknown),
+            (
+                "v2 local with addresses",
+                v2(0x20, 0x11, &v4),
+                Proxied::Unknown,
+            ),
+            (
+                "v2 unspecified",
+                v2(0x21, 0x00, &[1, 2, 3]),
+                Proxied::Unknown,
+            ),
+            (
+                "v2 Unix socket",
+                v2(0x21, 0x31, &[0; 216]),
+                Proxied::Unknown,
+            ),
         ]
     }
 
@@ -180,7 +223,11 @@ mod tests {
     fn a_header_is_read_whole_and_nothing_after_it() {
         for (name, bytes, expected) in good() {
             let followed = [&bytes[..], b"\x10\x0d\x00\x04MQTT"].concat();
-            assert_eq!(decode(&followed), Ok(Some((expected, bytes.len()))), "{name}");
+            assert_eq!(
+                decode(&followed),
+                Ok(Some((expected, bytes.len()))),
+                "{name}"
+            );
         }
     }
 
@@ -201,13 +248,25 @@ mod tests {
             ("another word", b"PROXX".to_vec()),
             ("torn signature", b"\r\n\r\n\0\r\nQUIX".to_vec()),
             ("no end of line", long),
-            ("another family", b"PROXY UDP4 192.0.2.7 192.0.2.1 1 2\r\n".to_vec()),
+            (
+                "another family",
+                b"PROXY UDP4 192.0.2.7 192.0.2.1 1 2\r\n".to_vec(),
+            ),
             ("IPv6 in TCP4", b"PROXY TCP4 ::1 ::1 1 2\r\n".to_vec()),
             ("no address", b"PROXY TCP4 a b 1 2\r\n".to_vec()),
             ("no ports", b"PROXY TCP4 192.0.2.7 192.0.2.1\r\n".to_vec()),
-            ("a port above 65535", b"PROXY TCP4 192.0.2.7 192.0.2.1 65536 2\r\n".to_vec()),
-            ("a signed port", b"PROXY TCP4 192.0.2.7 192.0.2.1 +5 2\r\n".to_vec()),
-            ("more words", b"PROXY TCP4 192.0.2.7 192.0.2.1 1 2 3\r\n".to_vec()),
+            (
+                "a port above 65535",
+                b"PROXY TCP4 192.0.2.7 192.0.2.1 65536 2\r\n".to_vec(),
+            ),
+            (
+                "a signed port",
+                b"PROXY TCP4 192.0.2.7 192.0.2.1 +5 2\r\n".to_vec(),
+            ),
+            (
+                "more words",
+                b"PROXY TCP4 192.0.2.7 192.0.2.1 1 2 3\r\n".to_vec(),
+            ),
             ("version 3", v2(0x31, 0x11, &[0; 12])),
             ("another command", v2(0x22, 0x11, &[0; 12])),
             ("datagrams", v2(0x21, 0x12, &[0; 12])),

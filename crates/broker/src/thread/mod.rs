@@ -5,6 +5,7 @@
 
 mod input;
 mod output;
+mod prefaces;
 
 use std::io;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
+use prefaces::Prefaces;
 
 /// The token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -76,6 +78,7 @@ pub(crate) struct Thread {
     listener_tokens: usize,
     sockets: Sockets,
     dials: Dials,
+    prefaces: Prefaces,
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
@@ -128,6 +131,7 @@ impl Thread {
             listeners: parts.listeners,
             sockets: Sockets::default(),
             dials: Dials::default(),
+            prefaces: Prefaces::new(worker.limits.connect_timeout),
             worker: Worker::new(parts.id, worker, worker_seed),
             hub,
             authenticator: parts.authenticator,
@@ -177,6 +181,7 @@ impl Thread {
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),
             self.dials.next_deadline(),
+            self.prefaces.next_deadline(),
             self.listeners
                 .iter()
                 .filter_map(|listener| listener.wake_at(now))
@@ -206,6 +211,9 @@ impl Thread {
         }
         while let Some(connection) = self.dials.next_late(now.instant) {
             self.fail_dial(now, connection, &io::Error::from(io::ErrorKind::TimedOut));
+        }
+        while let Some(connection) = self.prefaces.next_late(now.instant) {
+            self.fail_preface(connection, &io::Error::from(io::ErrorKind::TimedOut));
         }
     }
 

@@ -1,6 +1,8 @@
 //! Nodes on ephemeral ports and a client that waits for what it expects, never for a time.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod certificates;
+
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,6 +14,7 @@ use thicket_mqtt::{
     Disconnect, ProtocolVersion, Publish, Qos, ReasonCode, SubscribeFilter, SubscriptionOptions,
 };
 use thicket_session::client::{CleanStart, Client, ClientConfig, DisconnectReason, Event};
+use thicket_transport::client::{self, Place, Reader, Target, Writer};
 
 /// Longer than anything takes on a loaded machine; reached only when a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -77,6 +80,15 @@ pub fn wait_for_http(node: &Node, path: &str, condition: impl Fn(&serde_json::Va
     }
 }
 
+/// A listener for plain TCP.
+pub fn plain(address: SocketAddr) -> Target {
+    Target {
+        place: Place::Tcp(address.ip().to_string(), address.port()),
+        tls: None,
+        websocket: None,
+    }
+}
+
 /// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -89,7 +101,8 @@ pub struct Message {
 /// A client of a node.
 pub struct TestClient {
     client: Client,
-    stream: TcpStream,
+    reader: Reader,
+    writer: Writer,
     start: Instant,
     messages: VecDeque<Message>,
     connected: bool,
@@ -113,11 +126,26 @@ impl TestClient {
         config: ClientConfig,
         clean_start: CleanStart,
     ) -> Result<Self, ReasonCode> {
-        let stream = TcpStream::connect(address).expect("the node listens");
-        stream.set_nodelay(true).expect("a socket");
+        Self::try_connect_to(&plain(address), config, clean_start)
+    }
+
+    /// A 5.0 client with a clean start, on whatever it travels.
+    pub fn connect_to(target: &Target, id: &str) -> Self {
+        let config = ClientConfig::new(ProtocolVersion::V5, id);
+        Self::try_connect_to(target, config, CleanStart::Yes).expect("the node accepts")
+    }
+
+    /// The code of the refusal if the node does not accept.
+    pub fn try_connect_to(
+        target: &Target,
+        config: ClientConfig,
+        clean_start: CleanStart,
+    ) -> Result<Self, ReasonCode> {
+        let (reader, writer) = client::connect(target).expect("the node listens");
         let mut client = Self {
             client: Client::new(config),
-            stream,
+            reader,
+            writer,
             start: Instant::now(),
             messages: VecDeque::new(),
             connected: false,
@@ -213,7 +241,7 @@ impl TestClient {
         while !self.client.output().is_empty() {
             let count = self.client.output().len();
             // The node may have closed; then reading tells.
-            let _ = self.stream.write_all(self.client.output());
+            let _ = self.writer.write_all(self.client.output());
             self.client.consume(count);
         }
     }
@@ -232,8 +260,8 @@ impl TestClient {
                 "waited for {what}, closed: {}",
                 self.closed
             );
-            self.stream.set_read_timeout(Some(left)).expect("not zero");
-            match self.stream.read(&mut buffer) {
+            self.reader.set_read_timeout(Some(left)).expect("not zero");
+            match self.reader.read(&mut buffer) {
                 Ok(0) => self.closed = true,
                 Ok(count) => self.handle(&buffer[..count]),
                 Err(error)

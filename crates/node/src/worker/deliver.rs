@@ -325,7 +325,7 @@ fn packet<'a>(
         retain: form.retain,
         topic: publish
             .topic
-            .get(attached.prefix.len()..)
+            .strip_prefix(&*attached.prefix)
             .unwrap_or(publish.topic),
         packet_id: form.packet_id,
         topic_alias: None,

@@ -51,7 +51,7 @@ impl Worker {
 
     /// Handles the whole packets at the start of `bytes`; how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
-        let maximum = self.config.limits.maximum_packet_size;
+        let maximum = self.maximum_packet_size(id);
         let mut used = 0;
         while used < bytes.len() {
             let Some(connection) = self.connection_mut(id) else {

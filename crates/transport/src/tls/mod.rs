@@ -107,10 +107,15 @@ impl ServerTls {
         let builder = match (self.client_certificates, &self.client_authorities) {
             (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
             (choice, Some(path)) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider);
+                let verifier = WebPkiClientVerifier::builder_with_provider(
+                    Arc::new(authorities(path)?),
+                    provider,
+                );
                 let verifier = match choice {
                     ClientCertificates::Required => verifier,
-                    ClientCertificates::Off | ClientCertificates::Optional => verifier.allow_unauthenticated(),
+                    ClientCertificates::Off | ClientCertificates::Optional => {
+                        verifier.allow_unauthenticated()
+                    }
                 };
                 let verifier = verifier.build().map_err(|error| TlsError::Authority {
                     path: path.clone(),
@@ -152,7 +157,9 @@ impl ClientTls {
             .with_safe_default_protocol_versions()
             .map_err(library)?;
         let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Credulous(provider)))
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Credulous(provider)))
         } else {
             builder.with_root_certificates(match &self.authorities {
                 Some(path) => authorities(path)?,
@@ -192,7 +199,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         .collect::<Result<_, _>>()
         .map_err(unreadable)?;
     if all.is_empty() {
-        return Err(TlsError::Empty { path: path.to_owned() });
+        return Err(TlsError::Empty {
+            path: path.to_owned(),
+        });
     }
     Ok(all)
 }
@@ -218,16 +227,22 @@ fn in_words(error: &rustls::pki_types::pem::Error) -> String {
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(path)? {
-        store.add(certificate).map_err(|error| TlsError::Authority {
-            path: path.to_owned(),
-            problem: error.to_string(),
-        })?;
+        store
+            .add(certificate)
+            .map_err(|error| TlsError::Authority {
+                path: path.to_owned(),
+                problem: error.to_string(),
+            })?;
     }
     Ok(store)
 }
 
 fn system_authorities() -> Result<RootCertStore, TlsError> {
-    let path = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists()).ok_or(TlsError::NoSystemRoots)?;
+    let path = SYSTEM_ROOTS
+        .iter()
+        .map(Path::new)
+        .find(|path| path.exists())
+        .ok_or(TlsError::NoSystemRoots)?;
     let mut store = RootCertStore::empty();
     // A system's file may hold some that are out of fashion.
     store.add_parsable_certificates(certificates(path)?);
@@ -256,7 +271,12 @@ impl ServerCertVerifier for Credulous {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -265,7 +285,12 @@ impl ServerCertVerifier for Credulous {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -284,9 +309,13 @@ mod tests {
     }
 
     fn pair_of(name: &str) -> (PathBuf, PathBuf) {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
+            .expect("a certificate");
         let certificate = temporary(&format!("{name}.crt"), &made.cert.pem());
-        (certificate, temporary(&format!("{name}.key"), &made.signing_key.serialize_pem()))
+        (
+            certificate,
+            temporary(&format!("{name}.key"), &made.signing_key.serialize_pem()),
+        )
     }
 
     fn server(certificate: &Path, key: &Path) -> ServerTls {
@@ -307,12 +336,32 @@ mod tests {
         let nowhere = PathBuf::from("/nowhere/at/all");
         assert!(server(&certificate, &key).load().is_ok());
         let cases = [
-            ("no file", server(&nowhere, &key), "cannot read a certificate from /nowhere"),
-            ("no key file", server(&certificate, &nowhere), "cannot read a key from /nowhere"),
-            ("no certificate", server(&text, &key), "there is no certificate in"),
-            ("no key", server(&certificate, &certificate), "cannot read a key from"),
+            (
+                "no file",
+                server(&nowhere, &key),
+                "cannot read a certificate from /nowhere",
+            ),
+            (
+                "no key file",
+                server(&certificate, &nowhere),
+                "cannot read a key from /nowhere",
+            ),
+            (
+                "no certificate",
+                server(&text, &key),
+                "there is no certificate in",
+            ),
+            (
+                "no key",
+                server(&certificate, &certificate),
+                "cannot read a key from",
+            ),
             ("torn", server(&torn, &key), "not PEM"),
-            ("another's key", server(&certificate, &other_key), "do not go together"),
+            (
+                "another's key",
+                server(&certificate, &other_key),
+                "do not go together",
+            ),
         ];
         for (name, tls, expected) in cases {
             let error = tls.load().expect_err(name).to_string();
@@ -324,8 +373,15 @@ mod tests {
     fn clients_believe_an_authority_or_everybody() {
         let (certificate, key) = pair_of("client");
         for tls in [
-            ClientTls { authorities: Some(certificate.clone()), ..ClientTls::default() },
-            ClientTls { insecure: true, identity: Some((certificate, key)), ..ClientTls::default() },
+            ClientTls {
+                authorities: Some(certificate.clone()),
+                ..ClientTls::default()
+            },
+            ClientTls {
+                insecure: true,
+                identity: Some((certificate, key)),
+                ..ClientTls::default()
+            },
         ] {
             assert!(tls.load().is_ok(), "{tls:?}");
         }

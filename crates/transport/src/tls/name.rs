@@ -33,12 +33,16 @@ fn common_name(subject: &[u8]) -> Option<String> {
         let mut attributes = Values(set);
         while let Some((SEQUENCE, attribute)) = attributes.next() {
             let mut parts = Values(attribute);
-            let (Some((OBJECT_IDENTIFIER, kind)), Some((tag, value))) = (parts.next(), parts.next()) else {
+            let (Some((OBJECT_IDENTIFIER, kind)), Some((tag, value))) =
+                (parts.next(), parts.next())
+            else {
                 return None;
             };
             if kind == COMMON_NAME {
                 let is_text = matches!(tag, UTF8_STRING | PRINTABLE_STRING | IA5_STRING);
-                return is_text.then(|| String::from_utf8(value.to_vec()).ok()).flatten();
+                return is_text
+                    .then(|| String::from_utf8(value.to_vec()).ok())
+                    .flatten();
             }
         }
     }
@@ -53,8 +57,12 @@ impl<'a> Values<'a> {
         let (&[tag, first], rest) = self.0.split_first_chunk()?;
         let (len, rest) = match first {
             0..=0x7f => (usize::from(first), rest),
-            0x81 => rest.split_first().map(|(len, rest)| (usize::from(*len), rest))?,
-            0x82 => rest.split_first_chunk().map(|(len, rest)| (usize::from(u16::from_be_bytes(*len)), rest))?,
+            0x81 => rest
+                .split_first()
+                .map(|(len, rest)| (usize::from(*len), rest))?,
+            0x82 => rest
+                .split_first_chunk()
+                .map(|(len, rest)| (usize::from(u16::from_be_bytes(*len)), rest))?,
             _ => return None,
         };
         let (content, rest) = rest.split_at_checked(len)?;
@@ -72,9 +80,13 @@ mod tests {
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(hosts).expect("good names");
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, "Makers of things");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "Makers of things");
         if let Some(common_name) = common_name {
-            params.distinguished_name.push(DnType::CommonName, common_name);
+            params
+                .distinguished_name
+                .push(DnType::CommonName, common_name);
         }
         let key = KeyPair::generate().expect("randomness");
         certificate_name(params.self_signed(&key).expect("a certificate").der())
@@ -85,9 +97,21 @@ mod tests {
         let long = "n".repeat(200);
         let cases = [
             ("common name", name(Some("sensor-7"), &[]), Some("sensor-7")),
-            ("both", name(Some("sensor-7"), &["a.example"]), Some("sensor-7")),
-            ("host only", name(None, &["a.example", "b.example"]), Some("a.example")),
-            ("other than ASCII", name(Some("fühler"), &[]), Some("fühler")),
+            (
+                "both",
+                name(Some("sensor-7"), &["a.example"]),
+                Some("sensor-7"),
+            ),
+            (
+                "host only",
+                name(None, &["a.example", "b.example"]),
+                Some("a.example"),
+            ),
+            (
+                "other than ASCII",
+                name(Some("fühler"), &[]),
+                Some("fühler"),
+            ),
             ("a long one", name(Some(&long), &[]), Some(long.as_str())),
             ("nothing", name(None, &[]), None),
             ("a line end", name(Some("a\nb"), &[]), None),
@@ -99,7 +123,13 @@ mod tests {
 
     #[test]
     fn what_is_not_der_has_no_name() {
-        for bytes in [&[][..], &[SET], &[SET, 5, 0], &[SET, 0x83, 0, 0, 1, 0], &[SET, 2, SEQUENCE, 9]] {
+        for bytes in [
+            &[][..],
+            &[SET],
+            &[SET, 5, 0],
+            &[SET, 0x83, 0, 0, 1, 0],
+            &[SET, 2, SEQUENCE, 9],
+        ] {
             assert_eq!(common_name(bytes), None, "{bytes:?}");
         }
     }

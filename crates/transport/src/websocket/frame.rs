@@ -139,7 +139,11 @@ impl Decoder {
     ///
     /// # Errors
     /// The first frame the peer should not have sent. What came before it is lost; the connection is over.
-    pub fn decode(&mut self, bytes: &mut [u8], mut on_control: impl FnMut(Control<'_>)) -> Result<usize, FrameError> {
+    pub fn decode(
+        &mut self,
+        bytes: &mut [u8],
+        mut on_control: impl FnMut(Control<'_>),
+    ) -> Result<usize, FrameError> {
         let (mut read, mut written) = (0, 0);
         while read < bytes.len() {
             match &mut self.state {
@@ -155,7 +159,9 @@ impl Decoder {
                     }
                 }
                 State::Data { left, mask, offset } => {
-                    let count = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len() - read);
+                    let count = usize::try_from(*left)
+                        .unwrap_or(usize::MAX)
+                        .min(bytes.len() - read);
                     bytes.copy_within(read..read + count, written);
                     apply_mask(&mut bytes[written..written + count], *mask, *offset);
                     *offset = (*offset + count) % 4;
@@ -166,7 +172,12 @@ impl Decoder {
                         self.state = START;
                     }
                 }
-                State::Control { wanted, bytes: kept, len, .. } => {
+                State::Control {
+                    wanted,
+                    bytes: kept,
+                    len,
+                    ..
+                } => {
                     let count = (*wanted - *len).min(bytes.len() - read);
                     kept[*len..*len + count].copy_from_slice(&bytes[read..read + count]);
                     *len += count;
@@ -190,8 +201,12 @@ impl Decoder {
         let mask = match (self.role, header.mask) {
             (Role::Server, Some(mask)) => mask,
             (Role::Client, None) => [0; 4],
-            (Role::Server, None) => return Err(FrameError::Malformed("a client's frame must be masked")),
-            (Role::Client, Some(_)) => return Err(FrameError::Malformed("a server's frame must not be masked")),
+            (Role::Server, None) => {
+                return Err(FrameError::Malformed("a client's frame must be masked"));
+            }
+            (Role::Client, Some(_)) => {
+                return Err(FrameError::Malformed("a server's frame must not be masked"));
+            }
         };
         match header.opcode {
             Opcode::Text => return Err(FrameError::Text),
@@ -213,7 +228,11 @@ impl Decoder {
         self.in_message = !header.is_final;
         self.state = match header.payload_len {
             0 => START,
-            left => State::Data { left, mask, offset: 0 },
+            left => State::Data {
+                left,
+                mask,
+                offset: 0,
+            },
         };
         Ok(())
     }
@@ -221,7 +240,9 @@ impl Decoder {
     fn begin_control(&mut self, header: Header, mask: [u8; 4]) -> Result<(), FrameError> {
         let wanted = usize::try_from(header.payload_len).unwrap_or(usize::MAX);
         if !header.is_final || wanted > LONGEST_CONTROL {
-            return Err(FrameError::Malformed("a control frame is one frame of 125 bytes at most"));
+            return Err(FrameError::Malformed(
+                "a control frame is one frame of 125 bytes at most",
+            ));
         }
         if header.opcode == Opcode::Close && wanted == 1 {
             return Err(FrameError::Malformed("a close frame with half a status"));
@@ -238,7 +259,14 @@ impl Decoder {
 
     /// Tells of a control frame, if one is whole.
     fn end_control(&mut self, on_control: &mut impl FnMut(Control<'_>)) {
-        let State::Control { opcode, mask, wanted, mut bytes, len } = self.state else {
+        let State::Control {
+            opcode,
+            mask,
+            wanted,
+            mut bytes,
+            len,
+        } = self.state
+        else {
             return;
         };
         if len < wanted {
@@ -250,7 +278,9 @@ impl Decoder {
         match opcode {
             Opcode::Ping => on_control(Control::Ping(payload)),
             Opcode::Close => {
-                let status = payload.first_chunk().map(|status| u16::from_be_bytes(*status));
+                let status = payload
+                    .first_chunk()
+                    .map(|status| u16::from_be_bytes(*status));
                 self.state = State::Closed;
                 on_control(Control::Close(status));
             }
@@ -266,7 +296,9 @@ fn decode_header(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
         return Ok(None);
     };
     if first & 0x70 != 0 {
-        return Err(FrameError::Malformed("a reserved bit is set, and no extension was agreed on"));
+        return Err(FrameError::Malformed(
+            "a reserved bit is set, and no extension was agreed on",
+        ));
     }
     let opcode = match first & 0x0f {
         0x0 => Opcode::Continuation,
@@ -289,11 +321,15 @@ fn decode_header(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
     let (length, mask) = rest.split_at(length_len);
     let payload_len = match length_len {
         0 => u64::from(second & 0x7f),
-        _ => length.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+        _ => length
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
     };
     if payload_len < smallest || payload_len >> 63 != 0 {
         // Section 5.2: the shortest form, and the highest bit is 0.
-        return Err(FrameError::Malformed("a length in a form that is not its own"));
+        return Err(FrameError::Malformed(
+            "a length in a form that is not its own",
+        ));
     }
     Ok(Some(Header {
         is_final: first & 0x80 != 0,
@@ -311,7 +347,8 @@ pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: usize) {
     let mut rotated = mask;
     rotated.rotate_left(offset % 4);
     let wide = u64::from_ne_bytes([
-        rotated[0], rotated[1], rotated[2], rotated[3], rotated[0], rotated[1], rotated[2], rotated[3],
+        rotated[0], rotated[1], rotated[2], rotated[3], rotated[0], rotated[1], rotated[2],
+        rotated[3],
     ]);
     let mut chunks = bytes.chunks_exact_mut(8);
     for chunk in &mut chunks {
@@ -320,7 +357,11 @@ pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: usize) {
         ]);
         chunk.copy_from_slice(&(word ^ wide).to_ne_bytes());
     }
-    for (byte, mask) in chunks.into_remainder().iter_mut().zip(rotated.iter().cycle()) {
+    for (byte, mask) in chunks
+        .into_remainder()
+        .iter_mut()
+        .zip(rotated.iter().cycle())
+    {
         *byte ^= mask;
     }
 }
@@ -353,7 +394,11 @@ pub fn frame_header(opcode: Opcode, payload_len: usize, mask: Option<[u8; 4]>, i
 
 /// Appends a close frame.
 pub fn close_frame(status: Option<u16>, mask: Option<[u8; 4]>, into: &mut Vec<u8>) {
-    let mut payload = status.map(u16::to_be_bytes).into_iter().flatten().collect::<Vec<_>>();
+    let mut payload = status
+        .map(u16::to_be_bytes)
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>();
     control_frame(Opcode::Close, &mut payload, mask, into);
 }
 
@@ -392,7 +437,8 @@ mod tests {
         let (mut data, mut controls) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(step) {
             let mut piece = piece.to_vec();
-            let count = decoder.decode(&mut piece, |control| controls.push(format!("{control:?}")))?;
+            let count =
+                decoder.decode(&mut piece, |control| controls.push(format!("{control:?}")))?;
             data.extend(&piece[..count]);
         }
         Ok((data, controls))
@@ -401,9 +447,13 @@ mod tests {
     #[test]
     fn the_examples_of_the_specification_are_read() {
         // RFC 6455 5.7: a masked "Hello", here as a binary frame.
-        let hello = [0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        let hello = [
+            0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58,
+        ];
         assert_eq!(decode(&hello, 64).expect("good").0, b"Hello");
-        let ping = [0x89, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        let ping = [
+            0x89, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58,
+        ];
         let expected = format!("{:?}", Control::Ping(b"Hello"));
         assert_eq!(decode(&ping, 64).expect("good").1, [expected]);
         let mut short = Vec::new();
@@ -428,7 +478,10 @@ mod tests {
             (0x82, &long[..200]),
             (0x82, &long),
         ];
-        let sent: Vec<u8> = pieces.iter().flat_map(|(first, payload)| frame(*first, payload)).collect();
+        let sent: Vec<u8> = pieces
+            .iter()
+            .flat_map(|(first, payload)| frame(*first, payload))
+            .collect();
         let expected = [b"onetwo three", &long[..200], &long].concat();
         for step in [1, 2, 3, 5, 7, 1000, 1 << 20] {
             let (data, controls) = decode(&sent, step).expect("good frames");
@@ -439,8 +492,18 @@ mod tests {
 
     #[test]
     fn nothing_is_read_after_a_close_frame() {
-        for (payload, expected) in [(&b""[..], None), (&[0x03, 0xe8], Some(1000)), (b"\x03\xe9bye", Some(1001))] {
-            let bytes = [frame(0x82, b"last"), frame(0x88, payload), frame(0x82, b"more"), vec![0xff; 8]].concat();
+        for (payload, expected) in [
+            (&b""[..], None),
+            (&[0x03, 0xe8], Some(1000)),
+            (b"\x03\xe9bye", Some(1001)),
+        ] {
+            let bytes = [
+                frame(0x82, b"last"),
+                frame(0x88, payload),
+                frame(0x82, b"more"),
+                vec![0xff; 8],
+            ]
+            .concat();
             let (data, controls) = decode(&bytes, 3).expect("good frames");
             assert_eq!(data, b"last");
             assert_eq!(controls, [format!("{:?}", Control::Close(expected))]);
@@ -457,13 +520,29 @@ mod tests {
             ("opcode 3", frame(0x83, b"x"), 1002),
             ("opcode 11", frame(0x8b, b"x"), 1002),
             ("continuation of nothing", frame(0x80, b"x"), 1002),
-            ("message within a message", [frame(0x02, b"x"), frame(0x82, b"y")].concat(), 1002),
+            (
+                "message within a message",
+                [frame(0x02, b"x"), frame(0x82, b"y")].concat(),
+                1002,
+            ),
             ("ping in pieces", frame(0x09, b"x"), 1002),
             ("long ping", frame(0x89, &[0; 126]), 1002),
             ("half a status", frame(0x88, b"x"), 1002),
-            ("long form of a short length", vec![0x82, 0xfe, 0, 125, 0, 0, 0, 0], 1002),
-            ("longest form of a short length", vec![0x82, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0], 1002),
-            ("highest bit", [&[0x82, 0xff, 0x80][..], &[0; 11]].concat(), 1002),
+            (
+                "long form of a short length",
+                vec![0x82, 0xfe, 0, 125, 0, 0, 0, 0],
+                1002,
+            ),
+            (
+                "longest form of a short length",
+                vec![0x82, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0],
+                1002,
+            ),
+            (
+                "highest bit",
+                [&[0x82, 0xff, 0x80][..], &[0; 11]].concat(),
+                1002,
+            ),
         ];
         for (name, bytes, status) in cases {
             for step in [1, 64] {
@@ -476,7 +555,12 @@ mod tests {
     #[test]
     fn a_giant_claimed_length_is_refused_with_its_header() {
         let mut header = Vec::new();
-        frame_header(Opcode::Binary, MAXIMUM as usize + 1, Some(MASK), &mut header);
+        frame_header(
+            Opcode::Binary,
+            MAXIMUM as usize + 1,
+            Some(MASK),
+            &mut header,
+        );
         assert_eq!(decode(&header, 64).expect_err("too long").status(), 1009);
     }
 
@@ -492,7 +576,11 @@ mod tests {
         for offset in 0..8 {
             let mut bytes = original.clone();
             apply_mask(&mut bytes, MASK, offset);
-            let naive: Vec<u8> = original.iter().enumerate().map(|(n, byte)| byte ^ MASK[(n + offset) % 4]).collect();
+            let naive: Vec<u8> = original
+                .iter()
+                .enumerate()
+                .map(|(n, byte)| byte ^ MASK[(n + offset) % 4])
+                .collect();
             assert_eq!(bytes, naive, "offset {offset}");
             apply_mask(&mut bytes, MASK, offset);
             assert_eq!(bytes, original, "offset {offset}");

@@ -67,7 +67,9 @@ pub fn decode_request(bytes: &[u8], path: &str) -> Result<Option<Request>, Hands
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let seen = &bytes[..bytes.len().min(LONGEST_HANDSHAKE)];
-    let status = request.parse(seen).map_err(|error| HandshakeError::Malformed(error.to_string()))?;
+    let status = request
+        .parse(seen)
+        .map_err(|error| HandshakeError::Malformed(error.to_string()))?;
     let httparse::Status::Complete(len) = status else {
         return not_whole(seen).map(|()| None);
     };
@@ -88,12 +90,16 @@ pub fn decode_request(bytes: &[u8], path: &str) -> Result<Option<Request>, Hands
     let key = headers
         .value("sec-websocket-key")
         .filter(|key| Base64::decode_vec(key).is_ok_and(|key| key.len() == 16))
-        .ok_or(HandshakeError::Refused("expected Sec-WebSocket-Key of 16 bytes in Base64"))?;
+        .ok_or(HandshakeError::Refused(
+            "expected Sec-WebSocket-Key of 16 bytes in Base64",
+        ))?;
     // [MQTT-6.0.0-3]
     let subprotocol = SUBPROTOCOLS
         .into_iter()
         .find(|name| headers.lists("sec-websocket-protocol", name))
-        .ok_or(HandshakeError::Refused("expected Sec-WebSocket-Protocol: mqtt"))?;
+        .ok_or(HandshakeError::Refused(
+            "expected Sec-WebSocket-Protocol: mqtt",
+        ))?;
     Ok(Some(Request {
         len,
         key: key.to_owned(),
@@ -105,7 +111,9 @@ fn not_whole(seen: &[u8]) -> Result<(), HandshakeError> {
     if seen.len() < LONGEST_HANDSHAKE {
         return Ok(());
     }
-    Err(HandshakeError::Malformed(format!("longer than {LONGEST_HANDSHAKE} bytes")))
+    Err(HandshakeError::Malformed(format!(
+        "longer than {LONGEST_HANDSHAKE} bytes"
+    )))
 }
 
 /// The server's yes.
@@ -140,20 +148,29 @@ pub fn decode_response(bytes: &[u8], key: &str) -> Result<Option<usize>, Handsha
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let seen = &bytes[..bytes.len().min(LONGEST_HANDSHAKE)];
-    let status = response.parse(seen).map_err(|error| HandshakeError::Malformed(error.to_string()))?;
+    let status = response
+        .parse(seen)
+        .map_err(|error| HandshakeError::Malformed(error.to_string()))?;
     let httparse::Status::Complete(len) = status else {
         return not_whole(seen).map(|()| None);
     };
     if response.code != Some(101) {
-        let (code, reason) = (response.code.unwrap_or(0), response.reason.unwrap_or_default());
+        let (code, reason) = (
+            response.code.unwrap_or(0),
+            response.reason.unwrap_or_default(),
+        );
         return Err(HandshakeError::Status(format!("{code} {reason}")));
     }
     let headers = Headers(response.headers);
     if headers.value("sec-websocket-accept") != Some(accept_key(key).as_str()) {
-        return Err(HandshakeError::Refused("the server accepts another key than ours"));
+        return Err(HandshakeError::Refused(
+            "the server accepts another key than ours",
+        ));
     }
     if headers.value("sec-websocket-protocol") != Some("mqtt") {
-        return Err(HandshakeError::Refused("the server does not speak MQTT over WebSocket here"));
+        return Err(HandshakeError::Refused(
+            "the server does not speak MQTT over WebSocket here",
+        ));
     }
     Ok(Some(len))
 }
@@ -169,8 +186,12 @@ struct Headers<'a>(&'a [httparse::Header<'a>]);
 
 impl<'a> Headers<'a> {
     fn values(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        let all = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-        all.filter_map(|header| std::str::from_utf8(header.value).ok()).map(str::trim)
+        let all = self
+            .0
+            .iter()
+            .filter(move |header| header.name.eq_ignore_ascii_case(name));
+        all.filter_map(|header| std::str::from_utf8(header.value).ok())
+            .map(str::trim)
     }
 
     fn value(&self, name: &str) -> Option<&'a str> {
@@ -179,7 +200,9 @@ impl<'a> Headers<'a> {
 
     /// Whether a list separated by commas, over one or several headers, has `word`.
     fn lists(&self, name: &str, word: &str) -> bool {
-        self.values(name).flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+        self.values(name)
+            .flat_map(|value| value.split(','))
+            .any(|one| one.trim().eq_ignore_ascii_case(word))
     }
 }
 
@@ -201,7 +224,10 @@ mod tests {
         ];
         headers.retain(|(header, _)| *header != name);
         headers.extend(value.map(|value| (name, value)));
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let lines: String = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
         format!("{target}\r\n{lines}\r\n").into_bytes()
     }
 
@@ -218,13 +244,21 @@ mod tests {
     #[test]
     fn a_good_request_is_answered_and_what_follows_is_left() {
         let bytes = [&good()[..], b"\x82\x80"].concat();
-        let request = decode_request(&bytes, "/mqtt").expect("good").expect("whole");
+        let request = decode_request(&bytes, "/mqtt")
+            .expect("good")
+            .expect("whole");
         assert_eq!(&bytes[request.len..], b"\x82\x80");
         let answer = encode_response(&request);
-        let len = decode_response(&answer, KEY).expect("agreed").expect("whole");
+        let len = decode_response(&answer, KEY)
+            .expect("agreed")
+            .expect("whole");
         assert_eq!(len, answer.len());
         for len in 0..request.len {
-            assert_eq!(decode_request(&bytes[..len], "/mqtt"), Ok(None), "{len} bytes");
+            assert_eq!(
+                decode_request(&bytes[..len], "/mqtt"),
+                Ok(None),
+                "{len} bytes"
+            );
         }
     }
 
@@ -233,43 +267,102 @@ mod tests {
         let get = "GET /mqtt HTTP/1.1";
         let cases = [
             ("no HTTP", b"\x10\x0d\x00\x04MQTT\x04\x02".to_vec(), "400"),
-            ("POST", request("POST /mqtt HTTP/1.1", "Origin", None), "400"),
-            ("HTTP/1.0", request("GET /mqtt HTTP/1.0", "Origin", None), "400"),
-            ("another path", request("GET / HTTP/1.1", "Origin", None), "404"),
+            (
+                "POST",
+                request("POST /mqtt HTTP/1.1", "Origin", None),
+                "400",
+            ),
+            (
+                "HTTP/1.0",
+                request("GET /mqtt HTTP/1.0", "Origin", None),
+                "400",
+            ),
+            (
+                "another path",
+                request("GET / HTTP/1.1", "Origin", None),
+                "404",
+            ),
             ("no upgrade", request(get, "Upgrade", None), "400"),
-            ("another upgrade", request(get, "Upgrade", Some("h2c")), "400"),
-            ("no connection", request(get, "Connection", Some("close")), "400"),
-            ("another version", request(get, "Sec-WebSocket-Version", Some("8")), "426"),
+            (
+                "another upgrade",
+                request(get, "Upgrade", Some("h2c")),
+                "400",
+            ),
+            (
+                "no connection",
+                request(get, "Connection", Some("close")),
+                "400",
+            ),
+            (
+                "another version",
+                request(get, "Sec-WebSocket-Version", Some("8")),
+                "426",
+            ),
             ("no key", request(get, "Sec-WebSocket-Key", None), "400"),
-            ("short key", request(get, "Sec-WebSocket-Key", Some("AAAA")), "400"),
-            ("no subprotocol", request(get, "Sec-WebSocket-Protocol", None), "400"),
-            ("another subprotocol", request(get, "Sec-WebSocket-Protocol", Some("chat")), "400"),
-            ("endless", [&b"GET /mqtt HTTP/1.1\r\nX: "[..], &[b'a'; LONGEST_HANDSHAKE]].concat(), "400"),
+            (
+                "short key",
+                request(get, "Sec-WebSocket-Key", Some("AAAA")),
+                "400",
+            ),
+            (
+                "no subprotocol",
+                request(get, "Sec-WebSocket-Protocol", None),
+                "400",
+            ),
+            (
+                "another subprotocol",
+                request(get, "Sec-WebSocket-Protocol", Some("chat")),
+                "400",
+            ),
+            (
+                "endless",
+                [
+                    &b"GET /mqtt HTTP/1.1\r\nX: "[..],
+                    &[b'a'; LONGEST_HANDSHAKE],
+                ]
+                .concat(),
+                "400",
+            ),
         ];
         for (name, bytes, status) in cases {
             let error = decode_request(&bytes, "/mqtt").expect_err(name);
             let response = String::from_utf8(error.response()).expect("text");
-            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {response}");
+            assert!(
+                response.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{name}: {response}"
+            );
         }
     }
 
     #[test]
     fn a_query_after_the_path_and_the_name_of_old_clients_are_welcome() {
-        let with_query = request("GET /mqtt?token=1 HTTP/1.1", "Sec-WebSocket-Protocol", Some("mqttv3.1"));
-        let request = decode_request(&with_query, "/mqtt").expect("good").expect("whole");
+        let with_query = request(
+            "GET /mqtt?token=1 HTTP/1.1",
+            "Sec-WebSocket-Protocol",
+            Some("mqttv3.1"),
+        );
+        let request = decode_request(&with_query, "/mqtt")
+            .expect("good")
+            .expect("whole");
         let answer = String::from_utf8(encode_response(&request)).expect("text");
-        assert!(answer.contains("Sec-WebSocket-Protocol: mqttv3.1\r\n"), "{answer}");
+        assert!(
+            answer.contains("Sec-WebSocket-Protocol: mqttv3.1\r\n"),
+            "{answer}"
+        );
     }
 
     #[test]
     fn a_client_believes_only_the_answer_to_its_own_request() {
         let (bytes, key) = encode_request("localhost:8083", "/mqtt", *b"sixteen bytes!!!");
-        let request = decode_request(&bytes, "/mqtt").expect("good").expect("whole");
+        let request = decode_request(&bytes, "/mqtt")
+            .expect("good")
+            .expect("whole");
         let answer = encode_response(&request);
         assert_eq!(decode_response(&answer, &key), Ok(Some(answer.len())));
         assert_eq!(decode_response(&answer[..answer.len() - 1], &key), Ok(None));
         assert!(decode_response(&answer, KEY).is_err());
-        let refusal = decode_response(&HandshakeError::NotFound.response(), &key).expect_err("refused");
+        let refusal =
+            decode_response(&HandshakeError::NotFound.response(), &key).expect_err("refused");
         assert_eq!(refusal.to_string(), "the server answers 404 Not Found");
     }
 }

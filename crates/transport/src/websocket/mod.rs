@@ -4,8 +4,10 @@
 mod frame;
 mod handshake;
 
-pub use frame::{Control, Decoder, FrameError, Opcode, Role, apply_mask, close_frame, frame_header, pong_frame};
+pub use frame::{
+    Control, Decoder, FrameError, Opcode, Role, apply_mask, close_frame, frame_header, pong_frame,
+};
 pub use handshake::{
-    HandshakeError, LONGEST_HANDSHAKE, Request, accept_key, decode_request, decode_response, encode_request,
-    encode_response,
+    HandshakeError, LONGEST_HANDSHAKE, Request, accept_key, decode_request, decode_response,
+    encode_request, encode_response,
 };
