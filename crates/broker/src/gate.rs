@@ -211,6 +211,6 @@ mod tests {
         assert_eq!(admitted(3_600_100), 0);
         assert_eq!(admitted(3_600_250), 1);
         assert_eq!(admitted(3_601_250), 4);
-        assert_eq!(gate.wait_until(at(3_601_251)), Some(at(3_601_501)));
+        assert_eq!(gate.wait_until(at(3_601_251)), Some(at(3_601_500)));
     }
 }

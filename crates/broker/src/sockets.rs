@@ -334,7 +334,9 @@ mod tests {
 
     #[test]
     fn idle_state_is_small() {
-        assert!(size_of::<Socket>() <= 32, "{} bytes", size_of::<Socket>());
+        // With debug assertions mio remembers in each socket where it is registered.
+        let most = if cfg!(debug_assertions) { 48 } else { 32 };
+        assert!(size_of::<Socket>() <= most, "{} bytes", size_of::<Socket>());
     }
 
     #[test]

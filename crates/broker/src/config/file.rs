@@ -128,6 +128,31 @@ mod tests {
     }
 
     #[test]
+    fn the_sample_of_a_listener_names_every_key_of_one() {
+        let sample = include_str!("../../../../deploy/thicket.toml");
+        let start = sample.find("# [[listener]]").expect("there is one");
+        let lines = sample[start..]
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let settings = parse(Path::new("deploy/thicket.toml"), &text).expect("a good table");
+        assert_eq!(settings.listener.map(|all| all.len()), Some(1));
+        for key in ListenerSettings::KEYS {
+            assert!(
+                text.lines()
+                    .any(|line| line.starts_with(&format!("{key} = "))),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_of_a_listener_is_refused_with_the_nearest_known_one() {
+        let error = error_of("[[listener]]\naddress = 'localhost:1'\nproxyprotocol = true\n");
+        assert!(error.contains("did you mean `proxy_protocol`?"), "{error}");
+    }
+
+    #[test]
     fn a_value_of_another_type_is_refused_with_line_value_and_expectation() {
         let error = error_of("name = 'a'\nworkers = 'two'\n");
         for word in [
