@@ -388,6 +388,7 @@ impl Worker {
             },
         );
         self.set_members_connected(key, true);
+        self.store_session(now, key);
         if !is_acknowledged {
             self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
             self.detach(now, id, Cause::Closed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thicket_mqtt::{ApplicationProperties, Publish};
 
-use super::{SessionKey, Worker, timers::Timer};
+use super::{SessionKey, Worker, publish::Source, timers::Timer};
 use crate::Now;
 
 impl Worker {
@@ -40,6 +40,7 @@ impl Worker {
         if is_due && session.connection.is_none() && !session.is_frozen {
             session.will_due = None;
             self.publish_will(now, key);
+            self.store_session(now, key);
         }
     }
 
@@ -65,7 +66,11 @@ impl Worker {
         };
         let route = self.interests.route(publish.topic);
         if route.refusal.is_none() {
-            self.publish(now, &publish, &route, Some(key), None);
+            let source = Source {
+                session: Some(key),
+                ..Source::default()
+            };
+            self.publish(now, &publish, &route, source);
         }
     }
 }
