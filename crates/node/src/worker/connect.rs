@@ -411,6 +411,7 @@ impl Worker {
             self.take_over(now, old, connect.clean_start);
         }
         if let Some(key) = self.sessions.find(client_id) {
+            self.publish_overdue_will(now, key);
             let session = self
                 .sessions
                 .get_mut(key)

@@ -174,7 +174,7 @@ impl Worker {
         }
         let qos0_nodes = is_acknowledged && !publish.retain && !route.nodes_qos0.is_empty();
         if qos0_nodes || !qos0_workers.is_empty() {
-            self.encode_record(publish, 0, Qos::AtMostOnce, None, None);
+            self.encode_record(publish, 0, Qos::AtMostOnce, source.publication, None);
             for worker in qos0_workers {
                 self.batches
                     .add(Place::Worker(worker), false, || Arc::new([]));
@@ -417,6 +417,7 @@ impl Worker {
         if record.shared.is_empty() {
             if record.publication.is_none_or(|id| self.seen.insert(id)) {
                 self.deliver(now, &route.takers, &mut outgoing, None);
+                self.journal.note(&outgoing);
             }
         } else {
             for (name, filter) in record.shared.iter() {

@@ -112,6 +112,16 @@ impl Journal {
         });
     }
 
+    /// The message of this moment was delivered: if it is a publication that may come again, that is stored too.
+    pub fn note(&mut self, outgoing: &Outgoing<'_>) {
+        if let Some(id) = outgoing.publication
+            && self.is_on
+            && !outgoing.is_journaled
+        {
+            self.writer.noted((id.session, id.packet_id, id.generation));
+        }
+    }
+
     /// A queued message of the session got its identifier.
     pub fn assign(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
         if session > 0 {

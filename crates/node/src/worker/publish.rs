@@ -296,6 +296,7 @@ impl Worker {
         let takers = if is_new_here { &*route.takers } else { &[] };
         if route.is_local() && !publish.retain {
             self.deliver(now, takers, &mut outgoing, source.session);
+            self.journal.note(&outgoing);
             return if route.takers.is_empty() {
                 Outcome::NoTakers
             } else {
@@ -308,6 +309,7 @@ impl Worker {
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
+        self.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
             0 => Outcome::Met,

@@ -111,6 +111,13 @@ impl Worker {
                     self.checkpoints.pass_name(message.name);
                     recovery.take_message(now, &message);
                 }
+                JournalEntry::Noted((session, packet_id, generation)) => {
+                    self.seen.insert(PublicationId {
+                        session,
+                        packet_id,
+                        generation,
+                    });
+                }
                 JournalEntry::Seen { uid, highest, bits } => {
                     self.seen.restore(uid, Generations { highest, bits });
                 }
@@ -323,7 +330,7 @@ impl Recovery {
                     held.handle_session(*next_sequence, *next_packet_id, *inbound_generation);
                 }
             }
-            JournalEntry::Message(_) | JournalEntry::Seen { .. } => {
+            JournalEntry::Message(_) | JournalEntry::Seen { .. } | JournalEntry::Noted(_) => {
                 debug_assert!(false, "looked at by the caller");
             }
         }

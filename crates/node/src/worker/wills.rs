@@ -44,6 +44,17 @@ impl Worker {
         }
     }
 
+    /// A will without delay that waits, as it does for a moment after the node has started, is not called off by its client's return.
+    pub(super) fn publish_overdue_will(&mut self, now: Now, key: SessionKey) {
+        let is_overdue = self.sessions.get(key).is_some_and(|session| {
+            let delay = session.will.as_ref().map(|will| will.delay_interval);
+            session.will_due.is_some() && delay == Some(0)
+        });
+        if is_overdue {
+            self.publish_will(now, key);
+        }
+    }
+
     /// Publishes the will, if there still is one, and forgets it [MQTT-3.1.2-10].
     pub(super) fn publish_will(&mut self, now: Now, key: SessionKey) {
         let Some(will) = self

@@ -18,6 +18,7 @@
 //! released 8 | session | packet id u16
 //! session  9 | session | next sequence | next packet id u16 | inbound generation
 //! seen    10 | uid u128 | highest u32 | bits u128 x 8
+//! noted   11 | publication u128 u16 u32
 //! ```
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
@@ -40,6 +41,7 @@ mod tag {
     pub(super) const RELEASED: u8 = 8;
     pub(super) const SESSION: u8 = 9;
     pub(super) const SEEN: u8 = 10;
+    pub(super) const NOTED: u8 = 11;
 }
 
 mod flag {
@@ -135,6 +137,8 @@ pub enum JournalEntry<'a> {
         /// Those below it.
         bits: [u128; SEEN_WORDS],
     },
+    /// A publication came that no session had to store.
+    Noted(Publication),
 }
 
 impl JournalEntry<'_> {
@@ -150,7 +154,7 @@ impl JournalEntry<'_> {
             | Self::Inbound { session, .. }
             | Self::Released { session, .. }
             | Self::Session { session, .. } => Some(*session),
-            Self::Message(_) | Self::Seen { .. } => None,
+            Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
         }
     }
 }
@@ -269,10 +273,8 @@ impl JournalWriter {
         if let Some(at) = message.expires_at_ms {
             out.extend_from_slice(&at.to_le_bytes());
         }
-        if let Some((session, packet_id, generation)) = message.publication {
-            out.extend_from_slice(&session.to_le_bytes());
-            out.extend_from_slice(&packet_id.to_le_bytes());
-            out.extend_from_slice(&generation.to_le_bytes());
+        if let Some(publication) = message.publication {
+            put_publication(out, publication);
         }
         put_bytes(out, publish.topic.as_bytes());
         put_varint(out, publish.properties.encoded_len() as u64);
@@ -374,6 +376,11 @@ impl JournalWriter {
         put_varint(out, u64::from(generation));
     }
 
+    /// A publication that no session had to store.
+    pub fn noted(&mut self, publication: Publication) {
+        put_publication(self.begin(tag::NOTED), publication);
+    }
+
     /// Publications that came from one publisher.
     pub fn seen(&mut self, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
         let out = self.begin(tag::SEEN);
@@ -458,8 +465,17 @@ impl<'a> JournalEntries<'a> {
                 }
                 Ok(JournalEntry::Seen { uid, highest, bits })
             }
+            tag::NOTED => self.publication().map(JournalEntry::Noted),
             _ => Err(JournalError::Malformed("tag")),
         }
+    }
+
+    fn publication(&mut self) -> Result<Publication, JournalError> {
+        Ok((
+            u128::from_le_bytes(self.array("publisher")?),
+            u16::from_le_bytes(self.array("publication")?),
+            u32::from_le_bytes(self.array("generation")?),
+        ))
     }
 
     fn message(&mut self) -> Result<StoredMessage<'a>, JournalError> {
@@ -483,11 +499,7 @@ impl<'a> JournalEntries<'a> {
         };
         let publication = match flags & flag::PUBLICATION {
             0 => None,
-            _ => Some((
-                u128::from_le_bytes(self.array("publisher")?),
-                u16::from_le_bytes(self.array("publication")?),
-                u32::from_le_bytes(self.array("generation")?),
-            )),
+            _ => Some(self.publication()?),
         };
         let topic = self.text("topic")?;
         let properties = ApplicationProperties::from_encoded(self.bytes("properties")?)
@@ -620,6 +632,12 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+fn put_publication(out: &mut Vec<u8>, (session, packet_id, generation): Publication) {
+    out.extend_from_slice(&session.to_le_bytes());
+    out.extend_from_slice(&packet_id.to_le_bytes());
+    out.extend_from_slice(&generation.to_le_bytes());
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

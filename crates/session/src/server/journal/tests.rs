@@ -67,6 +67,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.released(2, id(8));
     writer.session(2, 5, id(6), 7);
     writer.seen(11, 12, &bits);
+    writer.noted((5, 6, 7));
     entries.extend([
         JournalEntry::Assign {
             session: 1,
@@ -106,6 +107,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             highest: 12,
             bits,
         },
+        JournalEntry::Noted((5, 6, 7)),
     ]);
     (writer, entries)
 }
