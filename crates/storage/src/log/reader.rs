@@ -40,17 +40,6 @@ impl<F: StoredFile> Reader<F> {
         })
     }
 
-    /// Takes over a buffer that another reader needs no more.
-    pub(crate) fn reuse(&mut self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        self.buffer = buffer;
-    }
-
-    /// Gives the buffer away.
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.buffer
-    }
-
     /// The body of the record that [`peek`](Self::peek) just found; `offset` moves behind it.
     pub(crate) fn take(&mut self, header: RecordHeader) -> &[u8] {
         let start = (self.offset - self.buffer_offset) as usize + RECORD_HEADER_LEN;

@@ -329,11 +329,6 @@ fn record_at(index: u64) -> usize {
 #[test]
 fn damage_is_refused_and_a_torn_tail_cut_off() {
     type Damage = fn(&MemoryFiles);
-    let flip = |disk: &MemoryFiles, number: u64, at: usize| {
-        disk.edit(&file(number), |bytes| bytes[at] ^= 1)
-            .expect("it is there");
-    };
-    let _ = flip;
     fn flip_at(disk: &MemoryFiles, number: u64, at: usize) {
         disk.edit(&file(number), |bytes| bytes[at] ^= 1)
             .expect("it is there");
