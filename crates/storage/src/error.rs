@@ -98,6 +98,9 @@ pub enum StorageError {
         /// How large it may be.
         maximum: u64,
     },
+    /// Misuse: keys of the store have at least one byte. Nothing changed.
+    #[error("a key of the store is empty")]
+    EmptyKey,
     /// Refused by the embedded store. What was committed before is there; start again.
     #[error("{}: the store cannot {action}: {problem}", path.display())]
     Store {

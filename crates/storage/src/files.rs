@@ -209,7 +209,7 @@ impl StoredFile for OsFile {
 impl OsFile {
     /// Takes the space the slow way, where the file system cannot promise it.
     fn write_zeros(&self, len: u64) -> io::Result<()> {
-        const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         let mut offset = self.byte_len()?;
         while offset < len {
             let step = (len - offset).min(ZEROS.len() as u64);

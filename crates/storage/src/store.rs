@@ -228,7 +228,7 @@ impl Store {
     /// Makes all changes or none, in order; visible to [`iterate`](Self::iterate) when it returns.
     ///
     /// # Errors
-    /// `NoRoom` and `TooLarge`: nothing changed. `Store`: the engine failed; nobody knows whether the changes will be there, and it takes
+    /// `NoRoom`, `TooLarge` and `EmptyKey`: nothing changed. `Store`: the engine failed; nobody knows whether the changes will be there, and it takes
     /// no more until the store is opened again.
     pub fn commit(&self, ops: &[StoreOp<'_>], durability: Durability) -> Result<()> {
         let mut batch = self.database.batch().durability(Some(match durability {
@@ -243,13 +243,13 @@ impl Store {
                     key,
                     value,
                 } => {
-                    check_len("key", key.len(), MAXIMUM_KEY)?;
+                    check_key(key)?;
                     check_len("value", value.len(), MAXIMUM_VALUE)?;
                     bytes += key.len() + value.len();
                     batch.insert(&self.trees[keyspace.index()], key, value);
                 }
                 StoreOp::Remove { keyspace, key } => {
-                    check_len("key", key.len(), MAXIMUM_KEY)?;
+                    check_key(key)?;
                     bytes += key.len();
                     batch.remove(&self.trees[keyspace.index()], key);
                 }
@@ -326,6 +326,14 @@ impl Store {
             .disk_space()
             .map_err(|error| store_error(&self.directory, "measure itself", &error))
     }
+}
+
+/// The engine would panic at an empty key.
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(StorageError::EmptyKey);
+    }
+    check_len("key", key.len(), MAXIMUM_KEY)
 }
 
 fn check_len(what: &'static str, len: usize, maximum: usize) -> Result<()> {
@@ -487,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_too_long_changes_nothing() {
+    fn a_key_that_is_too_long_or_empty_changes_nothing() {
         let path = temporary("long");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let long = vec![b'k'; MAXIMUM_KEY + 1];
