@@ -1,6 +1,6 @@
 //! How many may come in: connections at a time and connections a second, for each listener and for the node.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thicket_session::time::Instant;
@@ -43,7 +43,7 @@ pub(crate) struct Gate {
     /// Times connections had to wait because too many came in a second.
     pub(crate) delayed: Counter,
     /// Let in.
-    pub(crate) admitted: AtomicU64,
+    pub(crate) admitted: Counter,
 }
 
 /// Tokens: one a connection, filled up evenly, a second's worth at most.
@@ -74,7 +74,7 @@ impl Gate {
             rate: (per_s > 0).then(|| Mutex::new(bucket)),
             full: Counter::default(),
             delayed: Counter::default(),
-            admitted: AtomicU64::new(0),
+            admitted: Counter::default(),
         })
     }
 
@@ -114,7 +114,7 @@ impl Gate {
             self.full.add_one();
             return None;
         }
-        self.admitted.fetch_add(1, Ordering::Relaxed);
+        self.admitted.add_one();
         Some(seat)
     }
 

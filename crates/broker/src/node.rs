@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
+use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Inspector, Server};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::listener::{self, Listener};
@@ -88,6 +89,7 @@ pub struct Node {
     failures: Option<Receiver<Failure>>,
     discovery: Option<Discovery>,
     http: Option<Server>,
+    housekeeper: Option<Housekeeper>,
     identity: Option<Identity>,
 }
 
@@ -119,6 +121,7 @@ impl Node {
             failures: None,
             discovery: None,
             http: None,
+            housekeeper: None,
             identity: None,
         };
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
@@ -130,8 +133,21 @@ impl Node {
             &boxes,
             &counters,
         )?);
+        let inspector = Inspector::new(
+            boxes,
+            counters,
+            &node.entrances,
+            Arc::clone(&gate),
+            config.memory_bytes,
+        );
+        node.housekeeper = Some(Housekeeper::start(Duties {
+            inspector: inspector.clone(),
+            gate,
+            memory_bytes: config.memory_bytes,
+            system_interval: config.system_interval,
+        })?);
         node.http = http
-            .map(|listener| Server::start(listener, Inspector::new(boxes, counters)))
+            .map(|listener| Server::start(listener, inspector))
             .transpose()?;
         node.identity = Some(identity);
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
@@ -248,6 +264,7 @@ impl Node {
             return;
         }
         self.http = None;
+        self.housekeeper = None;
         self.discovery = None;
         for mailbox in self.boxes.iter() {
             mailbox.post(Letter::StopWorker);

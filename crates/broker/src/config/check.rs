@@ -19,6 +19,7 @@ const DEFAULT_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18
 const DEFAULT_TTL: u8 = 1;
 const DEFAULT_ANNOUNCE_INTERVAL_MS: u64 = 3000;
 const DEFAULT_DNS_INTERVAL_S: u64 = 15;
+const DEFAULT_SYS_INTERVAL_S: u64 = 10;
 /// Two announcements of a node that is there already fit in.
 const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
 /// Long enough not to be guessed, short enough to be typed once.
@@ -66,6 +67,10 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         secret,
         limits,
         connections: settings.connections.unwrap_or(0),
+        memory_bytes: settings.memory_bytes,
+        system_interval: Duration::from_secs(
+            settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
+        ),
         retained: retained(&settings),
         listeners,
     })
@@ -377,6 +382,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         keep_alive_maximum: settings
             .keep_alive_maximum_s
             .unwrap_or(default.keep_alive_maximum),
+        half_open_bytes: settings.half_open_bytes.unwrap_or(default.half_open_bytes),
         connect_timeout: Duration::from_secs(connect_timeout),
     })
 }

@@ -56,6 +56,10 @@ pub struct Config {
     pub limits: Limits,
     /// Connections of clients at a time; 0: what the limit of open files leaves.
     pub connections: u32,
+    /// Memory of the process from which on nobody new is let in; `None`: a part of what there is, 0: no bound.
+    pub memory_bytes: Option<u64>,
+    /// Time between two rounds of `$SYS` topics; zero: none.
+    pub system_interval: Duration,
     /// Bounds of what is retained.
     pub retained: RetainedLimits,
 }

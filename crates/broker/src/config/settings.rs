@@ -225,6 +225,26 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connections_per_s: Option<u32>,
+    /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 67108864]
+    #[arg(
+        long,
+        env = "THICKET_HALF_OPEN_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub half_open_bytes: Option<u64>,
+    /// Memory of the process from which on nobody new is let in and QoS 0 is dropped early; 0: no bound [default: three
+    /// quarters of the machine's or the control group's]
+    #[arg(
+        long,
+        env = "THICKET_MEMORY_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub memory_bytes: Option<u64>,
+    /// Time between two rounds of the $SYS topics; 0: none are published [default: 10]
+    #[arg(long, env = "THICKET_SYS_INTERVAL_S", value_name = "SECONDS")]
+    pub sys_interval_s: Option<u64>,
     /// Retained messages of the cluster [default: 1000000]
     #[arg(
         long,
@@ -326,7 +346,8 @@ or_each! {
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     workers data allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
-    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s connections connections_per_s retained_messages retained_bytes
+    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s connections connections_per_s half_open_bytes memory_bytes
+    sys_interval_s retained_messages retained_bytes
 }
 
 #[cfg(test)]

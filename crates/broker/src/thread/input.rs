@@ -281,6 +281,7 @@ impl Thread {
             }
             Letter::Summary { from, summary } => self.note_summary(from, summary),
             Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
+            Letter::Order(order) => order(&mut self.worker, now),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),
         }

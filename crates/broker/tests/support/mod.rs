@@ -67,6 +67,27 @@ pub fn http_as(address: SocketAddr, path: &str, host: &str) -> (u16, String) {
     (status, body)
 }
 
+/// Has a node's API do something: status and body of the answer. `more`: header lines, each with its end.
+pub fn http_do(node: &Node, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
+    let address = node.http_address().expect("the API is on");
+    let mut stream = TcpStream::connect(address).expect("the API listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let len = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {len}\r\n{more}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("the API reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").expect("a head").1.to_owned();
+    (status.expect("a status line"), body)
+}
+
 /// Asks until `condition` holds of the body of an answer.
 pub fn wait_for_http(node: &Node, path: &str, condition: impl Fn(&serde_json::Value) -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -150,6 +150,7 @@ impl Worker {
     }
 
     fn hand_link_over(&mut self, id: ConnectionId, bytes: &[u8]) {
+        self.count_half_open(id, 0);
         let Some(connection) = self
             .connections
             .get_mut(id.0 as usize)
@@ -267,6 +268,7 @@ impl Worker {
             self.attach(now, id);
             return;
         }
+        self.count_half_open(id, 0);
         let Some(connection) = self
             .connections
             .get_mut(id.0 as usize)

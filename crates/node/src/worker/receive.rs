@@ -4,7 +4,7 @@ use thicket_mqtt::{Acknowledgement, Disconnect, Packet, ProtocolVersion, ReasonC
 use thicket_session::server::Acknowledged;
 
 use super::{Phase, Refusal, SessionKey, Worker};
-use crate::{ConnectionId, Now, WorkerOutput};
+use crate::{ConnectionId, Direction, Now, WorkerOutput};
 
 /// Bytes that may wait behind a CONNECT that is not answered yet.
 const WAITING_BYTES: usize = 64 * 1024;
@@ -33,6 +33,7 @@ impl Worker {
             }
         }
         self.bound_waiting(id);
+        self.bound_half_open(id);
     }
 
     /// A client that talks on while its CONNECT is looked into is not read beyond a bound.
@@ -105,6 +106,9 @@ impl Worker {
         version: ProtocolVersion,
         packet: Packet<'_>,
     ) -> Result<(), Refusal> {
+        if self.is_traced() {
+            self.trace(Some(session), Direction::In, &packet);
+        }
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
             Packet::Puback(ack) => self.handle_puback(now, session, &ack),
@@ -268,6 +272,9 @@ impl Worker {
 
     /// Appends a packet to a connection in service.
     pub(super) fn send(&mut self, id: ConnectionId, packet: &Packet<'_>) {
+        if self.is_traced() {
+            self.trace(self.session_of(id), Direction::Out, packet);
+        }
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
