@@ -6,11 +6,15 @@
 //!   without a durability stays in a buffer of the process, so every commit here asks for at least the write.
 //! - After a failed write or sync it is *poisoned*: it refuses every later change and sync until it is opened again. A full disk is no
 //!   exception. So [`Store::commit`] refuses before that, while less than a reserve is free.
+//! - Its writers ask its threads to write a full memtable out with one message each until that begins, through a queue that the
+//!   threads fill themselves: with small batches the queue fills and every thread waits for ever, while memory grows (known to its
+//!   author, issue 257 and pull request 323 there). So the store counts what it writes, and asks once.
 //! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be written out by the engine's one thread: a
 //!   store is better not changed by a thread that must never wait.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::{Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
 use rustix::fs::statvfs;
@@ -154,6 +158,8 @@ pub struct Store {
     config: StoreConfig,
     database: Database,
     trees: [Tree; 4],
+    /// Bytes committed to each keyspace since its memtable was last written out.
+    unflushed: [AtomicU64; 4],
 }
 
 impl fmt::Debug for Store {
@@ -189,6 +195,7 @@ impl Store {
             directory: directory.to_owned(),
             config,
             trees: [sessions?, retained?, cluster?, node?],
+            unflushed: Default::default(),
             database,
         };
         store.check_format()?;
@@ -235,7 +242,7 @@ impl Store {
             Durability::Written => PersistMode::Buffer,
             Durability::Synced => PersistMode::SyncData,
         }));
-        let mut bytes = 0;
+        let mut bytes = [0_u64; 4];
         for op in ops {
             match *op {
                 StoreOp::Put {
@@ -245,20 +252,34 @@ impl Store {
                 } => {
                     check_key(key)?;
                     check_len("value", value.len(), MAXIMUM_VALUE)?;
-                    bytes += key.len() + value.len();
+                    bytes[keyspace.index()] += (key.len() + value.len()) as u64;
                     batch.insert(&self.trees[keyspace.index()], key, value);
                 }
                 StoreOp::Remove { keyspace, key } => {
                     check_key(key)?;
-                    bytes += key.len();
+                    bytes[keyspace.index()] += key.len() as u64;
                     batch.remove(&self.trees[keyspace.index()], key);
                 }
             }
         }
-        self.check_room(bytes as u64)?;
+        self.check_room(bytes.iter().sum())?;
         batch
             .commit()
-            .map_err(|error| store_error(&self.directory, "commit", &error))
+            .map_err(|error| store_error(&self.directory, "commit", &error))?;
+        self.flush_full_memtables(bytes)
+    }
+
+    /// Lets the engine's thread write out what grew large enough.
+    fn flush_full_memtables(&self, bytes: [u64; 4]) -> Result<()> {
+        for ((tree, unflushed), more) in self.trees.iter().zip(&self.unflushed).zip(bytes) {
+            let sum = unflushed.fetch_add(more, Ordering::Relaxed) + more;
+            if sum >= self.config.memtable_bytes {
+                unflushed.store(0, Ordering::Relaxed);
+                tree.rotate_memtable()
+                    .map_err(|error| store_error(&self.directory, "write out", &error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the disk has room for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) takes them now.
@@ -492,6 +513,32 @@ mod tests {
             .commit(&[put(Keyspace::Sessions, b"b", b"2")], Durability::Written)
             .expect("room again");
         assert_eq!(all(&store, Keyspace::Sessions).len(), 1);
+    }
+
+    #[test]
+    fn many_small_batches_do_not_keep_the_engine_from_writing_out() {
+        let path = temporary("small");
+        let config = StoreConfig {
+            memtable_bytes: 16 * 1024,
+            ..StoreConfig::new(1)
+        };
+        // The second time the engine also begins with what it recovered.
+        for round in 0..2_u8 {
+            let store = Store::open(&path, config).expect("ours");
+            for key in 0..5000_u32 {
+                let (key, value) = (key.to_be_bytes(), [round; 100]);
+                let ops = [put(Keyspace::Sessions, &key, &value)];
+                store.commit(&ops, Durability::Written).expect("room");
+            }
+            let tree = &store.trees[Keyspace::Sessions.index()];
+            while tree.sealed_memtable_count() > 0 {
+                std::thread::yield_now();
+            }
+            assert!(tree.table_count() > 0);
+            let sessions = all(&store, Keyspace::Sessions);
+            assert_eq!(sessions.len(), 5000);
+            assert!(sessions.iter().all(|(_, value)| *value == [round; 100]));
+        }
     }
 
     #[test]
