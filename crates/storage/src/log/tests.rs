@@ -188,7 +188,7 @@ fn what_was_read_at_a_start_is_there_after_a_loss_of_power() {
             live(&mut log, &mut model, &mut random);
             drop(log);
             must_hold = u64::MAX;
-            if mix(&mut random) % 2 == 0 {
+            if mix(&mut random).is_multiple_of(2) {
                 must_hold = model.synced;
                 disk.lose_power(mix(&mut random));
             }
