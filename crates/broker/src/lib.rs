@@ -39,6 +39,7 @@ mod memory;
 mod node;
 mod resolver;
 mod sockets;
+mod storage;
 mod thread;
 mod transport;
 
@@ -50,3 +51,4 @@ pub use config::{
 pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::{Failure, Node, StartError};
+pub use storage::{RecoveryError, SyncMode};
