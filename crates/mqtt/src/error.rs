@@ -65,7 +65,7 @@ pub enum DecodeError {
     /// Malformed: the property is not one of this packet's (5.0, 2.2.2.2); for a will, `kind` is `Connect`.
     #[error("property {id:#04x} is not allowed in this part of {kind:?}")]
     PropertyNotAllowed { id: u8, kind: PacketKind },
-    /// Malformed: reserved bits of the subscription options [MQTT-3.8.3-5], [MQTT-3-8.3-4 v3.1.1].
+    /// Malformed: reserved bits of the subscription options [MQTT-3.8.3-5], [MQTT-3.8.3-4 v3.1.1].
     #[error("reserved bits are set in subscription options {options:#010b}")]
     SubscriptionOptionsReserved { options: u8 },
 
