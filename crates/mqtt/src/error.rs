@@ -38,6 +38,10 @@ pub enum DecodeError {
     /// Malformed: a string contains U+0000 [MQTT-1.5.4-2].
     #[error("string contains U+0000")]
     StringContainsNull,
+    /// Malformed: a topic, filter, client identifier or user name contains a control character, which the specification lets a
+    /// receiver refuse (5.0 and 3.1.1, 1.5). We do: names end up in logs, terminals and access rules. Other text may have them.
+    #[error("name contains the control character U+{code_point:04X}")]
+    StringContainsControl { code_point: u32 },
     /// Malformed: both QoS bits of a PUBLISH are set [MQTT-3.3.1-4].
     #[error("publish has QoS 3")]
     PublishQosInvalid,
@@ -147,6 +151,7 @@ impl DecodeError {
             | Self::TrailingBytes { .. }
             | Self::StringNotUtf8 { .. }
             | Self::StringContainsNull
+            | Self::StringContainsControl { .. }
             | Self::PublishQosInvalid
             | Self::DupWithoutQos
             | Self::ConnectFlagReserved { .. }
