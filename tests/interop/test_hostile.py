@@ -1,4 +1,4 @@
-"""Peers that mean harm: broken packets by the thousand, half of one, floods, lengths that are only claimed, endless filters.
+"""Peers that mean harm: broken packets by the thousand, half of one, floods, lengths only claimed, endless filters.
 
 After each of them a message goes round as before and the nodes have not grown beyond a bound. What peers send is drawn
 from seeds, which a failure names.
@@ -37,8 +37,9 @@ from wire import (
 GROWTH_BYTES = 30_000_000
 
 WILL = Will("w", b"gone", 1, True, ((Property.WILL_DELAY_INTERVAL, 1), (Property.USER_PROPERTY, ("k", "v"))))
+LIMITED = ((Property.RECEIVE_MAXIMUM, 9), (Property.SESSION_EXPIRY_INTERVAL, 1))
 WHOLE = [
-    connect("hostile", props=((Property.RECEIVE_MAXIMUM, 9), (Property.SESSION_EXPIRY_INTERVAL, 1)), will=WILL, user="u"),
+    connect("hostile", props=LIMITED, will=WILL, user="u"),
     connect("hostile", 4, will=Will("w"), user="u", password="p"),
     publish("a/b", "payload", 1, 7, props=((Property.TOPIC_ALIAS, 1), (Property.CONTENT_TYPE, "text"))),
     publish("a/é/b", bytes(200), 2, 8, retain=True, props=((Property.CORRELATION_DATA, b"\x00\xff"),)),
@@ -203,7 +204,8 @@ class HostileCases(RawCases):
 
     def test_filters_and_topics_of_32767_levels_are_refused_or_served(self):
         """As deep as 65,535 bytes can be; several clients, several times, and matching goes on at its pace."""
-        deep = ["/" * 65535, "+/" * 32767 + "+", "+/" * 32767 + "#", "a/" * 32767 + "b", "$share/g/" + "+/" * 32760 + "#"]
+        wild = "+/" * 32767
+        deep = ["/" * 65535, wild + "+", wild + "#", "a/" * 32767 + "b", "$share/g/" + "+/" * 32760 + "#"]
         for number, name in enumerate(deep):
             for version in (4, 5):
                 client = self.raw(self.there, f"deep-{number}-{version}", version)
