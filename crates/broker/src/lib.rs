@@ -34,6 +34,7 @@ mod mailbox;
 mod node;
 mod resolver;
 mod sockets;
+mod storage;
 mod thread;
 mod transport;
 
@@ -44,3 +45,4 @@ pub use config::{
 pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::{Failure, Node, StartError};
+pub use storage::{RecoveryError, SyncMode};

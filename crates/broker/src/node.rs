@@ -10,6 +10,7 @@ use std::time::Duration;
 use mio::{Poll, Waker};
 use thicket_node::{HubConfig, ListenerConfig, ListenerId, WorkerConfig, WorkerId};
 use thicket_overlay::{NodeId, OverlayConfig};
+use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
 use crate::clock::Clock;
@@ -21,6 +22,7 @@ use crate::identity::{Identity, IdentityError, random_id};
 use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::resolver::Resolver;
+use crate::storage::{RecoveryError, Storage};
 use crate::thread::{MAILBOX, Parts, Thread};
 
 /// After the order to stop, a thread that has not let its clients go by then is not waited for.
@@ -42,6 +44,12 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// What an earlier start stored cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// What an earlier start stored cannot be used.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -148,6 +156,19 @@ impl Node {
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
         let (failed, failures) = channel();
+        let (recovered, recoveries) = channel();
+        let directory = identity.directory.as_ref().filter(|_| config.stores());
+        let storage = directory
+            .map(|directory| {
+                Storage::open(
+                    Arc::clone(directory),
+                    identity.node,
+                    config.sync,
+                    random_id()?,
+                )
+                .map_err(StartError::from)
+            })
+            .transpose()?;
         self.stopped = receiver;
         self.failures = Some(failures);
         for (index, poll) in polls.into_iter().enumerate() {
@@ -165,10 +186,20 @@ impl Node {
                 resolver: resolver.clone(),
                 counters: Arc::clone(counters),
                 stopped: stopped.clone(),
+                storage: storage
+                    .as_ref()
+                    .map(|storage| storage.worker(id.0, config.workers))
+                    .transpose()?,
             };
             parts.register_listeners()?;
-            self.threads.push(spawn(index, parts, failed.clone())?);
+            let said = (failed.clone(), recovered.clone());
+            self.threads.push(spawn(index, parts, said)?);
         }
+        drop(recovered);
+        // Nobody is served by a node that has lost a part of what it kept.
+        recoveries
+            .into_iter()
+            .collect::<Result<(), RecoveryError>>()?;
         Ok(())
     }
 
@@ -238,12 +269,26 @@ impl Drop for Node {
     }
 }
 
-fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
+/// Where a thread says that it ended too early, and how its recovery went.
+type Said = (Sender<Failure>, Sender<Result<(), RecoveryError>>);
+
+fn spawn(index: usize, parts: Parts, (failed, recovered): Said) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
-            let result =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Thread::new(parts).run()));
+            let run = || match Thread::new(parts) {
+                Ok(thread) => {
+                    // Nobody waits any more when another thread could not recover.
+                    let _ = recovered.send(Ok(()));
+                    drop(recovered);
+                    thread.run()
+                }
+                Err(error) => {
+                    let _ = recovered.send(Err(error));
+                    Ok(())
+                }
+            };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let problem = match result {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => format!("worker {index} ended: {error}"),
@@ -357,7 +402,7 @@ fn worker_config(config: &Config, identity: &Identity, listeners: usize) -> Work
         workers: config.workers,
         listeners: vec![listener; listeners],
         limits: config.limits.clone(),
-        stores: false,
+        stores: config.stores(),
         small_log_bytes: SMALL_LOG_BYTES,
     }
 }
@@ -378,7 +423,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
-        stores: false,
+        stores: config.stores(),
     }
 }
 

@@ -21,14 +21,18 @@ use crate::error::{Result, StorageError, io_error};
 const FORMAT: u64 = 1;
 /// In [`Keyspace::Node`]: format and node, eight bytes each, little-endian.
 const FORMAT_KEY: &[u8] = b"\0format";
+/// Changes of this many bytes may use a part of the reserve.
+const SMALL_CHANGE: u64 = 256 * 1024;
 const MAXIMUM_KEY: usize = u16::MAX as usize;
 const MAXIMUM_VALUE: usize = 1 << 30;
 
 /// A part of the store with keys of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keyspace {
-    /// Sessions, with their subscriptions.
+    /// Sessions.
     Sessions,
+    /// Their subscriptions.
+    Subscriptions,
     /// Retained messages.
     Retained,
     /// Interests of other nodes, and what backups hold for them.
@@ -39,11 +43,18 @@ pub enum Keyspace {
 
 impl Keyspace {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sessions, Self::Retained, Self::Cluster, Self::Node];
+    pub const ALL: [Self; 5] = [
+        Self::Sessions,
+        Self::Subscriptions,
+        Self::Retained,
+        Self::Cluster,
+        Self::Node,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
+            Self::Subscriptions => "subscriptions",
             Self::Retained => "retained",
             Self::Cluster => "cluster",
             Self::Node => "node",
@@ -53,9 +64,10 @@ impl Keyspace {
     fn index(self) -> usize {
         match self {
             Self::Sessions => 0,
-            Self::Retained => 1,
-            Self::Cluster => 2,
-            Self::Node => 3,
+            Self::Subscriptions => 1,
+            Self::Retained => 2,
+            Self::Cluster => 3,
+            Self::Node => 4,
         }
     }
 }
@@ -153,7 +165,7 @@ pub struct Store {
     directory: PathBuf,
     config: StoreConfig,
     database: Database,
-    trees: [Tree; 4],
+    trees: [Tree; 5],
 }
 
 impl fmt::Debug for Store {
@@ -184,11 +196,11 @@ impl Store {
                 || KeyspaceCreateOptions::default().max_memtable_size(config.memtable_bytes);
             database.keyspace(keyspace.name(), options).map_err(refuse)
         };
-        let [sessions, retained, cluster, node] = Keyspace::ALL.map(tree);
+        let [sessions, subscriptions, retained, cluster, node] = Keyspace::ALL.map(tree);
         let store = Self {
             directory: directory.to_owned(),
             config,
-            trees: [sessions?, retained?, cluster?, node?],
+            trees: [sessions?, subscriptions?, retained?, cluster?, node?],
             database,
         };
         store.check_format()?;
@@ -266,17 +278,33 @@ impl Store {
     /// # Errors
     /// `NoRoom`, or `Io` if the system does not say.
     pub fn check_room(&self, bytes: u64) -> Result<()> {
-        let facts = statvfs(&self.directory)
-            .map_err(|error| io_error(&self.directory, "read the free space")(error.into()))?;
-        let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+        let free = self.free_bytes()?;
+        // What is small is mostly about ends (a client has gone, a subscription is over) and may use half of the reserve.
+        let reserve = match bytes {
+            0..=SMALL_CHANGE => self.config.reserve_bytes / 2,
+            _ => self.config.reserve_bytes,
+        };
         // Once in the journal, once in a table.
-        if free < self.config.reserve_bytes.saturating_add(2 * bytes) {
+        if free < reserve.saturating_add(2 * bytes) {
             return Err(StorageError::NoRoom {
                 path: self.directory.clone(),
                 needed_bytes: bytes,
             });
         }
         Ok(())
+    }
+
+    /// Bytes that changes may have for sure without using the reserve, 0 if the system does not say.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        let free = self.free_bytes().unwrap_or(0);
+        free.saturating_sub(self.config.reserve_bytes) / 2
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        let facts = statvfs(&self.directory)
+            .map_err(|error| io_error(&self.directory, "read the free space")(error.into()))?;
+        Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
     /// Waits until all that was committed is on disk.
