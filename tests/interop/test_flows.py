@@ -312,6 +312,35 @@ class FlowCases(RawCases):
             late += [one for one in client.ping() if one.kind != Kind.SUBACK]
             self.assertEqual(late, [], "messages of a subscription that is gone")
 
+    def test_no_message_is_lost_or_doubled_while_a_subscription_is_replaced(self):
+        """[MQTT-3.8.4-4] [MQTT-3.8.4-3]: fifty times in a stream of messages, with other options each time."""
+        client = self.raw(self.here)
+        client.subscribe((self.topic(), 1))
+        publisher = self.publisher()
+        for round_number in range(50):
+            numbers = range(round_number * 10, round_number * 10 + 10)
+            publisher.send(*(publish(self.topic(), f"{number}", 1, number + 1) for number in numbers))
+            client.send(subscribe(round_number + 1, (self.topic(), 1 | (round_number % 4) << 2)))
+        came = []
+        while len(came) < 500:
+            one = client.receive()
+            if one.kind == Kind.PUBLISH:
+                came.append(int(one.payload))
+                client.send(acknowledge(Kind.PUBACK, one.packet_id))
+        self.assertEqual(came, list(range(500)))
+        self.assertEqual([one for one in client.ping() if one.kind != Kind.SUBACK], [])
+
+    def test_each_of_several_copies_has_its_own_identifiers(self):
+        """[MQTT-3.3.4-5] [MQTT-3.3.4-3]: one for two subscriptions that overlap, one for the group beside them."""
+        client = self.raw(self.here)
+        names = (self.topic("a"), self.topic("+"), f"$share/g/{self.topic('a')}")
+        for identifier, name in enumerate(names, start=1):
+            client.subscribe((name, 1), props=((Property.SUBSCRIPTION_IDENTIFIER, identifier),))
+        self.publisher().publish(self.topic("a"), "x", qos=1)
+        copies = [client.take_message().values(Property.SUBSCRIPTION_IDENTIFIER) for _ in range(2)]
+        self.assertEqual(sorted(map(sorted, copies)), [[1, 2], [3]])
+        self.assertEqual(client.ping(), [])
+
     def test_nothing_behind_a_disconnect_is_processed_or_sent(self):
         """[MQTT-3.14.4-1] [MQTT-3.14.4-2]: what a client sends after it is dropped, and it gets nothing more."""
         subscriber = self.subscriber((self.topic(), 1))
