@@ -8,7 +8,6 @@ import contextlib
 import random
 import socket
 import struct
-import time
 
 from nodes import OneNode, ThreeNodes, wait_until
 from wire import (
@@ -229,11 +228,9 @@ class HostileCases(RawCases):
             self.assertEqual(client.expect(Kind.SUBACK).codes, [0])
         publisher = self.publisher()
         topic = "/".join("a" * levels)
-        began = time.monotonic()
+        # Matching that tries all paths would not come to the first PUBACK.
         for _ in range(200):
             publisher.publish(topic, "x", qos=1)
-        # A second is a hundred times what it takes; matching that tries all paths would not end at all.
-        self.assertLess(time.monotonic() - began, 20)
         self.assertGreaterEqual(len(client.ping()), 1)
 
     def test_a_subscriber_of_everything_that_reads_nothing_is_bounded(self):
