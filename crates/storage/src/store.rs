@@ -6,11 +6,15 @@
 //!   without a durability stays in a buffer of the process, so every commit here asks for at least the write.
 //! - After a failed write or sync it is *poisoned*: it refuses every later change and sync until it is opened again. A full disk is no
 //!   exception. So [`Store::commit`] refuses before that, while less than a reserve is free.
+//! - Its writers ask its threads to write a full memtable out with one message each until that begins, through a queue that the
+//!   threads fill themselves: with small batches the queue fills and every thread waits for ever, while memory grows (known to its
+//!   author, issue 257 and pull request 323 there). So the store counts what it writes, and asks once.
 //! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be written out by the engine's one thread: a
 //!   store is better not changed by a thread that must never wait.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::{Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
 use rustix::fs::statvfs;
@@ -23,6 +27,7 @@ const FORMAT: u64 = 1;
 const FORMAT_KEY: &[u8] = b"\0format";
 /// Changes of this many bytes may use a part of the reserve.
 const SMALL_CHANGE: u64 = 256 * 1024;
+const KEYSPACES: usize = 5;
 const MAXIMUM_KEY: usize = u16::MAX as usize;
 const MAXIMUM_VALUE: usize = 1 << 30;
 
@@ -43,7 +48,7 @@ pub enum Keyspace {
 
 impl Keyspace {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; KEYSPACES] = [
         Self::Sessions,
         Self::Subscriptions,
         Self::Retained,
@@ -165,7 +170,9 @@ pub struct Store {
     directory: PathBuf,
     config: StoreConfig,
     database: Database,
-    trees: [Tree; 5],
+    trees: [Tree; KEYSPACES],
+    /// Bytes committed to each keyspace since its memtable was last written out.
+    unflushed: [AtomicU64; KEYSPACES],
 }
 
 impl fmt::Debug for Store {
@@ -201,6 +208,7 @@ impl Store {
             directory: directory.to_owned(),
             config,
             trees: [sessions?, subscriptions?, retained?, cluster?, node?],
+            unflushed: Default::default(),
             database,
         };
         store.check_format()?;
@@ -247,7 +255,7 @@ impl Store {
             Durability::Written => PersistMode::Buffer,
             Durability::Synced => PersistMode::SyncData,
         }));
-        let mut bytes = 0;
+        let mut bytes = [0_u64; KEYSPACES];
         for op in ops {
             match *op {
                 StoreOp::Put {
@@ -257,20 +265,34 @@ impl Store {
                 } => {
                     check_key(key)?;
                     check_len("value", value.len(), MAXIMUM_VALUE)?;
-                    bytes += key.len() + value.len();
+                    bytes[keyspace.index()] += (key.len() + value.len()) as u64;
                     batch.insert(&self.trees[keyspace.index()], key, value);
                 }
                 StoreOp::Remove { keyspace, key } => {
                     check_key(key)?;
-                    bytes += key.len();
+                    bytes[keyspace.index()] += key.len() as u64;
                     batch.remove(&self.trees[keyspace.index()], key);
                 }
             }
         }
-        self.check_room(bytes as u64)?;
+        self.check_room(bytes.iter().sum())?;
         batch
             .commit()
-            .map_err(|error| store_error(&self.directory, "commit", &error))
+            .map_err(|error| store_error(&self.directory, "commit", &error))?;
+        self.flush_full_memtables(bytes)
+    }
+
+    /// Lets the engine's thread write out what grew large enough.
+    fn flush_full_memtables(&self, bytes: [u64; KEYSPACES]) -> Result<()> {
+        for ((tree, unflushed), more) in self.trees.iter().zip(&self.unflushed).zip(bytes) {
+            let sum = unflushed.fetch_add(more, Ordering::Relaxed) + more;
+            if sum >= self.config.memtable_bytes {
+                unflushed.store(0, Ordering::Relaxed);
+                tree.rotate_memtable()
+                    .map_err(|error| store_error(&self.directory, "write out", &error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the disk has room for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) takes them now.
@@ -520,6 +542,32 @@ mod tests {
             .commit(&[put(Keyspace::Sessions, b"b", b"2")], Durability::Written)
             .expect("room again");
         assert_eq!(all(&store, Keyspace::Sessions).len(), 1);
+    }
+
+    #[test]
+    fn many_small_batches_do_not_keep_the_engine_from_writing_out() {
+        let path = temporary("small");
+        let config = StoreConfig {
+            memtable_bytes: 16 * 1024,
+            ..StoreConfig::new(1)
+        };
+        // The second time the engine also begins with what it recovered.
+        for round in 0..2_u8 {
+            let store = Store::open(&path, config).expect("ours");
+            for key in 0..5000_u32 {
+                let (key, value) = (key.to_be_bytes(), [round; 100]);
+                let ops = [put(Keyspace::Sessions, &key, &value)];
+                store.commit(&ops, Durability::Written).expect("room");
+            }
+            let tree = &store.trees[Keyspace::Sessions.index()];
+            while tree.sealed_memtable_count() > 0 {
+                std::thread::yield_now();
+            }
+            assert!(tree.table_count() > 0);
+            let sessions = all(&store, Keyspace::Sessions);
+            assert_eq!(sessions.len(), 5000);
+            assert!(sessions.iter().all(|(_, value)| *value == [round; 100]));
+        }
     }
 
     #[test]

@@ -39,17 +39,17 @@ pub(crate) struct WorkerStorage {
     log: OpenLog,
     /// Logs of workers that are no more.
     others: Vec<(u32, Replay)>,
-    synced: (Sender<SyncDone>, Receiver<SyncDone>),
-    store_synced: (
-        Sender<Result<(), StorageError>>,
-        Receiver<Result<(), StorageError>>,
-    ),
+    synced: Answers<SyncDone>,
+    store_synced: Answers<Result<(), StorageError>>,
     is_store_dirty: bool,
     /// Room in the store when it was last looked at.
     store_room: u64,
     look_at: Instant,
     was_full: bool,
 }
+
+/// Where the syncer answers, and where that is read.
+type Answers<T> = (Sender<T>, Receiver<T>);
 
 /// A log is read first, then written.
 #[derive(Debug)]
