@@ -166,7 +166,7 @@ class HostileCases(RawCases):
                 client.close()
 
     def test_a_flood_of_takeovers_ends_with_one_connection(self):
-        """Three hundred CONNECTs with one client identifier, at all nodes; the last one is served."""
+        """Three hundred CONNECTs with one client identifier, at all nodes; in the end one that comes back is served."""
         ports = (self.here, self.there, self.elsewhere)
         clients = []
         for number in range(300):
@@ -176,8 +176,14 @@ class HostileCases(RawCases):
             clients.append(client)
         for client in clients:
             client.close()
-        last = self.raw(self.here, "contested")
-        self.assertEqual(last.ping(), [])
+
+        def serves_one():
+            # A CONNECT whose sender has gone may still be on its way at another node, and takes over.
+            with contextlib.suppress(Closed, OSError):
+                return self.raw(self.here, "contested").ping() == []
+            return False
+
+        wait_until(serves_one, "the flood to have passed")
 
     def test_giant_lengths_are_not_believed(self):
         """Pitfall: memory for a length that is merely claimed, in the frame and in every field of a packet."""
