@@ -410,6 +410,7 @@ impl Worker {
 
     /// Sends the acknowledgements whose conditions are met.
     pub(super) fn settle_met(&mut self, now: Now) {
+        self.replay_system(now);
         for debt in std::mem::take(&mut self.met) {
             match debt {
                 Debt::Publisher(owed) => self.settle(now, owed),

@@ -171,7 +171,7 @@ impl Worker {
         }
     }
 
-    fn deliver_replayed(
+    pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
         key: SessionKey,

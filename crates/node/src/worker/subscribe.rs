@@ -296,6 +296,10 @@ impl Worker {
             .is_some()
         {
             for (filter, subscription) in gated.replays {
+                let (session, serial) = (gated.session, gated.session_serial);
+                if self.start_system_replay(session, serial, &filter, subscription) {
+                    continue;
+                }
                 self.start_replay(gated.session, &filter, subscription, retained);
             }
         }
