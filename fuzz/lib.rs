@@ -2,6 +2,12 @@
 
 mod log;
 
+mod links;
+mod state;
+
+pub use links::{read_records, receive_on_a_link};
+pub use state::{read_session, read_settings};
+
 use thicket_mqtt::{
     ApplicationProperties, Packet, ProtocolVersion, connect_version, decode, frame_header,
 };

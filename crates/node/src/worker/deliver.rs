@@ -28,7 +28,7 @@ pub(super) struct Outgoing<'a> {
     /// Made when the first taker has to keep it.
     message: Option<Rc<Message>>,
     /// For QoS 2 of a persistent publisher.
-    pub publication: Option<PublicationId>,
+    pub publication: Option<&'a PublicationId>,
     /// It stands in the record of this round.
     pub is_journaled: bool,
 }
@@ -199,7 +199,7 @@ impl Worker {
                             .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
                     form.packet_id.is_some()
                 };
-                if has_place && qos > Qos::AtMostOnce {
+                if has_place && qos > Qos::AtMostOnce && session.stored > 0 {
                     let taken = Taken {
                         qos,
                         retain,
@@ -242,13 +242,15 @@ impl Worker {
             self.traffic.dropped_messages += 1;
             return;
         }
-        let taken = Taken {
-            qos,
-            retain,
-            packet_id: None,
-            identifiers,
-        };
-        self.journal.append(session, now, outgoing, taken);
+        if session.stored > 0 {
+            let taken = Taken {
+                qos,
+                retain,
+                packet_id: None,
+                identifiers,
+            };
+            self.journal.append(session, now, outgoing, taken);
+        }
     }
 
     /// Sends what the session's queue and window allow.

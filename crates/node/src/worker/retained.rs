@@ -147,6 +147,10 @@ impl Worker {
     }
 
     pub(super) fn cancel_replays_of(&mut self, key: SessionKey, filter: &SubscriptionFilter) {
+        if filter.is_shared() {
+            // It has none, and a filter beside it that is not shared keeps its own.
+            return;
+        }
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
