@@ -48,9 +48,11 @@ pub mod target;
 pub mod workload;
 
 mod error;
+mod layer;
 mod sequence;
 mod socket;
 mod wire;
 
 pub use error::BenchError;
+pub use layer::Layering;
 pub use outcome::Outcome;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use crate::BenchError;
+use crate::layer::Layering;
 use crate::workload::{Attachment, Workload};
 
 /// A broker's address with the name the user gave it.
@@ -69,6 +70,8 @@ pub struct Scenario {
     pub settle: Duration,
     /// User name and password.
     pub login: Option<(String, String)>,
+    /// TLS and WebSocket.
+    pub layering: Layering,
 }
 
 impl Scenario {
@@ -86,6 +89,7 @@ impl Scenario {
             seed: 1,
             settle: Duration::ZERO,
             login: None,
+            layering: Layering::default(),
         }
     }
 }

@@ -213,6 +213,9 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connect_timeout_s: Option<u64>,
+    /// Say in CONNACK and DISCONNECT in words what is wrong, beside the reason code [default: false]
+    #[arg(long, env = "THICKET_REASON_STRINGS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub reason_strings: Option<bool>,
     /// Connections of clients at a time; 0: as many as the process may open [default: 0]
     #[arg(
         long,
@@ -350,7 +353,7 @@ or_each! {
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
-    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s connections connections_per_s half_open_bytes memory_bytes
+    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }
 

@@ -55,7 +55,7 @@ impl Worker {
             .map(|attached| attached.version);
         if version == Some(ProtocolVersion::V5) {
             let disconnect = Disconnect {
-                reason_string: Some(reason),
+                reason_string: self.config.limits.reason_strings.then_some(reason),
                 ..Disconnect::new(reason_code)
             };
             self.send(id, &Packet::Disconnect(disconnect));

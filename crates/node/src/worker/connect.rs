@@ -324,7 +324,7 @@ impl Worker {
         refusal: &Refusal,
     ) {
         let connack = Connack {
-            reason_string: Some(&refusal.reason),
+            reason_string: (self.config.limits.reason_strings).then_some(&*refusal.reason),
             ..Connack::new(refusal.reason_code)
         };
         self.send_connack(id, version, maximum.unwrap_or(u32::MAX), &connack);
