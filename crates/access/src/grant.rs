@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::{
     acl::Acl,
     rights::{Client, Rights, Rule},
+    scram::{ScramError, ServerExchange},
     token::{Claims, Tokens},
     users::{Login, Users},
 };
@@ -141,6 +142,38 @@ impl Policy {
         {
             Some(fingerprint) => self.granted(Some(name), client_id, Source::User { fingerprint }),
             None => Judgement::Unknown,
+        }
+    }
+
+    /// The first step of enhanced authentication with [`crate::scram::METHOD`]; what to answer. `nonce`: printable, without comma, fresh and
+    /// random.
+    ///
+    /// # Errors
+    /// The message is malformed, or there is no file of users.
+    pub fn start_scram(
+        &self,
+        data: &[u8],
+        nonce: &str,
+    ) -> Result<(ServerExchange, Vec<u8>), ScramError> {
+        let users = self.users.as_ref().ok_or(ScramError::Refused)?;
+        ServerExchange::start(users, data, nonce)
+    }
+
+    /// The second and last one; the grant, and what to send along with it.
+    ///
+    /// # Errors
+    /// The message is malformed, the password wrong, or the user unknown.
+    pub fn finish_scram(
+        &self,
+        exchange: ServerExchange,
+        data: &[u8],
+        client_id: &str,
+    ) -> Result<(Arc<Grant>, Vec<u8>), ScramError> {
+        let (name, answer) = exchange.finish(data)?;
+        match self.grant_user(&name, client_id) {
+            Judgement::Granted(grant) => Ok((grant, answer)),
+            // Gone since the first step.
+            Judgement::Refused(_) | Judgement::Unknown => Err(ScramError::Refused),
         }
     }
 

@@ -253,6 +253,14 @@ impl Worker {
                 Started::Expired(_) => self.traffic.expired_messages += 1,
                 Started::Publish {
                     packet_id,
+                    delivery,
+                    ..
+                } if !session.may_still_receive(delivery.message.topic()) => {
+                    self.traffic.withheld_messages += 1;
+                    session.drop_started(packet_id);
+                }
+                Started::Publish {
+                    packet_id,
                     dup,
                     delivery,
                 } => self.send_delivery(now, key, id, packet_id, dup, &delivery),
@@ -302,12 +310,8 @@ impl Worker {
         );
         self.traffic.count_sent(sent, publish.payload.len());
         self.mark_dirty(id);
-        if let (false, Some(packet_id), Some(session)) =
-            (sent, packet_id, self.sessions.get_mut(key))
-        {
-            // As if it had been delivered and acknowledged [MQTT-3.1.2-25].
-            session.outbound.handle_puback(packet_id);
-            session.outbound.handle_pubrec(packet_id, true);
+        if let (false, Some(session)) = (sent, self.sessions.get_mut(key)) {
+            session.drop_started(packet_id);
         }
     }
 }

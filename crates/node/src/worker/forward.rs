@@ -317,7 +317,7 @@ impl Worker {
             };
             let mut outgoing = Outgoing::new(&publish, message.expires_at());
             outgoing.id = message.id();
-            let route = self.interests.route(publish.topic);
+            let route = self.route(publish.topic);
             if let Some(group) = route.groups.iter().find(|group| group.key == *key) {
                 self.publish_to_group(now, group, &mut outgoing, None, &mut 0);
             }
@@ -378,7 +378,8 @@ impl Worker {
             stream: origin.stream.0 as u8,
             number: record.number,
         };
-        let route = self.interests.route(record.topic);
+        let route = self.route(record.topic);
+        self.traffic.withheld_messages += u64::from(route.withheld);
         let mut sent_on = 0;
         if record.shared.is_empty() {
             self.deliver(now, &route.takers, &mut outgoing, None);

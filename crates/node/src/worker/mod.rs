@@ -4,6 +4,7 @@
 //! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
 //! of a round the batches become mail and each connection that has something to send is named once.
 
+mod authentication;
 mod close;
 mod connect;
 mod connection;
@@ -16,6 +17,7 @@ mod publish;
 mod receive;
 mod report;
 mod retained;
+mod rights;
 mod sessions;
 mod subscribe;
 mod timers;
@@ -178,6 +180,7 @@ impl Worker {
                 connection,
                 verdict,
             } => self.handle_verdict(now, connection, verdict),
+            WorkerInput::Reloaded { policy } => self.handle_reloaded(now, &policy),
             WorkerInput::Timeout => self.handle_timeout(now),
         }
         self.settle_met(now);
@@ -313,7 +316,11 @@ impl Worker {
         let serial = self.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
-        let assigned = state.claim.and_then(|claim| claim.assigned);
+        let (assigned, admission) = match state.claim {
+            Some(claim) => (claim.assigned, claim.admission),
+            None => Default::default(),
+        };
+        connection.admission = admission;
         connection.phase = Phase::AwaitClaim {
             assigned: assigned.map(|id| (*id).into()),
         };

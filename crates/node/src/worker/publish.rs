@@ -18,6 +18,8 @@ struct Arrival<'a> {
     session: SessionKey,
     publish: &'a Publish<'a>,
     route: &'a Route,
+    /// Why the publisher may not.
+    refusal: Option<ReasonCode>,
 }
 
 /// What became of a message.
@@ -54,16 +56,20 @@ impl Worker {
             publish.topic = &resolved;
             publish.topic_alias = None;
         }
-        let route = self.interests.route(publish.topic);
+        let route = self.route(publish.topic);
+        let refusal = route
+            .refusal
+            .or_else(|| self.refuse_publish(key, publish.topic));
         let arrival = Arrival {
             connection: id,
             session: key,
             publish: &publish,
             route: &route,
+            refusal,
         };
         match (publish.qos, publish.packet_id) {
             (Qos::AtMostOnce, _) | (_, None) => {
-                if route.refusal.is_none() {
+                if refusal.is_none() {
                     self.publish(now, &publish, &route, Some(key), None);
                 }
                 Ok(())
@@ -125,7 +131,7 @@ impl Worker {
         arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        if let Some(reason_code) = arrival.route.refusal {
+        if let Some(reason_code) = arrival.refusal {
             self.answer(arrival, packet_id, reason_code);
             return Ok(());
         }
@@ -153,7 +159,7 @@ impl Worker {
                 return Ok(());
             }
         }
-        if let Some(reason_code) = arrival.route.refusal {
+        if let Some(reason_code) = arrival.refusal {
             self.answer(arrival, packet_id, reason_code);
             return Ok(());
         }
@@ -223,6 +229,7 @@ impl Worker {
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
+        self.traffic.withheld_messages += u64::from(route.withheld);
         if route.is_local() && !publish.retain {
             self.deliver(now, &route.takers, &mut outgoing, from);
             return if route.takers.is_empty() {

@@ -104,6 +104,14 @@ impl Worker {
                 retain: true,
                 ..publish
             };
+            let may_receive = self
+                .sessions
+                .get(key)
+                .is_none_or(|it| it.may_receive(publish.topic));
+            if !may_receive {
+                self.traffic.withheld_messages += 1;
+                continue;
+            }
             let mut outgoing = Outgoing::new(&publish, expires_at);
             self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }

@@ -63,8 +63,8 @@ impl Worker {
             properties,
             ..Publish::new(&will.topic, &will.payload)
         };
-        let route = self.interests.route(publish.topic);
-        if route.refusal.is_none() {
+        let route = self.route(publish.topic);
+        if route.refusal.is_none() && self.refuse_publish(key, publish.topic).is_none() {
             self.publish(now, &publish, &route, Some(key), None);
         }
     }

@@ -6,6 +6,8 @@ mod flows;
 mod keep_alive;
 mod limits;
 mod retained;
+mod rights;
+mod scram;
 mod sessions;
 mod shared;
 mod subscriptions;
