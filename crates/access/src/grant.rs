@@ -26,11 +26,11 @@ pub struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// Nobody had to.
-    Anonymous,
+    Anonymous { listener: u16 },
     /// Its certificate.
     Certificate,
-    /// The file of users, with what stood there.
-    User { fingerprint: u64 },
+    /// The file of users of a listener, with what stood there.
+    User { listener: u16, fingerprint: u64 },
     /// A token, of a key. `has_rules`: it said itself what its bearer may do.
     Token { fingerprint: u64, has_rules: bool },
     /// Somebody else who was asked.
@@ -51,6 +51,8 @@ pub enum Review {
 /// Who asks to be let in.
 #[derive(Debug, Clone, Copy)]
 pub struct Applicant<'a> {
+    /// Number of the listener it came through.
+    pub listener: u16,
     /// As in CONNECT, may be empty.
     pub client_id: &'a str,
     /// As in CONNECT.
@@ -85,23 +87,53 @@ pub struct Policy {
     pub trusts_certificates: bool,
     /// Whether a client without a user name that nobody knows is let in.
     pub allows_anonymous: bool,
+    /// What is otherwise at a listener, by its number. Those not listed are as above.
+    pub listeners: Vec<ListenerPolicy>,
+}
+
+/// What is otherwise at a listener.
+#[derive(Debug, Clone, Default)]
+pub struct ListenerPolicy {
+    /// Its own users; `None`: those of all.
+    pub users: Option<Users>,
+    /// `None`: as everywhere.
+    pub allows_anonymous: Option<bool>,
 }
 
 impl Policy {
-    /// Whether everybody is let in with all rights, so that nobody has to be asked.
-    #[must_use]
-    pub const fn is_open(&self) -> bool {
-        self.allows_anonymous
-            && self.users.is_none()
-            && self.acl.is_none()
-            && self.tokens.is_none()
-            && !self.trusts_certificates
+    fn users_at(&self, listener: u16) -> Option<&Users> {
+        self.listeners
+            .get(usize::from(listener))
+            .and_then(|own| own.users.as_ref())
+            .or(self.users.as_ref())
     }
 
-    /// Whether the answer takes a slow hash, so that it must not be looked for on a worker's thread.
+    /// Whether a client without a user name that nobody knows is let in at a listener.
     #[must_use]
-    pub const fn is_slow(&self, applicant: &Applicant<'_>) -> bool {
-        self.users.is_some() && applicant.user_name.is_some()
+    pub fn allows_anonymous_at(&self, listener: u16) -> bool {
+        self.listeners
+            .get(usize::from(listener))
+            .and_then(|own| own.allows_anonymous)
+            .unwrap_or(self.allows_anonymous)
+    }
+
+    /// Whether everybody is let in at a listener with all rights, so that nobody has to be asked about a client without user name.
+    #[must_use]
+    pub fn is_open_at(&self, listener: u16) -> bool {
+        self.allows_anonymous_at(listener) && self.acl.is_none() && !self.knows_users_at(listener)
+    }
+
+    /// Whether a user name means anything at a listener. Where it does not, it is not looked at: whoever gives one is anonymous.
+    #[must_use]
+    pub fn knows_users_at(&self, listener: u16) -> bool {
+        self.users_at(listener).is_some() || self.tokens.is_some() || self.trusts_certificates
+    }
+
+    /// Whether an answer takes a slow hash or a signature, so that it must not be looked for on a worker's thread.
+    #[must_use]
+    pub fn is_slow(&self, applicant: &Applicant<'_>) -> bool {
+        (self.users_at(applicant.listener).is_some() && applicant.user_name.is_some())
+            || (self.tokens.is_some() && applicant.password.is_some())
     }
 
     /// What certificate, token or users' file say, in this order; the first that knows the applicant decides. `now_s`: seconds since
@@ -122,11 +154,12 @@ impl Policy {
                 Err(error) => Judgement::Refused(error.to_string()),
             };
         }
-        let (Some(users), Some(name)) = (&self.users, applicant.user_name) else {
+        let (Some(users), Some(name)) = (self.users_at(applicant.listener), applicant.user_name)
+        else {
             return Judgement::Unknown;
         };
         match users.verify(name, password) {
-            Login::Good => self.grant_user(name, applicant.client_id),
+            Login::Good => self.grant_user(applicant.listener, name, applicant.client_id),
             Login::Wrong => Judgement::Refused("wrong password".into()),
             Login::Unknown => Judgement::Unknown,
         }
@@ -134,15 +167,22 @@ impl Policy {
 
     /// What a user of the file gets who has proved to be one, by password or otherwise.
     #[must_use]
-    pub fn grant_user(&self, name: &str, client_id: &str) -> Judgement {
-        match self
-            .users
-            .as_ref()
-            .and_then(|users| users.fingerprint(name))
-        {
-            Some(fingerprint) => self.granted(Some(name), client_id, Source::User { fingerprint }),
-            None => Judgement::Unknown,
-        }
+    pub fn grant_user(&self, listener: u16, name: &str, client_id: &str) -> Judgement {
+        let users = self.users_at(listener);
+        let Some(fingerprint) = users.and_then(|users| users.fingerprint(name)) else {
+            return Judgement::Unknown;
+        };
+        let source = Source::User {
+            listener,
+            fingerprint,
+        };
+        self.granted(Some(name), client_id, source)
+    }
+
+    /// Whether anybody at a listener can use enhanced authentication with [`crate::scram::METHOD`].
+    #[must_use]
+    pub fn knows_scram_at(&self, listener: u16) -> bool {
+        self.users_at(listener).is_some_and(Users::has_scram)
     }
 
     /// The first step of enhanced authentication with [`crate::scram::METHOD`]; what to answer. `nonce`: printable, without comma, fresh and
@@ -152,10 +192,11 @@ impl Policy {
     /// The message is malformed, or there is no file of users.
     pub fn start_scram(
         &self,
+        listener: u16,
         data: &[u8],
         nonce: &str,
     ) -> Result<(ServerExchange, Vec<u8>), ScramError> {
-        let users = self.users.as_ref().ok_or(ScramError::Refused)?;
+        let users = self.users_at(listener).ok_or(ScramError::Refused)?;
         ServerExchange::start(users, data, nonce)
     }
 
@@ -165,12 +206,13 @@ impl Policy {
     /// The message is malformed, the password wrong, or the user unknown.
     pub fn finish_scram(
         &self,
+        listener: u16,
         exchange: ServerExchange,
         data: &[u8],
         client_id: &str,
     ) -> Result<(Arc<Grant>, Vec<u8>), ScramError> {
         let (name, answer) = exchange.finish(data)?;
-        match self.grant_user(&name, client_id) {
+        match self.grant_user(listener, &name, client_id) {
             Judgement::Granted(grant) => Ok((grant, answer)),
             // Gone since the first step.
             Judgement::Refused(_) | Judgement::Unknown => Err(ScramError::Refused),
@@ -179,9 +221,9 @@ impl Policy {
 
     /// What a client gets that nobody knows, if it may come in at all.
     #[must_use]
-    pub fn grant_anonymous(&self, client_id: &str) -> Judgement {
-        if self.allows_anonymous {
-            self.granted(None, client_id, Source::Anonymous)
+    pub fn grant_anonymous(&self, listener: u16, client_id: &str) -> Judgement {
+        if self.allows_anonymous_at(listener) {
+            self.granted(None, client_id, Source::Anonymous { listener })
         } else {
             Judgement::Unknown
         }
@@ -255,10 +297,13 @@ impl Policy {
     #[must_use]
     pub fn review(&self, grant: &Grant, client_id: &str) -> Review {
         let stays = match grant.source {
-            Source::Anonymous => self.allows_anonymous,
+            Source::Anonymous { listener } => self.allows_anonymous_at(listener),
             Source::Certificate => self.trusts_certificates,
-            Source::User { fingerprint } => {
-                let users = self.users.as_ref().zip(grant.user_name.as_deref());
+            Source::User {
+                listener,
+                fingerprint,
+            } => {
+                let users = self.users_at(listener).zip(grant.user_name.as_deref());
                 users.and_then(|(users, name)| users.fingerprint(name)) == Some(fingerprint)
             }
             Source::Token { fingerprint, .. } => {
@@ -268,7 +313,7 @@ impl Policy {
         };
         let has_rules = match grant.source {
             Source::Token { has_rules, .. } | Source::Hook { has_rules } => has_rules,
-            Source::Anonymous | Source::Certificate | Source::User { .. } => false,
+            Source::Anonymous { .. } | Source::Certificate | Source::User { .. } => false,
         };
         if !stays {
             return Review::Ended;

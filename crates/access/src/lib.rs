@@ -24,6 +24,7 @@
 //! ```
 
 mod acl;
+mod api_users;
 mod filter;
 mod grant;
 pub mod hook;
@@ -34,7 +35,8 @@ mod token;
 mod users;
 
 pub use acl::Acl;
-pub use grant::{Applicant, Grant, Judgement, Policy, Review};
+pub use api_users::{ApiUsers, Role, hash_token};
+pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
 pub use problem::Problem;
 pub use rights::{Access, CachedRights, Client, Effect, Reach, Rights, Rule, RuleError};
 pub use token::{Algorithm, Claims, KeyError, LEEWAY_S, TokenError, Tokens};

@@ -16,7 +16,7 @@ use crate::scram::{self, Credential};
 pub const SALT_BYTES: usize = 16;
 
 /// Users and the hashes of their passwords.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
     users: HashMap<Box<str>, User>,
     /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
@@ -25,7 +25,7 @@ pub struct Users {
     decoy_key: [u8; 32],
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct User {
     argon2: Option<Box<str>>,
     scram: Option<Box<Credential>>,
@@ -154,18 +154,23 @@ impl Hash {
                 "expected `SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY` with 4096 or more iterations (`thicket passwd --scram` makes one)",
             );
         }
-        if !text.starts_with("$argon2id$") {
-            return Err(
-                "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
-            );
-        }
-        let is_whole =
-            PasswordHash::new(text).is_ok_and(|hash| hash.salt.is_some() && hash.hash.is_some());
-        if is_whole {
-            Ok(Self::Argon2)
-        } else {
-            Err("the hash after the colon is not a whole argon2id hash")
-        }
+        check_argon2(text).map(|()| Self::Argon2)
+    }
+}
+
+/// Whether a text is an argon2id hash as a whole; if not, what was expected.
+pub(crate) fn check_argon2(text: &str) -> Result<(), &'static str> {
+    if !text.starts_with("$argon2id$") {
+        return Err(
+            "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
+        );
+    }
+    let is_whole =
+        PasswordHash::new(text).is_ok_and(|hash| hash.salt.is_some() && hash.hash.is_some());
+    if is_whole {
+        Ok(())
+    } else {
+        Err("the hash after the colon is not a whole argon2id hash")
     }
 }
 

@@ -26,21 +26,25 @@ mod counters;
 mod dials;
 mod discovery;
 mod event;
+mod hook;
 mod http;
 mod identity;
 mod listener;
 mod log;
 mod mailbox;
 mod node;
+mod reload;
 mod resolver;
 mod sockets;
 mod thread;
 mod transport;
 
 pub use config::{
-    Access, Config, ConfigError, DiscoverChoice, Dns, Listen, LogFormat, LogLevel, Multicast,
-    RetainedLimits, Settings, TooOpen, Users, UsersError, hash_password,
+    Access, AlgorithmChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen, LogFormat,
+    LogLevel, Multicast, OnFailure, RetainedLimits, Settings, TooOpen, Users, UsersError,
+    hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::{Failure, Node, StartError};
+pub use reload::Reload;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
+use thicket_access::Policy;
 use thicket_node::{ConnectionId, Handover, Hub, Mail, Peer, Verdict, Worker, WorkerId};
 
 use crate::transport::Transport;
@@ -28,6 +29,8 @@ pub(crate) enum Letter {
         serial: u32,
         verdict: Verdict,
     },
+    /// Users and rights were read again.
+    Reloaded(Arc<Policy>),
     /// From the resolver: what the host of a `Dial` stands for.
     Resolved {
         address: String,
@@ -111,6 +114,7 @@ impl std::fmt::Debug for Letter {
             Self::Mail { .. } => "Mail",
             Self::Socket { .. } => "Socket",
             Self::Authenticated { .. } => "Authenticated",
+            Self::Reloaded(_) => "Reloaded",
             Self::Resolved { .. } => "Resolved",
             Self::Discovered { .. } => "Discovered",
             Self::Summary { .. } => "Summary",

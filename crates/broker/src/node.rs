@@ -13,13 +13,14 @@ use thicket_overlay::{NodeId, OverlayConfig};
 
 use crate::authenticator::Authenticator;
 use crate::clock::Clock;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, ListenerAccess, Loaded};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
-use crate::http::{Inspector, Server};
+use crate::http::{Guard, Inspector, Server};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
+use crate::reload::Reload;
 use crate::resolver::Resolver;
 use crate::thread::{MAILBOX, Parts, Thread};
 
@@ -80,6 +81,8 @@ pub struct Node {
     discovery: Option<Discovery>,
     http: Option<Server>,
     identity: Option<Identity>,
+    guard: Guard,
+    reload: Reload,
 }
 
 impl Node {
@@ -105,6 +108,8 @@ impl Node {
             discovery: None,
             http: None,
             identity: None,
+            guard: Guard::new(None),
+            reload: Reload::default(),
         };
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
         node.discovery = Some(Discovery::start(
@@ -116,7 +121,10 @@ impl Node {
             &counters,
         )?);
         node.http = http
-            .map(|listener| Server::start(listener, Inspector::new(boxes, counters)))
+            .map(|listener| {
+                let (guard, reload) = (node.guard.clone(), node.reload.clone());
+                Server::start(listener, Inspector::new(boxes, counters), guard, reload)
+            })
             .transpose()?;
         node.identity = Some(identity);
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
@@ -131,6 +139,27 @@ impl Node {
         Ok(node)
     }
 
+    /// Users and rights, and how they are read again.
+    fn start_access(
+        &mut self,
+        config: &Config,
+        counters: &Arc<Counters>,
+    ) -> Result<Authenticator, StartError> {
+        let (access, listeners) = (config.access.clone(), Vec::<ListenerAccess>::new());
+        let Loaded { policy, http_users } = access.loaded.clone();
+        let authenticator =
+            Authenticator::start(policy, access.hook.clone(), &self.boxes, counters)?;
+        self.guard.set(http_users);
+        let (desk, guard) = (Arc::clone(authenticator.desk()), self.guard.clone());
+        self.reload.add("users and rights", move || {
+            let loaded = access.load(&listeners).map_err(|error| error.to_string())?;
+            desk.set_policy(loaded.policy);
+            guard.set(loaded.http_users);
+            Ok(())
+        });
+        Ok(authenticator)
+    }
+
     fn start_threads(
         &mut self,
         config: &Config,
@@ -141,7 +170,7 @@ impl Node {
         counters: &Arc<Counters>,
     ) -> Result<(), StartError> {
         let clock = Clock::new();
-        let authenticator = Authenticator::start(&config.access, &self.boxes, counters)?;
+        let authenticator = self.start_access(config, counters)?;
         let resolver = Resolver::start(&self.boxes)?;
         let worker_config = worker_config(config, identity, bound.len());
         let mut hub = Some((hub_config(config, identity, places), random_id()?));
@@ -188,6 +217,12 @@ impl Node {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Reads users, rights and whatever else can be read again; see [`Reload::run`].
+    #[must_use]
+    pub fn reload(&self) -> Vec<String> {
+        self.reload.run()
     }
 
     /// Where the HTTP API answers.

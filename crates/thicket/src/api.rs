@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
-use thicket_broker::api::ErrorEntry;
+use thicket_broker::api::{ErrorEntry, ReloadEntry};
 
 /// Longer than a node gives its threads to answer.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -15,6 +17,32 @@ pub struct Api {
     /// HOST:PORT.
     address: String,
     agent: ureq::Agent,
+    /// Value of the Authorization header.
+    authorization: Option<String>,
+}
+
+/// Who asks, where the API has users.
+#[derive(Debug, Default, clap::Args)]
+pub struct Credentials {
+    /// Name and password of a user of the API
+    #[arg(
+        long,
+        env = "THICKET_API_USER",
+        value_name = "NAME:PASSWORD",
+        hide_env_values = true,
+        global = true
+    )]
+    api_user: Option<String>,
+    /// Token of a user of the API
+    #[arg(
+        long,
+        env = "THICKET_API_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        global = true,
+        conflicts_with = "api_user"
+    )]
+    api_token: Option<String>,
 }
 
 impl Api {
@@ -29,7 +57,41 @@ impl Api {
         Self {
             address: address.into(),
             agent: config.into(),
+            authorization: None,
         }
+    }
+
+    /// As this user.
+    pub fn with_credentials(mut self, credentials: &Credentials) -> Self {
+        let basic = credentials
+            .api_user
+            .as_ref()
+            .map(|user| format!("Basic {}", STANDARD.encode(user)));
+        let bearer = credentials
+            .api_token
+            .as_ref()
+            .map(|token| format!("Bearer {token}"));
+        self.authorization = basic.or(bearer);
+        self
+    }
+
+    /// Has the node do something.
+    pub fn post(&self, path: &str) -> anyhow::Result<()> {
+        let url = format!("http://{}{path}", self.address);
+        let mut request = self.agent.post(&url);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let response = request.send_empty().map_err(|error| self.in_words(error))?;
+        let (status, body) = self.read(response)?;
+        if (200..300).contains(&status) {
+            return Ok(());
+        }
+        let words = match serde_json::from_str::<ReloadEntry>(&body) {
+            Ok(entry) => entry.problems.join("\n  "),
+            Err(_) => error_words(body),
+        };
+        bail!("the node at {} answers {status}: {words}", self.address)
     }
 
     /// The body of an answer, as it came.
@@ -38,7 +100,7 @@ impl Api {
         if (200..300).contains(&status) {
             return Ok(body);
         }
-        let words = serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error);
+        let words = error_words(body);
         bail!("the node at {} answers {status}: {words}", self.address)
     }
 
@@ -55,11 +117,18 @@ impl Api {
 
     fn fetch(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let url = format!("http://{}{path}", self.address);
-        let mut response = self
-            .agent
-            .get(&url)
-            .call()
-            .map_err(|error| self.in_words(error))?;
+        let mut request = self.agent.get(&url);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let response = request.call().map_err(|error| self.in_words(error))?;
+        self.read(response)
+    }
+
+    fn read(
+        &self,
+        mut response: ureq::http::Response<ureq::Body>,
+    ) -> anyhow::Result<(u16, String)> {
         let body = response
             .body_mut()
             .read_to_string()
@@ -82,4 +151,8 @@ impl Api {
             error => anyhow::Error::new(error).context(format!("cannot ask {address}")),
         }
     }
+}
+
+fn error_words(body: String) -> String {
+    serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{Failure, Node, Settings};
 
@@ -25,11 +25,12 @@ pub struct Broker {
 /// Why a running node is asked to end.
 enum Wake {
     Signal,
+    Reload,
     ParentGone,
     Failed(Failure),
 }
 
-/// Runs a node until SIGINT or SIGTERM.
+/// Runs a node until SIGINT or SIGTERM; SIGHUP has it read its users and rights again.
 pub fn run(arguments: Broker) -> anyhow::Result<()> {
     let mut settings = arguments.settings;
     if let Some(path) = &arguments.config {
@@ -46,9 +47,16 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
         watch_stdin(sender.clone())?;
     }
     watch_failures(&mut node, sender)?;
-    let woken = wake.recv().context("nobody is left to stop this node")?;
+    let woken = loop {
+        match wake.recv().context("nobody is left to stop this node")? {
+            // What could not be read is in the log, and stays as it was.
+            Wake::Reload => drop(node.reload()),
+            woken => break woken,
+        }
+    };
     node.stop();
     match woken {
+        Wake::Reload => Ok(()),
         Wake::Signal | Wake::ParentGone => Ok(()),
         Wake::Failed(failure) => anyhow::bail!("the node ended: {}", failure.problem),
     }
@@ -67,12 +75,18 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// The first signal stops the node, the second does not wait for it.
+/// The first signal to stop does so, the second does not wait for it.
 fn watch_signals(wake: Sender<Wake>) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
     let watch = move || {
-        for (count, signal) in signals.forever().enumerate() {
-            if count > 0 {
+        let mut is_stopping = false;
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                let _ = wake.send(Wake::Reload);
+                continue;
+            }
+            if std::mem::replace(&mut is_stopping, true) {
                 std::process::exit(128 + signal);
             }
             tracing::info!(signal, "stopping");

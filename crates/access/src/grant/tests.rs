@@ -16,6 +16,7 @@ fn line(name: &str, password: &str) -> String {
 
 fn applicant<'a>(user_name: Option<&'a str>, password: &'a str) -> Applicant<'a> {
     Applicant {
+        listener: 0,
         client_id: "dev",
         user_name,
         password: Some(password.as_bytes()),
@@ -50,7 +51,7 @@ fn a_user_gets_its_rights_and_a_stranger_nothing() {
         Judgement::Unknown
     );
     assert_eq!(policy.judge(&applicant(None, ""), 0), Judgement::Unknown);
-    assert_eq!(policy.grant_anonymous("dev"), Judgement::Unknown);
+    assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
 }
 
 #[test]
@@ -111,17 +112,43 @@ fn nobody_is_asked_only_where_everybody_has_all_rights() {
         allows_anonymous: true,
         ..Policy::default()
     };
-    assert!(open.is_open());
-    assert!(!Policy::default().is_open());
+    assert!(open.is_open_at(0));
+    assert!(!Policy::default().is_open_at(0));
     let with_acl = Policy {
         acl: Some(Acl::default()),
         ..open.clone()
     };
-    assert!(!with_acl.is_open());
+    assert!(!with_acl.is_open_at(0));
     let tokens = Tokens::new(Algorithm::Hs256, &[b'k'; 32], None, None).expect("a key");
     let with_tokens = Policy {
         tokens: Some(tokens),
         ..open
     };
-    assert!(!with_tokens.is_open());
+    assert!(!with_tokens.is_open_at(0));
+}
+
+#[test]
+fn a_listener_may_have_users_of_its_own() {
+    let mut policy = policy(&line("ann", "a"), "");
+    policy.listeners = vec![
+        ListenerPolicy::default(),
+        ListenerPolicy {
+            users: Some(Users::parse(&line("bob", "b")).expect("users")),
+            allows_anonymous: Some(true),
+        },
+    ];
+    let at = |listener, name, password| {
+        let applicant = Applicant {
+            listener,
+            ..applicant(Some(name), password)
+        };
+        policy.judge(&applicant, 0)
+    };
+    assert_eq!(at(0, "bob", "b"), Judgement::Unknown);
+    assert_eq!(at(1, "ann", "a"), Judgement::Unknown);
+    let (ann, bob) = (granted(at(0, "ann", "a")), granted(at(1, "bob", "b")));
+    assert_eq!(policy.review(&ann, "dev"), Review::Same);
+    assert_eq!(policy.review(&bob, "dev"), Review::Same);
+    assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
+    granted(policy.grant_anonymous(1, "dev"));
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use thicket_node::Limits;
 
+use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast, RetainedLimits, Settings,
-    Users,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -55,7 +55,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .clone()
             .map(|address| host_and_port("advertise", address))
             .transpose()?,
-        http: http(settings.http.as_deref())?,
+        http: http(settings.http.as_deref(), settings.http_users.is_some())?,
         seeds,
         multicast,
         dns,
@@ -141,7 +141,7 @@ fn trust(
         ));
     }
     if let Some(open) = open {
-        let clients = settings.users.is_none() && settings.allow_anonymous != Some(true);
+        let clients = !names_users(settings) && settings.allow_anonymous != Some(true);
         let links = secret.is_none() && settings.insecure_links != Some(true);
         if clients || links {
             return Err(ConfigError::TooOpen(TooOpen {
@@ -155,21 +155,7 @@ fn trust(
             "insecure_links = false needs a cluster_secret_file",
         ));
     }
-    let users = settings
-        .users
-        .as_deref()
-        .map(Users::from_file)
-        .transpose()?;
-    let access = match (users, settings.allow_anonymous) {
-        (Some(users), Some(true)) => Access::UsersAndAnonymous(users),
-        (Some(users), Some(false) | None) => Access::Users(users),
-        (None, Some(true) | None) => Access::Anonymous,
-        (None, Some(false)) => {
-            return Err(ConfigError::Conflict(
-                "allow_anonymous = false needs a file of users, or nobody could connect",
-            ));
-        }
-    };
+    let access = Access::check(settings)?;
     Ok((access, secret))
 }
 
@@ -194,19 +180,23 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(secret.to_vec())
 }
 
-fn http(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
+fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, ConfigError> {
     let text = text.unwrap_or(DEFAULT_HTTP);
     if text == "off" {
         return Ok(None);
     }
-    let expected = "`off`, or an address and port on loopback, such as 127.0.0.1:18830";
+    let expected = if has_users {
+        "`off`, or an address and port of this host, such as 127.0.0.1:18830"
+    } else {
+        "`off`, or an address and port on loopback, such as 127.0.0.1:18830"
+    };
     let address = text
         .to_socket_addrs()
         .ok()
         .and_then(|mut all| all.next())
         .ok_or_else(|| invalid("http", text, expected))?;
-    if !address.ip().is_loopback() {
-        let why = "the HTTP API knows no users yet, so it must not be reached from other machines";
+    if !address.ip().is_loopback() && !has_users {
+        let why = "without `http_users` everybody who reaches the HTTP API may use it, so it must not be reached from other machines";
         return Err(invalid("http", text, format!("{expected}; {why}")));
     }
     Ok(Some(address))

@@ -122,12 +122,7 @@ impl Thread {
                     self.outgoing.add(to, Letter::Mail { from, to, mail });
                 }
             }
-            WorkerOutput::Authenticate {
-                connection,
-                user_name,
-                password,
-                ..
-            } => self.authenticate(connection, user_name, password),
+            question @ WorkerOutput::Authenticate { .. } => self.authenticate(question),
             WorkerOutput::Event(event) => event::log(self.id.0, &event),
         }
     }
@@ -161,12 +156,19 @@ impl Thread {
         false
     }
 
-    fn authenticate(
-        &mut self,
-        connection: ConnectionId,
-        user_name: Option<String>,
-        password: Option<Vec<u8>>,
-    ) {
+    fn authenticate(&mut self, question: WorkerOutput) {
+        let WorkerOutput::Authenticate {
+            connection,
+            listener,
+            peer,
+            client_id,
+            user_name,
+            password,
+            enhanced,
+        } = question
+        else {
+            return;
+        };
         let Some(socket) = self.sockets.find(connection) else {
             return;
         };
@@ -174,8 +176,13 @@ impl Thread {
             worker: self.id,
             connection,
             serial: socket.serial,
+            listener,
+            peer,
+            client_id,
             user_name,
             password,
+            certificate_name: None,
+            enhanced,
         };
         if let Some(verdict) = self.authenticator.ask(request) {
             self.verdicts.push((connection, verdict));

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use crate::api::Api;
+use crate::api::{Api, Credentials};
 
 /// Arguments of `thicket ctl`.
 #[derive(Debug, clap::Args)]
@@ -22,13 +22,15 @@ pub struct Ctl {
         global = true
     )]
     api: String,
+    #[command(flatten)]
+    credentials: Credentials,
     /// Print what the node answers instead of a table
     #[arg(long, global = true)]
     json: bool,
 }
 
 /// What to show.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 enum Topic {
     /// The nodes of the cluster
     Nodes,
@@ -38,13 +40,18 @@ enum Topic {
     Subscriptions,
     /// What the node carried: with clients (external) and with other nodes (internal)
     Traffic,
+    /// Have the node read its users and rights again; connected clients are looked at anew
+    Reload,
 }
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
-    let api = Api::new(&arguments.api);
+    let api = Api::new(&arguments.api).with_credentials(&arguments.credentials);
     let path = arguments.topic.path();
-    let text = if arguments.json {
+    let text = if arguments.topic == Topic::Reload {
+        api.post(path)?;
+        "read again\n".to_owned()
+    } else if arguments.json {
         let mut body = api.text(path)?;
         body.push('\n');
         body
@@ -54,6 +61,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
+            Topic::Reload => String::new(),
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -67,6 +75,7 @@ impl Topic {
             Self::Sessions => "/v1/sessions",
             Self::Subscriptions => "/v1/subscriptions",
             Self::Traffic => "/v1/traffic",
+            Self::Reload => "/v1/reload",
         }
     }
 }

@@ -27,13 +27,14 @@ pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
         return step(policy, enhanced, client_id);
     }
     let applicant = Applicant {
+        listener: 0,
         client_id,
         user_name: user_name.as_deref(),
         password: password.as_deref(),
         certificate_name: None,
     };
     let judgement = match policy.judge(&applicant, now.wall.as_unix_millis() / 1000) {
-        Judgement::Unknown if user_name.is_none() => policy.grant_anonymous(client_id),
+        Judgement::Unknown if user_name.is_none() => policy.grant_anonymous(0, client_id),
         judgement => judgement,
     };
     match judgement {
@@ -52,19 +53,21 @@ fn step(policy: &Policy, enhanced: &Enhanced, client_id: &str) -> Verdict {
     let data = &enhanced.data;
     let next = match enhanced.exchange.clone() {
         None => policy
-            .start_scram(data, "server")
+            .start_scram(0, data, "server")
             .map(|(exchange, data)| Verdict::Continue {
                 data,
                 exchange: Box::new(exchange),
             }),
-        Some(exchange) => policy
-            .finish_scram(*exchange, data, client_id)
-            .map(|(grant, data)| {
-                Verdict::Allowed(Admission {
-                    grant: Some(grant),
-                    authentication_data: Some(data),
+        Some(exchange) => {
+            policy
+                .finish_scram(0, *exchange, data, client_id)
+                .map(|(grant, data)| {
+                    Verdict::Allowed(Admission {
+                        grant: Some(grant),
+                        authentication_data: Some(data),
+                    })
                 })
-            }),
+        }
     };
     next.unwrap_or(Verdict::NotAuthorized)
 }
