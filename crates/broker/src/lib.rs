@@ -36,6 +36,7 @@ mod node;
 mod reload;
 mod resolver;
 mod sockets;
+mod storage;
 mod thread;
 mod transport;
 
@@ -48,3 +49,4 @@ pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::{Failure, Node, StartError};
 pub use reload::Reload;
+pub use storage::{RecoveryError, SyncMode};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use mio::{Poll, Waker};
 use thicket_node::{HubConfig, ListenerConfig, ListenerId, WorkerConfig, WorkerId};
 use thicket_overlay::{NodeId, OverlayConfig};
+use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
 use crate::clock::Clock;
@@ -22,6 +23,7 @@ use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::reload::Reload;
 use crate::resolver::Resolver;
+use crate::storage::{RecoveryError, Storage};
 use crate::thread::{MAILBOX, Parts, Thread};
 
 /// After the order to stop, a thread that has not let its clients go by then is not waited for.
@@ -43,6 +45,12 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// What an earlier start stored cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// What an earlier start stored cannot be used.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -177,6 +185,19 @@ impl Node {
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
         let (failed, failures) = channel();
+        let (recovered, recoveries) = channel();
+        let directory = identity.directory.as_ref().filter(|_| config.stores());
+        let storage = directory
+            .map(|directory| {
+                Storage::open(
+                    Arc::clone(directory),
+                    identity.node,
+                    config.sync,
+                    random_id()?,
+                )
+                .map_err(StartError::from)
+            })
+            .transpose()?;
         self.stopped = receiver;
         self.failures = Some(failures);
         for (index, poll) in polls.into_iter().enumerate() {
@@ -194,10 +215,20 @@ impl Node {
                 resolver: resolver.clone(),
                 counters: Arc::clone(counters),
                 stopped: stopped.clone(),
+                storage: storage
+                    .as_ref()
+                    .map(|storage| storage.worker(id.0, config.workers))
+                    .transpose()?,
             };
             parts.register_listeners()?;
-            self.threads.push(spawn(index, parts, failed.clone())?);
+            let said = (failed.clone(), recovered.clone());
+            self.threads.push(spawn(index, parts, said)?);
         }
+        drop(recovered);
+        // Nobody is served by a node that has lost a part of what it kept.
+        recoveries
+            .into_iter()
+            .collect::<Result<(), RecoveryError>>()?;
         Ok(())
     }
 
@@ -273,12 +304,26 @@ impl Drop for Node {
     }
 }
 
-fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
+/// Where a thread says that it ended too early, and how its recovery went.
+type Said = (Sender<Failure>, Sender<Result<(), RecoveryError>>);
+
+fn spawn(index: usize, parts: Parts, (failed, recovered): Said) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
-            let result =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Thread::new(parts).run()));
+            let run = || match Thread::new(parts) {
+                Ok(thread) => {
+                    // Nobody waits any more when another thread could not recover.
+                    let _ = recovered.send(Ok(()));
+                    drop(recovered);
+                    thread.run()
+                }
+                Err(error) => {
+                    let _ = recovered.send(Err(error));
+                    Ok(())
+                }
+            };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let problem = match result {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => format!("worker {index} ended: {error}"),
@@ -392,8 +437,13 @@ fn worker_config(config: &Config, identity: &Identity, listeners: usize) -> Work
         workers: config.workers,
         listeners: vec![listener; listeners],
         limits: config.limits.clone(),
+        stores: config.stores(),
+        small_log_bytes: SMALL_LOG_BYTES,
     }
 }
+
+/// A log smaller than this is not worth writing again.
+const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
 fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfig {
     let (node, incarnation) = (identity.node, identity.incarnation);
@@ -408,6 +458,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
+        stores: config.stores(),
     }
 }
 

@@ -62,6 +62,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
         workers: workers(settings.workers)?,
         data: settings.data.clone(),
+        sync: settings.sync.unwrap_or_default(),
         access,
         secret,
         limits: limits(&settings)?,

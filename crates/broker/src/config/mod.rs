@@ -17,11 +17,21 @@ use std::time::Duration;
 
 use thicket_node::Limits;
 
+use crate::storage::SyncMode;
 pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
 pub(crate) use access::{ListenerAccess, Loaded};
+
 pub use error::{ConfigError, TooOpen};
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
+
+impl Config {
+    /// Whether sessions and retained messages survive the end of the process.
+    #[must_use]
+    pub fn stores(&self) -> bool {
+        self.data.is_some() && self.sync != SyncMode::None
+    }
+}
 
 /// A node's configuration, checked. Made by [`Settings::check`].
 #[derive(Debug, Clone)]
@@ -48,6 +58,8 @@ pub struct Config {
     pub workers: u8,
     /// Where the node keeps what must survive a restart.
     pub data: Option<PathBuf>,
+    /// When what is kept there is safe.
+    pub sync: SyncMode,
     /// Who may connect.
     pub access: Access,
     /// Shared secret of the cluster; `None`: links are not authenticated.

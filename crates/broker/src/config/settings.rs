@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::{AlgorithmChoice, Config, ConfigError, OnFailure, check, file};
+use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.
 ///
@@ -76,6 +77,9 @@ pub struct Settings {
     /// Directory for what must survive a restart [default: nothing is kept]
     #[arg(long, env = "THICKET_DATA", value_name = "DIRECTORY")]
     pub data: Option<PathBuf>,
+    /// When what is kept is safe from a loss of power: before it is acknowledged, within a second, or nothing is kept [default: interval]
+    #[arg(long, env = "THICKET_SYNC", value_name = "WHEN")]
+    pub sync: Option<SyncMode>,
     /// Let clients in that give no user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_anonymous: Option<bool>,
@@ -374,7 +378,7 @@ or_each! {
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
-    workers data allow_anonymous users cluster_secret_file insecure_links log_level log_format
+    workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s retained_messages retained_bytes
 }

@@ -18,6 +18,8 @@ use crate::transport::Transport;
 
 /// Bytes read in one round before outputs get their turn; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
+/// So many bytes that wait to be stored end the reading of a round too: one message may have many takers.
+const UNSTORED: usize = 4 * 1024 * 1024;
 
 impl Thread {
     /// Hands over losses, new connections, bytes, mail and timeouts.
@@ -155,7 +157,7 @@ impl Thread {
                 Read::Nothing => {}
                 Read::Closed => self.hand_in_closed(now, connection, owner),
             }
-            if budget == 0 {
+            if budget == 0 || self.worker.unstored_bytes() > UNSTORED {
                 return;
             }
         }

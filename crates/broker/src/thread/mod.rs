@@ -26,6 +26,7 @@ use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
+use crate::storage::{RecoveryError, WorkerStorage};
 
 /// The token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -52,6 +53,8 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
+    /// Where the node keeps data.
+    pub(crate) storage: Option<WorkerStorage>,
 }
 
 impl Parts {
@@ -82,6 +85,7 @@ pub(crate) struct Thread {
     resolver: Resolver,
     counters: Arc<Counters>,
     stopped: Sender<WorkerId>,
+    storage: Option<WorkerStorage>,
     phase: Phase,
     /// Shared by all reads of the thread, so that an idle connection owns no buffer.
     buffer: Box<[u8]>,
@@ -111,14 +115,20 @@ enum Phase {
 }
 
 impl Thread {
-    /// Call it on the thread itself.
-    pub(crate) fn new(parts: Parts) -> Self {
+    /// Call it on the thread itself. The machines begin with what was stored.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]: what was stored cannot be read, and the node must not start.
+    pub(crate) fn new(mut parts: Parts) -> Result<Self, RecoveryError> {
         let (worker, worker_seed) = parts.worker;
         let workers = usize::from(worker.workers);
-        let hub = parts
-            .hub
-            .map(|(config, seed)| Hub::new(config, parts.clock.now(), seed));
-        Self {
+        let now = parts.clock.now();
+        let mut hub = parts.hub.map(|(config, seed)| Hub::new(config, now, seed));
+        let mut machine = Worker::new(parts.id, worker, worker_seed);
+        if let Some(storage) = &mut parts.storage {
+            storage.recover(now, &mut machine, hub.as_mut())?;
+        }
+        Ok(Self {
             id: parts.id,
             clock: parts.clock,
             poll: parts.poll,
@@ -128,12 +138,13 @@ impl Thread {
             listeners: parts.listeners,
             sockets: Sockets::default(),
             dials: Dials::default(),
-            worker: Worker::new(parts.id, worker, worker_seed),
+            worker: machine,
             hub,
             authenticator: parts.authenticator,
             resolver: parts.resolver,
             counters: parts.counters,
             stopped: parts.stopped,
+            storage: parts.storage,
             phase: Phase::Running,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             letters: Vec::new(),
@@ -142,7 +153,7 @@ impl Thread {
             summaries: vec![Summary::default(); workers],
             verdicts: Vec::new(),
             dials_due: Vec::new(),
-        }
+        })
     }
 
     /// Rounds until the node stops.
@@ -161,8 +172,11 @@ impl Thread {
             }
             let now = self.clock.now();
             self.take_in(now, &events);
-            unfinished = self.carry_out(now);
+            unfinished = self.carry_out(now)?;
             self.advance_stop(now);
+        }
+        if let Some(storage) = &mut self.storage {
+            storage.close();
         }
         Ok(())
     }
@@ -177,6 +191,7 @@ impl Thread {
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),
             self.dials.next_deadline(),
+            self.storage.as_ref().map(WorkerStorage::next_tick),
             self.listeners
                 .iter()
                 .filter_map(|listener| listener.wake_at(now))
@@ -221,7 +236,9 @@ impl Thread {
         if let Some(hub) = &mut self.hub {
             hub.shut_down(now);
         }
-        self.carry_out(now);
+        if let Err(error) = self.carry_out(now) {
+            tracing::error!(%error, "the last round of a thread failed");
+        }
         self.phase = Phase::Done;
     }
 

@@ -6,6 +6,8 @@ use thicket_node::{
     ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
 };
 
+use thicket_storage::StorageError;
+
 use super::Thread;
 use super::input::literal;
 use crate::authenticator::Request;
@@ -21,27 +23,66 @@ const LAST_READS: usize = 4;
 
 impl Thread {
     /// Performs everything ordered. `true`: not all of it, so a round must follow at once.
-    pub(super) fn carry_out(&mut self, now: Now) -> bool {
+    ///
+    /// # Errors
+    /// What must be stored before it leaves could not be stored: nothing more may leave.
+    pub(super) fn carry_out(&mut self, now: Now) -> io::Result<bool> {
+        self.tick_storage(now).map_err(io::Error::other)?;
         let mut busy = true;
         for _ in 0..PASSES {
-            busy = self.settle(now);
+            busy = self.settle(now).map_err(io::Error::other)?;
+            // What came in while outputs were performed has filled buffers too.
+            self.store(now).map_err(io::Error::other)?;
             busy |= self.flush_all(now);
             if !busy {
                 break;
             }
         }
         self.outgoing.post();
-        busy
+        Ok(busy)
+    }
+
+    /// Stores what the machines gathered.
+    fn store(&mut self, now: Now) -> Result<(), StorageError> {
+        let Some(storage) = &mut self.storage else {
+            return Ok(());
+        };
+        if let Some(unstored) = self.worker.unstored(now) {
+            let status = storage.store(&unstored)?;
+            self.worker.handle_stored(status);
+        }
+        if let Some(hub) = &mut self.hub
+            && let Some(unstored) = hub.unstored()
+        {
+            storage.store(&unstored)?;
+            hub.handle_stored(storage.store_status());
+        }
+        Ok(())
+    }
+
+    /// What is due on the disk.
+    fn tick_storage(&mut self, now: Now) -> Result<(), StorageError> {
+        let Some(storage) = &mut self.storage else {
+            return Ok(());
+        };
+        if let Some(status) = storage.tick(now.instant)? {
+            self.worker.handle_log_status(status);
+            if let Some(hub) = &mut self.hub {
+                hub.handle_log_status(storage.store_status());
+            }
+        }
+        Ok(())
     }
 
     /// Lets the machines finish and performs their outputs. `true`: one of them has new inputs because of that.
-    fn settle(&mut self, now: Now) -> bool {
+    fn settle(&mut self, now: Now) -> Result<bool, StorageError> {
+        self.store(now)?;
         self.worker.end_round(now);
         self.report_summary();
         while let Some(output) = self.worker.poll_output() {
             self.perform_worker(now, output);
         }
-        let mut again = self.settle_hub(now);
+        let mut again = self.settle_hub(now)?;
         for (connection, verdict) in std::mem::take(&mut self.verdicts) {
             self.worker.handle_input(
                 now,
@@ -52,7 +93,7 @@ impl Thread {
             );
             again = true;
         }
-        again
+        Ok(again)
     }
 
     /// Tells the hub how many clients there are, if that has changed.
@@ -86,9 +127,13 @@ impl Thread {
     }
 
     /// The worker's outputs are drained, so mail from the hub may go in at once.
-    fn settle_hub(&mut self, now: Now) -> bool {
+    fn settle_hub(&mut self, now: Now) -> Result<bool, StorageError> {
+        if self.hub.is_none() {
+            return Ok(false);
+        }
+        self.store(now)?;
         let Some(hub) = &mut self.hub else {
-            return false;
+            return Ok(false);
         };
         hub.end_round(now);
         let mut again = false;
@@ -99,7 +144,7 @@ impl Thread {
             self.try_next(now, dial, None);
             again = true;
         }
-        again
+        Ok(again)
     }
 
     fn perform_worker(&mut self, now: Now, output: WorkerOutput) {
@@ -123,6 +168,11 @@ impl Thread {
                 }
             }
             question @ WorkerOutput::Authenticate { .. } => self.authenticate(question),
+            WorkerOutput::RemoveLogBefore { segment } => {
+                if let Some(storage) = &mut self.storage {
+                    storage.remove_before(segment);
+                }
+            }
             WorkerOutput::Event(event) => event::log(self.id.0, &event),
         }
     }
@@ -262,7 +312,7 @@ impl Thread {
             }
             match socket.transport.try_write(pending) {
                 Ok(count) => match (owner, &mut self.hub) {
-                    (Owner::Worker, _) => self.worker.handle_written(now, connection, count),
+                    (Owner::Worker, _) => self.worker.handle_written(connection, count),
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
                     (Owner::Hub, None) | (Owner::Dial, _) => return,
                 },

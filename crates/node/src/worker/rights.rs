@@ -129,8 +129,10 @@ impl Worker {
             .into_iter()
             .partition(|(filter, _)| session.keeps(filter));
         session.subscriptions = kept;
+        let stored = session.stored;
         let mut changes = Vec::new();
         for filter in lost.keys() {
+            self.journal.subscription(stored, filter, None);
             changes.extend(self.interests.unsubscribe(key, filter));
         }
         self.interests.touch();

@@ -73,6 +73,8 @@ pub(super) struct Session {
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
     pub rights: Option<Box<SessionRights>>,
+    /// Its number in the worker's log; 0: it is not stored.
+    pub stored: u64,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -169,6 +171,7 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
+            stored: 0,
             grant: None,
             rights: None,
         }
@@ -298,6 +301,11 @@ impl Sessions {
 
     pub fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// Every key is below this.
+    pub fn slots(&self) -> usize {
+        self.slab.capacity()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
