@@ -413,7 +413,9 @@ impl Worker {
         };
         outgoing.publication = record.publication;
         let route = self.route(record.topic);
-        self.traffic.withheld_messages += u64::from(route.withheld);
+        if route.withheld > 0 {
+            self.traffic.withheld_messages += u64::from(route.withheld);
+        }
         let mut sent_on = 0;
         if record.shared.is_empty() {
             if record.publication.is_none_or(|id| self.seen.insert(id)) {

@@ -356,7 +356,7 @@ impl Interests {
     }
 
     /// Where messages of `topic` go. `may_receive`: whether a session may read it; who may not is left out.
-    pub fn route(&mut self, topic: &str, may_receive: impl Fn(SessionKey) -> bool) -> Rc<Route> {
+    pub fn route(&mut self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Rc<Route> {
         let generation = self
             .local
             .generation()
@@ -375,7 +375,7 @@ impl Interests {
         route
     }
 
-    fn compute_route(&self, topic: &str, may_receive: impl Fn(SessionKey) -> bool) -> Route {
+    fn compute_route(&self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Route {
         let mut takers: Vec<Taker> = Vec::new();
         let mut matched = Vec::new();
         self.local

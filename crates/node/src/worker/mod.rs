@@ -82,6 +82,8 @@ pub struct Worker {
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
     overdrawn: Vec<ConnectionId>,
+    /// Some session has, or had, rights: where none has, nobody is asked.
+    has_rights: bool,
     /// Sessions whose connections have room again.
     relieved: Vec<SessionKey>,
     journal: Journal,
@@ -162,6 +164,7 @@ impl Worker {
             marks: Marks::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
+            has_rights: false,
             relieved: Vec::new(),
             journal: Journal::new(id.0, config.stores),
             checkpoints: Checkpoints::new(config.small_log_bytes),

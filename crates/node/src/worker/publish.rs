@@ -295,7 +295,9 @@ impl Worker {
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
-        self.traffic.withheld_messages += u64::from(route.withheld);
+        if route.withheld > 0 {
+            self.traffic.withheld_messages += u64::from(route.withheld);
+        }
         outgoing.publication = source.publication;
         let is_new_here = source
             .publication

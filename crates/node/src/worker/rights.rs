@@ -88,7 +88,8 @@ impl Worker {
     /// Where messages of `topic` go, with the sessions that may read it.
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
         let sessions = &self.sessions;
-        self.interests.route(topic, |session| {
+        // Called only when the route is not remembered.
+        self.interests.route(topic, &|session| {
             sessions
                 .get(session)
                 .is_none_or(|session| session.may_receive(topic))
@@ -96,7 +97,17 @@ impl Worker {
     }
 
     /// Why the client of a session may not publish to `topic`, if it may not; counted.
+    #[inline]
     pub(super) fn refuse_publish(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
+        if self.has_rights {
+            self.refuse_by_rights(key, topic)
+        } else {
+            None
+        }
+    }
+
+    #[inline(never)]
+    fn refuse_by_rights(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
         let session = self.sessions.get_mut(key)?;
         if session.may_publish(topic) {
             return None;
@@ -123,6 +134,7 @@ impl Worker {
         if present == rights.as_ref() {
             return;
         }
+        self.has_rights |= rights.is_some();
         session.set_rights(rights);
         let subscriptions = std::mem::take(&mut session.subscriptions);
         let (kept, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = subscriptions
