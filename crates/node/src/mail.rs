@@ -111,6 +111,8 @@ pub(crate) enum SessionState {
 /// The content of a mail.
 #[derive(Debug)]
 pub(crate) enum Content {
+    /// Hub to worker: an earlier start of this node is remembered with a higher incarnation; this one is above it now.
+    Incarnation(Incarnation),
     /// To a worker: messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.

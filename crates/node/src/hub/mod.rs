@@ -297,7 +297,8 @@ impl Hub {
             | Content::Import { .. }
             | Content::Forget { .. }
             | Content::ImportQueue { .. }
-            | Content::RetainedPage { .. } => {
+            | Content::RetainedPage { .. }
+            | Content::Incarnation(_) => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }
         }
@@ -335,7 +336,12 @@ impl Hub {
                 }
                 // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
                 Output::RoomChanged { .. } => {}
-                Output::IncarnationChanged { .. } => {}
+                Output::IncarnationChanged { incarnation } => {
+                    self.config.overlay.incarnation = incarnation;
+                    for worker in 0..self.config.workers {
+                        self.mail(WorkerId(worker), Content::Incarnation(incarnation));
+                    }
+                }
                 Output::Event(event) => {
                     let level = match event.level {
                         thicket_overlay::EventLevel::Error => EventLevel::Error,

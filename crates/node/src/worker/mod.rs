@@ -364,6 +364,12 @@ impl Worker {
 
     fn handle_mail(&mut self, now: Now, from: Peer, mail: Mail) {
         match mail.0 {
+            Content::Incarnation(incarnation) => {
+                // What was gathered under the old one leaves under it.
+                let origin = self.origin();
+                self.batches.seal(origin, &mut self.outputs);
+                self.config.incarnation = incarnation;
+            }
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),

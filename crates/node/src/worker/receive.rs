@@ -6,9 +6,6 @@ use thicket_session::server::Acknowledged;
 use super::{Phase, Refusal, SessionKey, Worker};
 use crate::{ConnectionId, Now, WorkerOutput};
 
-/// Bytes that may wait behind a CONNECT that is not answered yet.
-const WAITING_BYTES: usize = 64 * 1024;
-
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
         let Some(connection) = self.connection_mut(id) else {
@@ -32,11 +29,12 @@ impl Worker {
                 connection.partial = buffered;
             }
         }
-        self.bound_waiting(id);
+        self.pause_waiting(id);
     }
 
-    /// A client that talks on while its CONNECT is looked into is not read beyond a bound.
-    fn bound_waiting(&mut self, id: ConnectionId) {
+    /// While its CONNECT is looked into a client is not read from: what it says meanwhile stays with the kernel, and so does its
+    /// end, which else would overtake what it said before.
+    fn pause_waiting(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection(id) else {
             return;
         };
@@ -44,7 +42,7 @@ impl Worker {
             connection.phase,
             Phase::AwaitVerdict | Phase::AwaitClaim { .. }
         );
-        if waits && connection.partial.len() > WAITING_BYTES {
+        if waits {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));
         }
     }
