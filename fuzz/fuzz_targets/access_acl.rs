@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    thicket_fuzz::access::access_acl(bytes);
+    thicket_fuzz::access_acl(bytes);
 });

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    thicket_fuzz::access::access_credentials(bytes);
+    thicket_fuzz::access_credentials(bytes);
 });

@@ -176,6 +176,8 @@ impl Worker {
         if packet.encode_within(connect.version, maximum, out).is_ok() {
             connection.phase = Phase::AwaitAuth(exchange);
             self.mark_dirty(id);
+            // Nothing was read while the users were asked.
+            self.outputs.push_back(WorkerOutput::SetReading(id, true));
         } else {
             self.note_refused(
                 id,

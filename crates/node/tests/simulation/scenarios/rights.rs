@@ -341,3 +341,44 @@ fn a_connection_ends_with_its_token() {
         world.expect(tester, &["DISCONNECT 0xA0", "closed"]);
     });
 }
+
+#[test]
+fn what_a_node_kept_over_a_restart_is_looked_at_under_the_rights_of_then() {
+    let before = policy(
+        &["root", "ann"],
+        "user root\ntopic #\nuser ann\ntopic read #",
+    );
+    let after = policy(
+        &["root", "ann"],
+        "user root\ntopic #\nuser ann\ntopic read home/#",
+    );
+    let (configure, after) = (with(before), std::sync::Arc::new(after));
+    let stored = |spec: &mut NodeSpec| {
+        configure(spec);
+        spec.stores = true;
+    };
+    play_with(stored, |world| {
+        let ann = world.client(as_user("ann", resuming(V5, "ann", 1000)), "CONNACK");
+        world.subscribe(ann, "#", 1);
+        let root = world.user("root", V5, "root");
+        world.publish(root, "garden/sent", "1", 1, 1);
+        world.expect(ann, &["PUBLISH garden/sent '1' q1 #1"]);
+        world.hang_up(ann);
+        world.run_for(1_000);
+        world.publish(root, "garden/queued", "2", 1, 2);
+        world.publish(root, "home/queued", "3", 1, 3);
+        world.expect(root, &["PUBACK 1", "PUBACK 2", "PUBACK 3"]);
+        for expected in [
+            &["CONNACK present", "PUBLISH home/queued '3' q1 #3"][..],
+            &["CONNACK present", "PUBLISH home/queued '3' q1 #3 dup"][..],
+        ] {
+            world.kill(0);
+            world.nodes[0].spec.policy = Some(after.clone());
+            world.start(0);
+            world.run_for(1_000);
+            let again = world.client_with(as_user("ann", resuming(V5, "ann", 1000)), expected);
+            world.hang_up(again);
+            world.run_for(100);
+        }
+    });
+}
