@@ -178,7 +178,7 @@ impl Desk {
                 Ok(Verdict::BadUserNameOrPassword)
             }
             Judgement::Unknown => match hook {
-                Some(hook) => hook.pass_on(request, &policy).map_or(Err(PassedOn), Ok),
+                Some(hook) => hook.pass_on(request, &policy).ok_or(PassedOn),
                 None => Ok(settle_unknown(&policy, &request, false)),
             },
         }
