@@ -139,6 +139,14 @@ class Rights(Files, RawCases, OneNode):
             odd.connect("+", user="ada", password="ada")
             self.assertEqual(odd.publish("devices/oven/up", "x", qos=1), NOT_AUTHORIZED)
 
+    def test_what_the_node_says_of_itself_takes_a_rule_of_its_own(self):
+        self.write("acl", "user root\ntopic read $SYS/broker/version\n")
+        self.reload()
+        root = self.user("root")
+        self.assertEqual(root.subscribe(("$SYS/#", 0)).codes, [0])
+        self.assertEqual(root.take_message().topic, "$SYS/broker/version")
+        self.assertEqual(root.ping(), [])
+
     def test_a_client_without_a_name_has_the_rights_of_the_first_lines(self):
         nobody = self.raw(self.here)
         self.assertEqual(nobody.subscribe(("public/x", 0), ("home/x", 0)).codes, [0, NOT_AUTHORIZED])

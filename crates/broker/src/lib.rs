@@ -25,13 +25,18 @@ mod config;
 mod counters;
 mod dials;
 mod discovery;
+mod entrance;
 mod event;
+mod gate;
 mod hook;
+mod housekeeper;
 mod http;
 mod identity;
+mod layers;
 mod listener;
 mod log;
 mod mailbox;
+mod memory;
 mod node;
 mod reload;
 mod resolver;
@@ -41,9 +46,10 @@ mod thread;
 mod transport;
 
 pub use config::{
-    Access, AlgorithmChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen, LogFormat,
-    LogLevel, Multicast, OnFailure, RetainedLimits, Settings, TooOpen, Users, UsersError,
-    hash_for_scram, hash_password, make_token,
+    Access, AlgorithmChoice, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
+    Hook, Listen, ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, RetainedLimits,
+    Settings, TooOpen, TransportChoice, Users, UsersError, WebSocket, hash_for_scram,
+    hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thicket_broker::api::{ErrorEntry, ReloadEntry};
 
@@ -75,32 +76,20 @@ impl Api {
         self
     }
 
-    /// Has the node do something.
-    pub fn post(&self, path: &str) -> anyhow::Result<()> {
-        let url = format!("http://{}{path}", self.address);
-        let mut request = self.agent.post(&url);
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        let response = request.send_empty().map_err(|error| self.in_words(error))?;
-        let (status, body) = self.read(response)?;
-        if (200..300).contains(&status) {
-            return Ok(());
-        }
-        let words = match serde_json::from_str::<ReloadEntry>(&body) {
-            Ok(entry) => entry.problems.join("\n  "),
-            Err(_) => error_words(body),
-        };
-        bail!("the node at {} answers {status}: {words}", self.address)
-    }
-
     /// The body of an answer, as it came.
     pub fn text(&self, path: &str) -> anyhow::Result<String> {
         let (status, body) = self.fetch(path)?;
+        self.checked(status, body)
+    }
+
+    fn checked(&self, status: u16, body: String) -> anyhow::Result<String> {
         if (200..300).contains(&status) {
             return Ok(body);
         }
-        let words = error_words(body);
+        let words = match serde_json::from_str::<ReloadEntry>(&body) {
+            Ok(entry) => entry.problems.join("\n  "),
+            Err(_) => serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error),
+        };
         bail!("the node at {} answers {status}: {words}", self.address)
     }
 
@@ -115,20 +104,48 @@ impl Api {
         })
     }
 
+    /// Has the node do something; its answer.
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let url = format!("http://{}{path}", self.address);
+        let body = serde_json::to_string(body)?;
+        let request = self.agent.post(&url);
+        let sent = self
+            .as_user(request)
+            .header("content-type", "application/json")
+            .send(body);
+        let (status, body) = self.read(sent)?;
+        let text = self.checked(status, body)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Ends something.
+    pub fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let url = format!("http://{}{path}", self.address);
+        let (status, body) = self.read(self.as_user(self.agent.delete(&url)).call())?;
+        self.checked(status, body).map(drop)
+    }
+
+    fn as_user<T>(&self, request: ureq::RequestBuilder<T>) -> ureq::RequestBuilder<T> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
+    }
+
     fn fetch(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let url = format!("http://{}{path}", self.address);
-        let mut request = self.agent.get(&url);
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        let response = request.call().map_err(|error| self.in_words(error))?;
-        self.read(response)
+        self.read(self.as_user(self.agent.get(&url)).call())
     }
 
     fn read(
         &self,
-        mut response: ureq::http::Response<ureq::Body>,
+        response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<(u16, String)> {
+        let mut response = response.map_err(|error| self.in_words(error))?;
         let body = response
             .body_mut()
             .read_to_string()
@@ -151,8 +168,4 @@ impl Api {
             error => anyhow::Error::new(error).context(format!("cannot ask {address}")),
         }
     }
-}
-
-fn error_words(body: String) -> String {
-    serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error)
 }

@@ -1,6 +1,6 @@
 //! `thicket broker`: one node, until a signal.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
@@ -15,6 +15,9 @@ pub struct Broker {
     /// TOML file with any of the settings below; flags and environment variables win over it
     #[arg(long, env = "THICKET_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Check the configuration, the files it names included, and end; nothing is started
+    #[arg(long)]
+    check: bool,
     #[command(flatten)]
     settings: Settings,
     /// Stop when standard input ends. `thicket up` holds the other end: however it dies, its nodes do not outlive it.
@@ -25,12 +28,13 @@ pub struct Broker {
 /// Why a running node is asked to end.
 enum Wake {
     Signal,
+    /// Read again what can change while the node runs.
     Reload,
     ParentGone,
     Failed(Failure),
 }
 
-/// Runs a node until SIGINT or SIGTERM; SIGHUP has it read its users and rights again.
+/// Runs a node until SIGINT or SIGTERM.
 pub fn run(arguments: Broker) -> anyhow::Result<()> {
     let mut settings = arguments.settings;
     if let Some(path) = &arguments.config {
@@ -38,6 +42,19 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
     }
     thicket_broker::start_log(settings.log_level, settings.log_format);
     let config = settings.check()?;
+    if arguments.check {
+        let listen: Vec<_> = config
+            .listeners
+            .iter()
+            .map(|listen| listen.text.as_str())
+            .collect();
+        writeln!(
+            std::io::stdout(),
+            "the configuration is good; it listens on {}",
+            listen.join(" ")
+        )?;
+        return Ok(());
+    }
     raise_descriptor_limit();
     let (sender, wake) = channel();
     // Before the node starts, so that a signal that comes early is not lost.
@@ -47,18 +64,20 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
         watch_stdin(sender.clone())?;
     }
     watch_failures(&mut node, sender)?;
-    let woken = loop {
-        match wake.recv().context("nobody is left to stop this node")? {
-            // What could not be read is in the log, and stays as it was.
+    loop {
+        let woken = wake.recv().context("nobody is left to stop this node")?;
+        match woken {
+            // What is wrong, the log has said.
             Wake::Reload => drop(node.reload()),
-            woken => break woken,
+            Wake::Signal | Wake::ParentGone => {
+                node.stop();
+                return Ok(());
+            }
+            Wake::Failed(failure) => {
+                node.stop();
+                anyhow::bail!("the node ended: {}", failure.problem);
+            }
         }
-    };
-    node.stop();
-    match woken {
-        Wake::Reload => Ok(()),
-        Wake::Signal | Wake::ParentGone => Ok(()),
-        Wake::Failed(failure) => anyhow::bail!("the node ended: {}", failure.problem),
     }
 }
 
@@ -75,7 +94,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// The first signal to stop does so, the second does not wait for it.
+/// The first signal stops the node, the second does not wait for it. SIGHUP reads certificates again.
 fn watch_signals(wake: Sender<Wake>) -> anyhow::Result<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;

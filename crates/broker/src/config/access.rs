@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens};
 
-use super::{ConfigError, Settings, Users};
+use super::{ConfigError, Listen, Settings, Users};
 
 const DEFAULT_HOOK_TIMEOUT_MS: u64 = 1000;
 const DEFAULT_HOOK_CACHE_S: u64 = 60;
@@ -94,10 +94,11 @@ pub enum AlgorithmChoice {
 
 impl Access {
     /// Reads all that `settings` names.
-    pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+    /// `is_guarded`: every listener has said for itself who may connect.
+    pub(super) fn check(settings: &Settings, is_guarded: bool) -> Result<Self, ConfigError> {
         let hook = hook(settings)?;
         let knows_somebody = names_users(settings);
-        if settings.allow_anonymous == Some(false) && !knows_somebody {
+        if settings.allow_anonymous == Some(false) && !knows_somebody && !is_guarded {
             return Err(ConfigError::Conflict(
                 "allow_anonymous = false needs a file of users, or nobody could connect",
             ));
@@ -121,6 +122,16 @@ impl Access {
     #[must_use]
     pub fn allows_anonymous(&self) -> bool {
         self.loaded.policy.is_open_at(0) && self.hook.is_none()
+    }
+
+    /// Whether that is so at a listener.
+    pub(crate) fn is_open_at(&self, listen: &Listen) -> bool {
+        let policy = &self.loaded.policy;
+        listen.allow_anonymous
+            && listen.users.is_none()
+            && self.hook.is_none()
+            && policy.acl.is_none()
+            && !policy.knows_users_at(0)
     }
 
     /// Reads the files again. `listeners`: what is otherwise at listeners; their own files are read again too.
@@ -150,6 +161,24 @@ pub(crate) struct ListenerAccess {
     pub(crate) users: Option<PathBuf>,
     /// Whether clients without a user name are let in; `None`: as everywhere.
     pub(crate) allows_anonymous: Option<bool>,
+}
+
+impl Listen {
+    /// What is otherwise here than for the node.
+    pub(crate) fn policy(&self) -> ListenerPolicy {
+        ListenerPolicy {
+            users: self.users.as_ref().map(|read| read.users.clone()),
+            allows_anonymous: Some(self.allow_anonymous),
+        }
+    }
+
+    /// The same as it is read again.
+    pub(crate) fn access(&self) -> ListenerAccess {
+        ListenerAccess {
+            users: self.users.as_ref().map(|read| read.path.clone()),
+            allows_anonymous: Some(self.allow_anonymous),
+        }
+    }
 }
 
 /// Whether anything is set that knows users.

@@ -10,10 +10,16 @@
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
 //! | `/metrics` | Prometheus text |
 //! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
+//! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
+//! | POST `/v1/kick` | ends the connection of a client |
+//! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
+//! | `/v1/openapi.json` | all of this for machines |
 
 mod guard;
 mod inspect;
 mod metrics;
+mod openapi;
+mod operate;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -33,7 +39,7 @@ use crate::api::{
 };
 use crate::reload::Reload;
 pub(crate) use guard::Guard;
-pub(crate) use inspect::Inspector;
+pub(crate) use inspect::{Inspector, Silence};
 
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -108,6 +114,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
+        .merge(operate::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .with_state(inspector)
         .merge(changes)

@@ -15,6 +15,7 @@ use crate::dials::Dial;
 use crate::event;
 use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
+use crate::transport::Taken;
 
 /// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
 const PASSES: usize = 8;
@@ -229,9 +230,9 @@ impl Thread {
             listener,
             peer,
             client_id,
+            certificate_name: socket.transport.certificate_name(),
             user_name,
             password,
-            certificate_name: None,
             enhanced,
         };
         if let Some(verdict) = self.authenticator.ask(request) {
@@ -277,7 +278,10 @@ impl Thread {
         socket.transport.finish();
         // Closing a socket with unread bytes resets it, and a reset may overtake the last words (a CONNACK that says why).
         for _ in 0..LAST_READS {
-            if !matches!(socket.transport.try_read(&mut self.buffer), Ok(1..)) {
+            if !matches!(
+                socket.transport.try_read(&mut self.buffer),
+                Ok(Taken::Bytes { .. })
+            ) {
                 break;
             }
         }
@@ -305,16 +309,21 @@ impl Thread {
             let pending = match (owner, &self.hub) {
                 (Owner::Worker, _) => self.worker.pending_output(connection),
                 (Owner::Hub, Some(hub)) => hub.pending_output(connection),
-                (Owner::Hub, None) | (Owner::Dial, _) => return,
+                (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
             };
             if pending.is_empty() {
-                return;
+                // What the layers hold, be it theirs or sealed.
+                return match socket.transport.try_flush() {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.set_blocked(),
+                    Err(_) => self.sockets.mark_lost(connection),
+                };
             }
             match socket.transport.try_write(pending) {
                 Ok(count) => match (owner, &mut self.hub) {
                     (Owner::Worker, _) => self.worker.handle_written(connection, count),
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
-                    (Owner::Hub, None) | (Owner::Dial, _) => return,
+                    (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return socket.set_blocked();

@@ -14,6 +14,7 @@ mod forward;
 mod interests;
 mod journal;
 mod moves;
+mod operate;
 mod pending;
 mod publish;
 mod receive;
@@ -71,6 +72,7 @@ pub struct Worker {
     queries: Queries,
     timers: Timers,
     scratch: Scratch,
+    operating: operate::Operating,
     dirty: Vec<ConnectionId>,
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
@@ -156,6 +158,7 @@ impl Worker {
             queries: Queries::default(),
             timers: Timers::default(),
             scratch: Scratch::default(),
+            operating: operate::Operating::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),

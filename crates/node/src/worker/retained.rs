@@ -104,14 +104,6 @@ impl Worker {
                 retain: true,
                 ..publish
             };
-            let may_receive = self
-                .sessions
-                .get(key)
-                .is_none_or(|it| it.may_receive(publish.topic));
-            if !may_receive {
-                self.traffic.withheld_messages += 1;
-                continue;
-            }
             let mut outgoing = Outgoing::new(&publish, expires_at);
             self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
@@ -155,6 +147,10 @@ impl Worker {
     }
 
     pub(super) fn cancel_replays_of(&mut self, key: SessionKey, filter: &SubscriptionFilter) {
+        if filter.is_shared() {
+            // It has none, and a filter beside it that is not shared keeps its own.
+            return;
+        }
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -175,7 +171,7 @@ impl Worker {
         }
     }
 
-    fn deliver_replayed(
+    pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
         key: SessionKey,
@@ -183,6 +179,11 @@ impl Worker {
         subscription: Subscription,
         identifiers: &MatchedIdentifiers,
     ) {
+        let session = self.sessions.get(key);
+        if session.is_some_and(|session| !session.may_receive(outgoing.publish.topic)) {
+            self.traffic.withheld_messages += 1;
+            return;
+        }
         self.begin_alone();
         // RETAIN is set on what is sent because of a SUBSCRIBE (5.0, 3.3.1.3).
         self.deliver_form(

@@ -8,7 +8,9 @@ fn file(name: &str, content: &str) -> PathBuf {
 }
 
 fn error_of(settings: Settings) -> String {
-    Access::check(&settings).expect_err("refused").to_string()
+    Access::check(&settings, false)
+        .expect_err("refused")
+        .to_string()
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn who_is_let_in_unasked_follows_from_what_is_set() {
         ),
     ];
     for (name, settings, expected) in cases {
-        let access = Access::check(&settings).expect(name);
+        let access = Access::check(&settings, false).expect(name);
         assert_eq!(access.allows_anonymous(), expected, "{name}");
     }
 }
