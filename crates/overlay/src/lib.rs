@@ -89,6 +89,7 @@ mod inbound;
 mod interest;
 mod interests;
 mod link;
+mod measure;
 mod message;
 mod outbound;
 mod overlay;
@@ -98,11 +99,12 @@ mod ranges;
 pub mod record;
 mod rendezvous;
 mod report;
+pub mod routing;
 mod store;
 mod view;
 mod wire;
 
-pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, Timing};
+pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, RoutingConfig, Timing};
 pub use doors::{
     ControlError, Delivery, Event, EventLevel, Forward, ForwardError, Input, Output, Unacknowledged,
 };

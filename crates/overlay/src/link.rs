@@ -48,7 +48,8 @@ pub(crate) struct Link {
     /// When it was chosen.
     pub(crate) selected_at: Instant,
     pub(crate) last_received: Instant,
-    pub(crate) next_hello: Instant,
+    /// When to ask next; `None`: the other end asks.
+    pub(crate) next_hello: Option<Instant>,
     pub(crate) hello: Option<SentHello>,
     pub(crate) hello_sequence: u64,
     /// Data waits for room in the out-buffer.
@@ -132,12 +133,18 @@ impl Link {
             deadline,
             selected_at: now,
             last_received: now,
-            next_hello: now,
+            next_hello: None,
             hello: None,
             hello_sequence: 0,
             is_throttled: false,
             scratch: Vec::new(),
         }
+    }
+
+    /// When to ask, or to find it silent.
+    pub(crate) fn next_check(&self, out_after: std::time::Duration) -> Instant {
+        let silent = self.last_received + out_after;
+        self.next_hello.map_or(silent, |hello| hello.min(silent))
     }
 
     /// Bytes for the socket, oldest first.

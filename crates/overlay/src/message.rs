@@ -5,7 +5,8 @@
 //! | link | 1 `Candidate` | has link u8, selects seen varint |
 //! | link | 2 `Select` | |
 //! | link | 3 `Resume` | was up u8, interests received varint (0: none, else version + 1), interests applied (likewise), control received varint, credit limit varint, credit window varint |
-//! | link | 4 `Hello`, 5 `HelloReply` | sequence varint |
+//! | link | 4 `Hello` | sequence varint, smoothed RTT in microseconds varint (0: unknown, else RTT + 1) |
+//! | link | 5 `HelloReply` | sequence varint |
 //! | link | 6 `Leaving` | |
 //! | view | 1 `Record` | see [`NodeRecord`](crate::view::NodeRecord) |
 //! | interests | 1 `Interests` | flags u8 (snapshot 1, last 2), from varint, to varint, entries to the end |
@@ -41,8 +42,10 @@ pub(crate) enum Message<'a> {
     Select,
     /// Where earlier links ended.
     Resume(Resume),
+    /// The node with the lower id asks, and says what it has measured, so that the other need not ask as well.
     Hello {
         sequence: u64,
+        rtt_us: Option<u64>,
     },
     HelloReply {
         sequence: u64,
@@ -164,7 +167,10 @@ impl Message<'_> {
                 put_varint(out, resume.credit_limit);
                 put_varint(out, resume.credit_window);
             }
-            Self::Hello { sequence } => put_numbered(out, 4, *sequence),
+            Self::Hello { sequence, rtt_us } => {
+                put_numbered(out, 4, *sequence);
+                put_version(out, *rtt_us);
+            }
             Self::HelloReply { sequence } => put_numbered(out, 5, *sequence),
             Self::Leaving => out.push(6),
             Self::Record(record) => {
@@ -267,6 +273,7 @@ fn decode_link<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, Wir
         }),
         4 => Message::Hello {
             sequence: reader.varint()?,
+            rtt_us: version(reader)?,
         },
         5 => Message::HelloReply {
             sequence: reader.varint()?,

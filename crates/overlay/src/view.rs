@@ -24,9 +24,15 @@ pub(crate) struct NodeRecord {
     pub(crate) subscriptions: u64,
     /// Of its interests when the record was written.
     pub(crate) interest_version: u64,
-    /// Input of trees to come; 0.
+    /// C = alpha L + beta M, in steps (Overlays 4.2.1).
     pub(crate) capability: u64,
-    /// Live links and their quantised RTT in milliseconds, by node, ascending.
+    /// Trees it is the root of, coarse (R of Overlays 4.2.2).
+    pub(crate) roots: u64,
+    /// Messages per second it originates for other nodes, coarse.
+    pub(crate) rate: u64,
+    /// How it routes, see [`RoutingMode::code`](crate::RoutingMode).
+    pub(crate) routing: u8,
+    /// Live links and their quantised RTT in tenths of a millisecond, by node, ascending.
     pub(crate) links: Vec<(NodeId, u32)>,
 }
 
@@ -43,13 +49,16 @@ impl NodeRecord {
             self.subscriptions,
             self.interest_version,
             self.capability,
+            self.roots,
+            self.rate,
         ] {
             put_varint(out, number);
         }
+        out.push(self.routing);
         put_varint(out, self.links.len() as u64);
-        for (node, rtt_ms) in &self.links {
+        for (node, rtt) in &self.links {
             out.extend_from_slice(&node.0.to_le_bytes());
-            put_varint(out, u64::from(*rtt_ms));
+            put_varint(out, u64::from(*rtt));
         }
     }
 
@@ -65,13 +74,16 @@ impl NodeRecord {
             subscriptions: reader.varint()?,
             interest_version: reader.varint()?,
             capability: reader.varint()?,
+            roots: reader.varint()?,
+            rate: reader.varint()?,
+            routing: reader.u8()?,
             links: Vec::new(),
         };
         // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
             let rtt = reader.varint()?;
-            let rtt_ms = u32::try_from(rtt).map_err(|_| WireError::Value {
+            let rtt = u32::try_from(rtt).map_err(|_| WireError::Value {
                 field: "rtt",
                 value: rtt,
             })?;
@@ -85,7 +97,7 @@ impl NodeRecord {
                     value: node.0,
                 });
             }
-            record.links.push((node, rtt_ms));
+            record.links.push((node, rtt));
         }
         Ok(record)
     }
@@ -192,25 +204,6 @@ impl View {
     }
 }
 
-/// RTT as published: 0 to 4 ms exactly, above in steps of a half to a quarter (4, 6, 8, 12, 16, 24, ...).
-pub(crate) fn quantise_rtt(rtt_ms: u64) -> u32 {
-    let rtt = u32::try_from(rtt_ms).unwrap_or(u32::MAX);
-    if rtt <= 4 {
-        return rtt;
-    }
-    let step = 1 << (31 - rtt.leading_zeros() - 1);
-    rtt / step * step
-}
-
-/// Whether `rtt_us` has left the step `published_ms` for good: by a quarter, so that a value at a border does not flood the
-/// cluster with records (the owner applies the hysteresis, rule 1).
-pub(crate) fn rtt_moved(published_ms: u32, rtt_us: u64) -> bool {
-    let published_us = u64::from(published_ms) * 1000;
-    let low = published_us.saturating_sub(published_us / 4 + 500);
-    let high = published_us + published_us * 3 / 4 + 1500;
-    !(low..=high).contains(&rtt_us)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +220,9 @@ mod tests {
             subscriptions: 0,
             interest_version: 0,
             capability: 0,
+            roots: 0,
+            rate: 0,
+            routing: 0,
             links: links.iter().map(|node| (NodeId(*node), 0)).collect(),
         }
     }
@@ -276,21 +272,5 @@ mod tests {
             assert_eq!(view.apply(other), news);
         }
         assert!(view.record(NodeId(3)).is_none());
-    }
-
-    #[test]
-    fn a_published_rtt_stays_within_half_of_the_measured_one() {
-        for rtt in 0..5000_u64 {
-            let published = u64::from(quantise_rtt(rtt));
-            assert!(
-                published <= rtt && rtt - published <= rtt / 2,
-                "{rtt} -> {published}"
-            );
-            assert!(
-                !rtt_moved(quantise_rtt(rtt), rtt * 1000),
-                "{rtt} must not move at once"
-            );
-        }
-        assert!(rtt_moved(4, 12_000) && rtt_moved(12, 5_000));
     }
 }

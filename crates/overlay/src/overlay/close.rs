@@ -10,15 +10,6 @@ use crate::link::{Link, LinkState};
 use crate::message::Message;
 use crate::peer::PeerState;
 
-/// Why a link ended that was in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    /// The socket closed, or we gave the link up: another link may follow at once.
-    Closed,
-    /// Nothing came for too long.
-    Silent,
-}
-
 impl Overlay {
     /// The shell says that a link is gone.
     pub(super) fn on_closed(&mut self, now: Instant, id: LinkId) {
@@ -27,13 +18,13 @@ impl Overlay {
             self.outputs.retain(|output| *output != Output::Close(id));
         }
         if let Some(link) = self.links.remove(&id) {
-            self.after_link(now, id, &link, Ending::Closed);
+            self.after_link(now, id, &link);
         }
     }
 
     /// Gives a link up; what is in its out-buffer may still go.
     pub(super) fn close_link(&mut self, now: Instant, id: LinkId) {
-        self.end_link(now, id, Ending::Closed);
+        self.end_link(now, id);
     }
 
     /// Nothing came for too long: the node is out, unless another link has taken over.
@@ -44,19 +35,19 @@ impl Overlay {
             .into_iter()
             .collect();
         self.event(EventLevel::Warn, "link is silent", fields);
-        self.end_link(now, id, Ending::Silent);
+        self.end_link(now, id);
     }
 
-    fn end_link(&mut self, now: Instant, id: LinkId, ending: Ending) {
+    fn end_link(&mut self, now: Instant, id: LinkId) {
         let Some(link) = self.links.remove(&id) else {
             return;
         };
         self.outputs.push_back(Output::Close(id));
-        self.after_link(now, id, &link, ending);
+        self.after_link(now, id, &link);
         self.closing.insert(id, link);
     }
 
-    fn after_link(&mut self, now: Instant, id: LinkId, link: &Link, ending: Ending) {
+    fn after_link(&mut self, now: Instant, id: LinkId, link: &Link) {
         if let Some(address) = &link.dialled {
             self.dialler.failed(now, address, &mut self.random);
         }
@@ -73,10 +64,8 @@ impl Overlay {
         peer.interests.abandon_snapshot();
         let was_up = peer.state == PeerState::Up;
         if was_up {
-            let since = match ending {
-                Ending::Closed => now,
-                Ending::Silent => link.last_received,
-            };
+            // Its end may have closed the link because it heard nothing of us: what counts is when it was heard last.
+            let since = link.last_received;
             peer.state = PeerState::Lost { since };
         }
         self.view_changed = true;

@@ -248,7 +248,13 @@ impl Overlay {
             (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Record(record)) => {
                 self.on_record(now, id, record)
             }
-            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Hello { sequence }) => {
+            (
+                LinkState::Selected { .. } | LinkState::Up { .. },
+                Message::Hello { sequence, rtt_us },
+            ) => {
+                if let Some(peer) = self.peer_mut(slot).filter(|_| rtt_us.is_some()) {
+                    peer.rtt_us = rtt_us;
+                }
                 self.write_message(slot, id, &Message::HelloReply { sequence });
             }
             (

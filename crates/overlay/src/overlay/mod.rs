@@ -20,6 +20,7 @@ use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin};
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
 use crate::link::{Link, LinkState};
+use crate::measure::RateMeter;
 use crate::peer::{Peer, PeerState};
 use crate::random::Random;
 use crate::report::{LinkCounters, NodeStatus, OverlayCounters};
@@ -51,6 +52,11 @@ pub struct Overlay {
     counters: OverlayCounters,
     clients: u64,
     subscriptions: u64,
+    /// CPU and memory that are free, in percent.
+    available: (u8, u8),
+    rate: RateMeter,
+    /// Capability, roots and rate to publish, as of the last round.
+    last_measures: (u64, u64, u64),
     /// When our record went out last.
     record_sent: Instant,
     /// Nodes that others reach and we do not, and until when they are waited for.
@@ -81,6 +87,9 @@ impl Overlay {
             subscriptions: 0,
             interest_version: 0,
             capability: 0,
+            roots: 0,
+            rate: 0,
+            routing: config.routing.mode.code(),
             links: Vec::new(),
         };
         Self {
@@ -103,6 +112,9 @@ impl Overlay {
             counters: OverlayCounters::default(),
             clients: 0,
             subscriptions: 0,
+            available: (0, 0),
+            rate: RateMeter::new(now),
+            last_measures: (0, 0, 0),
             record_sent: now,
             linkless: BTreeMap::new(),
             view_changed: false,
@@ -245,6 +257,12 @@ impl Overlay {
     pub const fn set_summary(&mut self, clients: u64, subscriptions: u64) {
         self.clients = clients;
         self.subscriptions = subscriptions;
+    }
+
+    /// CPU and memory of this node that are free, in percent (L and M of Overlays 4.2.1); smoothed by the caller. Travels in its
+    /// record, in steps.
+    pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
+        self.available = (available_cpu.min(100), available_memory.min(100));
     }
 
     /// This node's incarnation; higher than configured if others remembered a higher one.

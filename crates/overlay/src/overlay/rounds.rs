@@ -6,9 +6,9 @@ use super::{Overlay, slot_of_index};
 use crate::doors::{EventLevel, Output};
 use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::{Link, LinkState, SentHello};
+use crate::measure::{capability, publish_capability, publish_count, quantise_rtt, rtt_moved};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
 use crate::peer::PeerState;
-use crate::view::{quantise_rtt, rtt_moved};
 
 /// Deadlines of links, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,8 @@ impl Overlay {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timing = &self.config.timing;
         let links = self.links.values().map(|link| match &link.state {
-            LinkState::Up { .. } => link.next_hello.min(link.last_received + timing.out_after),
-            LinkState::Selected { .. } => link
-                .next_hello
-                .min(link.last_received + timing.out_after)
-                .min(link.deadline),
+            LinkState::Up { .. } => link.next_check(timing.out_after),
+            LinkState::Selected { .. } => link.next_check(timing.out_after).min(link.deadline),
             LinkState::Dialled { .. }
             | LinkState::Proved { .. }
             | LinkState::Accepted
@@ -161,6 +158,7 @@ impl Overlay {
 
     /// Links are told at once; numbers for people wait for `record_interval`.
     fn update_own_record(&mut self, now: Instant) {
+        self.measures_to_publish(now);
         let links = self.listed_links();
         let has_same_links = {
             let own = self.view.own();
@@ -172,18 +170,20 @@ impl Overlay {
                     .all(|(before, link)| before.0 == link.0)
         };
         let is_due =
-            self.record_is_stale() && now >= self.record_sent + self.config.timing.record_interval;
+            now >= self.record_sent + self.config.timing.record_interval && self.record_is_stale();
         if has_same_links && !is_due {
             return;
         }
         let (clients, subscriptions) = (self.clients, self.subscriptions);
         let interest_version = self.own_interests.version();
+        let measures = self.measures_to_publish(now);
         let own = self.view.own_mut();
         own.version += 1;
         own.links = links;
         own.clients = clients;
         own.subscriptions = subscriptions;
         own.interest_version = interest_version;
+        (own.capability, own.roots, own.rate) = measures;
         let record = own.clone();
         self.record_sent = now;
         self.view_changed = true;
@@ -203,10 +203,7 @@ impl Overlay {
                 let measured = peer.rtt_us.unwrap_or(0);
                 let rtt =
                     before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
-                (
-                    peer.node,
-                    rtt.unwrap_or_else(|| quantise_rtt(measured / 1000)),
-                )
+                (peer.node, rtt.unwrap_or_else(|| quantise_rtt(measured)))
             })
             .collect();
         links.sort_unstable();
@@ -218,7 +215,23 @@ impl Overlay {
         own.clients != self.clients
             || own.subscriptions != self.subscriptions
             || own.interest_version != self.own_interests.version()
+            || (own.capability, own.roots, own.rate) != self.last_measures
             || own.links != self.listed_links()
+    }
+
+    /// Capability, roots held and publish rate as the record should show them.
+    fn measures_to_publish(&mut self, now: Instant) -> (u64, u64, u64) {
+        let weights = self.config.routing.weights;
+        let (alpha, beta) = (weights.alpha, weights.beta);
+        let rate = self.rate.rate(now);
+        let measured = capability(self.available.0, self.available.1, alpha, beta);
+        let own = self.view.own();
+        self.last_measures = (
+            publish_capability(own.capability, measured, alpha, beta),
+            publish_count(own.roots, 0),
+            publish_count(own.rate, rate),
+        );
+        self.last_measures
     }
 
     /// Nodes that others reach hold up what waits for every reachable node, for a while.
@@ -269,11 +282,11 @@ impl Overlay {
         let Some(link) = self
             .links
             .get_mut(&id)
-            .filter(|link| now >= link.next_hello)
+            .filter(|link| link.next_hello.is_some_and(|at| now >= at))
         else {
             return;
         };
-        link.next_hello = now + self.config.timing.hello_interval;
+        link.next_hello = Some(now + self.config.timing.hello_interval);
         // Bytes that wait for the socket say that we live; a hello behind them would measure the queue.
         if link.pending().len() >= self.config.limits.out_buffer_bytes {
             return;
@@ -281,7 +294,8 @@ impl Overlay {
         link.hello_sequence += 1;
         let sequence = link.hello_sequence;
         link.hello = Some(SentHello { sequence, at: now });
-        self.write_message(slot, id, &Message::Hello { sequence });
+        let rtt_us = self.peer(slot).and_then(|peer| peer.rtt_us);
+        self.write_message(slot, id, &Message::Hello { sequence, rtt_us });
     }
 
     /// Everything a node that is up should hear: control first, data last.

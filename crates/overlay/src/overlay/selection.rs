@@ -148,7 +148,7 @@ impl Overlay {
             // From here on silence counts.
             link.selected_at = now;
             link.last_received = now;
-            link.next_hello = now;
+            link.next_hello = decides.then_some(now);
         }
         if decides {
             self.write_message(slot, id, &Message::Select);
