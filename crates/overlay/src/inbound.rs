@@ -45,6 +45,17 @@ pub(crate) enum InboundError {
     WindowExceeded { maximum: usize },
 }
 
+/// What became of a record that came over a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// To be handed over.
+    New,
+    /// Came before.
+    Known,
+    /// The node behind it sends more than it may: dropped. A numbered one comes again.
+    NoRoom,
+}
+
 impl Inbound {
     pub(crate) const fn new(credit_window: u64) -> Self {
         Self {
@@ -128,6 +139,51 @@ impl Inbound {
         }
         self.outstanding += u64::from(len);
         Ok(true)
+    }
+
+    /// A record that came over a tree. Its credit is what its origin has under way, so nothing is granted here; what an origin
+    /// sends beyond twice the window is not taken.
+    pub(crate) fn arrive_over_tree(
+        &mut self,
+        incarnation: Incarnation,
+        stream: StreamId,
+        number: u64,
+        len: u32,
+    ) -> Arrival {
+        let bound = if number > 0 {
+            self.credit_window.saturating_mul(2)
+        } else {
+            self.credit_window
+        };
+        let has_room = self.outstanding == 0 || self.outstanding + u64::from(len) <= bound;
+        let Some(window) = self
+            .windows
+            .get_mut(&(incarnation, stream))
+            .filter(|_| number > 0)
+        else {
+            if has_room {
+                self.outstanding += u64::from(len);
+            }
+            return if has_room {
+                Arrival::New
+            } else {
+                Arrival::NoRoom
+            };
+        };
+        if number < window.low || window.admitted.contains(number) {
+            window.acknowledge.insert(number);
+            self.has_acknowledgements = true;
+            return Arrival::Known;
+        }
+        match window.place(number) {
+            Ok(_) => Arrival::Known,
+            Err(_) if !has_room => Arrival::NoRoom,
+            Err(at) => {
+                window.in_progress.insert(at, (number, len));
+                self.outstanding += u64::from(len);
+                Arrival::New
+            }
+        }
     }
 
     /// The workers have taken these numbers, those of them that were handed over.

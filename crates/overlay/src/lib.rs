@@ -83,6 +83,7 @@ mod channel;
 mod config;
 mod dialler;
 mod doors;
+mod flow;
 mod hello;
 mod identity;
 mod inbound;
@@ -101,6 +102,9 @@ mod rendezvous;
 mod report;
 pub mod routing;
 mod store;
+mod tree_name;
+mod trees;
+mod tunnel;
 mod view;
 mod wire;
 

@@ -27,6 +27,7 @@ use crate::channel::Channel;
 use crate::hello::Hello;
 use crate::identity::NodeId;
 use crate::message::Message;
+use crate::tree_name::{Aliases, OpenBatch};
 
 /// One socket to another node.
 #[derive(Debug)]
@@ -52,6 +53,11 @@ pub(crate) struct Link {
     pub(crate) next_hello: Option<Instant>,
     pub(crate) hello: Option<SentHello>,
     pub(crate) hello_sequence: u64,
+    /// Names of trees said and heard on it.
+    pub(crate) said: Aliases,
+    pub(crate) heard: Aliases,
+    /// Records for a tree, until the round ends or they are many.
+    pub(crate) open_batch: Option<OpenBatch>,
     /// Data waits for room in the out-buffer.
     pub(crate) is_throttled: bool,
     scratch: Vec<u8>,
@@ -136,6 +142,9 @@ impl Link {
             next_hello: None,
             hello: None,
             hello_sequence: 0,
+            said: Aliases::default(),
+            heard: Aliases::default(),
+            open_batch: None,
             is_throttled: false,
             scratch: Vec::new(),
         }

@@ -216,10 +216,10 @@ impl<'a> Message<'a> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
         let message = match channel {
-            Channel::Data => {
+            Channel::Data | Channel::Tree | Channel::Tunnel => {
                 return Err(WireError::Value {
                     field: "channel",
-                    value: 0,
+                    value: channel as u64,
                 });
             }
             Channel::Link => decode_link(kind, &mut reader)?,

@@ -86,6 +86,20 @@ impl Outbound {
         self.messages += 1;
     }
 
+    /// Every pending number, by stream and ascending.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (StreamId, u64)> + '_ {
+        let numbers = |(stream, queue): (&StreamId, &'_ Queue)| {
+            (*stream, queue.pending.iter().copied().collect::<Vec<_>>())
+        };
+        let queues = self.streams.iter().map(numbers);
+        queues.flat_map(|(stream, numbers)| numbers.into_iter().map(move |number| (stream, number)))
+    }
+
+    /// Bytes the destination takes when nothing is under way.
+    pub(crate) const fn window(&self) -> u64 {
+        self.credit.window
+    }
+
     /// The last pending number of each stream that has one.
     pub(crate) fn last_pending(&self) -> Vec<(StreamId, u64)> {
         self.streams

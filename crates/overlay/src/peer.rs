@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use thicket_session::time::Instant;
 
+use crate::flow::Flow;
 use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId};
 use crate::inbound::Inbound;
@@ -36,6 +37,8 @@ pub(crate) struct Peer {
     pub(crate) control_received: u64,
     pub(crate) owes_control: bool,
     pub(crate) outbound: Outbound,
+    /// Of `outbound`, what goes over trees.
+    pub(crate) flow: Flow,
     pub(crate) inbound: Inbound,
     /// Smoothed, in microseconds.
     pub(crate) rtt_us: Option<u64>,
@@ -52,7 +55,8 @@ pub(crate) struct Peer {
 /// | `Up` | its link closed | `Lost` |
 /// | `Up` | it leaves | `Out`, `NodeDown` |
 /// | `Lost` | a link is up | `Up`; what was not acknowledged is sent again |
-/// | `Lost` | a dial to it failed, or the time is over | `Out`, `NodeDown` |
+/// | `Lost` | a dial to it failed, or the time is over, and no other node reaches it | `Out`, `NodeDown` |
+/// | `Lost` | others reach it, and it has had no link for `link_grace` | `Out`, `NodeDown` |
 /// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerState {
@@ -64,6 +68,8 @@ pub(crate) enum PeerState {
     Lost {
         /// When it was last heard.
         since: Instant,
+        /// A dial to it failed: nobody is there.
+        is_unreachable: bool,
     },
 }
 
@@ -86,6 +92,7 @@ impl Peer {
             control_received: 0,
             owes_control: false,
             outbound: Outbound::default(),
+            flow: Flow::default(),
             inbound: Inbound::new(credit_window),
             rtt_us: None,
             said_room: true,

@@ -67,6 +67,16 @@ pub struct OverlayCounters {
     pub refused_messages: u64,
     /// Addresses not kept because the table was full.
     pub refused_addresses: u64,
+    /// Messages of others passed on along trees, once for each branch.
+    pub relayed_messages: u64,
+    /// Bytes of them, and of links that go over this node.
+    pub relayed_bytes: u64,
+    /// QoS 0 messages of others not passed on: the next link was full.
+    pub relay_drops: u64,
+    /// Messages and frames that no way was known for, or that came where they had no business; their origins send them again.
+    pub relay_misses: u64,
+    /// Links opened over other nodes.
+    pub tunnels: u64,
     /// Bytes of unacknowledged messages kept now.
     pub unacknowledged_bytes: u64,
     /// Unacknowledged messages kept now.

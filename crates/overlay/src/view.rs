@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::identity::{Incarnation, NodeId};
+use crate::routing::{Topology, TopologyNode};
 use crate::wire::{Reader, WireError, put_bytes, put_varint};
 
 /// What a node tells everybody of itself.
@@ -178,6 +179,20 @@ impl View {
         }
         self.records.insert(record.node, record);
         RecordNews::Newer
+    }
+
+    /// Every record as elections and paths see it.
+    pub(crate) fn topology(&self) -> Topology {
+        Topology::new(self.records.values().map(|record| TopologyNode {
+            node: record.node,
+            name: record.name.clone(),
+            address: record.address.clone(),
+            capability: record.capability,
+            roots: record.roots,
+            clients: record.clients,
+            rate: record.rate,
+            links: record.links.clone(),
+        }))
     }
 
     /// The nodes this one reaches over links that both ends list, this one included.

@@ -5,6 +5,7 @@ use thicket_session::time::Instant;
 
 use super::Overlay;
 use crate::doors::{EventLevel, Output};
+use crate::flow::Flow;
 use crate::identity::{LinkId, NodeSlot};
 use crate::link::{Link, LinkState};
 use crate::message::Message;
@@ -42,6 +43,10 @@ impl Overlay {
         let Some(link) = self.links.remove(&id) else {
             return;
         };
+        if Self::is_tunnel(id) {
+            self.end_tunnel(id, &link);
+            return self.after_link(now, id, &link);
+        }
         self.outputs.push_back(Output::Close(id));
         self.after_link(now, id, &link);
         self.closing.insert(id, link);
@@ -66,7 +71,10 @@ impl Overlay {
         if was_up {
             // Its end may have closed the link because it heard nothing of us: what counts is when it was heard last.
             let since = link.last_received;
-            peer.state = PeerState::Lost { since };
+            peer.state = PeerState::Lost {
+                since,
+                is_unreachable: false,
+            };
         }
         self.view_changed = true;
         let out_after = self.config.timing.out_after;
@@ -80,13 +88,13 @@ impl Overlay {
         }
     }
 
-    /// A dial to an address of the node failed while it had no link: nobody is there.
+    /// A dial to an address of the node failed while it had no link: nobody is there, unless others say so.
     pub(super) fn on_unreachable(&mut self, slot: NodeSlot) {
-        let is_lost = self.peer(slot).is_some_and(|peer| {
-            matches!(peer.state, PeerState::Lost { .. }) && peer.link.is_none()
-        });
-        if is_lost {
-            self.go_out(slot, "unreachable");
+        if let Some(peer) = self.peer_mut(slot)
+            && peer.link.is_none()
+            && let PeerState::Lost { is_unreachable, .. } = &mut peer.state
+        {
+            *is_unreachable = true;
         }
     }
 
@@ -114,6 +122,7 @@ impl Overlay {
         peer.interests_acknowledged = None;
         peer.control.abandon();
         peer.rtt_us = None;
+        peer.flow = Flow::default();
         peer.outbound.abandon(|stream, number| {
             store.settle(stream, number);
         });

@@ -34,14 +34,14 @@ pub(super) enum LinkError {
         message: &'static str,
         state: &'static str,
     },
-    #[error("{origin} is not the node at the other end, and routing mode mesh relays nothing")]
+    #[error("{origin} is not the node at the other end")]
     Relayed { origin: NodeId },
 }
 
 /// Longest packet before the other end is known.
 const MAXIMUM_HANDSHAKE_BYTES: u32 = 64 * 1024;
 
-type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
+pub(super) type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
 
 impl Overlay {
     /// Takes all that was read from a link in this round, and calls `deliver` for each message in it that is new here.
@@ -53,17 +53,28 @@ impl Overlay {
         bytes: &[u8],
         mut deliver: impl FnMut(Delivery<'_>),
     ) {
+        self.take_bytes(now, link, bytes, &mut deliver);
+    }
+
+    /// The same for bytes that came over others.
+    pub(super) fn take_bytes(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        bytes: &[u8],
+        deliver: Deliver<'_>,
+    ) {
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
         state.last_received = now;
         let mut input = std::mem::take(&mut state.input);
         if input.is_empty() {
-            let consumed = self.read_packets(now, link, bytes, &mut deliver);
+            let consumed = self.read_packets(now, link, bytes, deliver);
             input.extend_from_slice(bytes.get(consumed..).unwrap_or_default());
         } else {
             input.extend_from_slice(bytes);
-            let consumed = self.read_packets(now, link, &input, &mut deliver);
+            let consumed = self.read_packets(now, link, &input, deliver);
             input.drain(..consumed);
         }
         if let Some(state) = self.links.get_mut(&link) {
@@ -193,8 +204,17 @@ impl Overlay {
             self.require_up(id, "a batch")?;
             return self.on_batch(slot, publish.payload, deliver);
         }
+        if channel == Channel::Tree {
+            peer.counters.data_in_bytes += len as u64;
+            self.require_up(id, "a batch")?;
+            return self.on_tree_batch(slot, id, publish.payload, deliver);
+        }
         peer.counters.control_in_messages += 1;
         peer.counters.control_in_bytes += len as u64;
+        if channel == Channel::Tunnel {
+            self.require_up(id, "a frame")?;
+            return self.on_frame(now, id, publish.payload, deliver);
+        }
         let message = Message::decode(channel, publish.payload)?;
         self.on_message(now, slot, id, message)
     }
@@ -271,7 +291,7 @@ impl Overlay {
                 self.on_interests_applied(slot, version)
             }
             (LinkState::Up { .. }, Message::Acknowledge(view)) => {
-                self.on_acknowledge(slot, &view)?
+                self.on_acknowledge(now, slot, &view)?
             }
             (
                 LinkState::Up { .. },
@@ -400,6 +420,7 @@ impl Overlay {
 
     fn on_acknowledge(
         &mut self,
+        now: Instant,
         slot: NodeSlot,
         view: &AcknowledgeView<'_>,
     ) -> Result<(), LinkError> {
@@ -416,8 +437,11 @@ impl Overlay {
         view.for_each_range(|stream, range| {
             if stream.origin == own {
                 // Numbers go on over a change of incarnation, so they alone name the message.
+                let flow = &mut peer.flow;
                 peer.outbound.acknowledge(stream.stream, &range, |number| {
-                    store.settle(stream.stream, number)
+                    let len = store.settle(stream.stream, number);
+                    flow.settle(now, stream.stream, number, len);
+                    len
                 });
             } else {
                 relayed = Some(stream.origin);

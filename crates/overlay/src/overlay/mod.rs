@@ -6,6 +6,8 @@ mod handshake;
 mod messages;
 mod rounds;
 mod selection;
+mod trees;
+mod tunnels;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -25,6 +27,8 @@ use crate::peer::{Peer, PeerState};
 use crate::random::Random;
 use crate::report::{LinkCounters, NodeStatus, OverlayCounters};
 use crate::store::Store;
+use crate::trees::Trees;
+use crate::tunnel::Tunnel;
 use crate::view::{NodeRecord, View};
 
 /// Room for what stands around a record or a control payload in its packet.
@@ -44,6 +48,12 @@ pub struct Overlay {
     peers: Vec<Peer>,
     slots: BTreeMap<NodeId, NodeSlot>,
     links: BTreeMap<LinkId, Link>,
+    /// Those of the links that go over other nodes.
+    tunnels: BTreeMap<LinkId, Tunnel>,
+    next_tunnel: u32,
+    /// Nodes of our component without a link, and when they get one over others.
+    unlinked: BTreeMap<NodeId, Instant>,
+    trees: Trees,
     /// Links we ended whose last bytes the shell has not written yet.
     closing: BTreeMap<LinkId, Link>,
     dialler: Dialler,
@@ -92,15 +102,21 @@ impl Overlay {
             routing: config.routing.mode.code(),
             links: Vec::new(),
         };
+        let view = View::new(own, config.limits.nodes);
+        let trees = Trees::new(config.node, config.routing.clone(), view.topology());
         Self {
             process,
             random,
-            view: View::new(own, config.limits.nodes),
+            view,
             own_interests: OwnInterests::new(config.limits.interest_changes),
             settled: 0,
             peers: Vec::new(),
             slots: BTreeMap::new(),
             links: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
+            next_tunnel: 0,
+            unlinked: BTreeMap::new(),
+            trees,
             closing: BTreeMap::new(),
             dialler: Dialler::new(
                 &config.address,
@@ -363,13 +379,10 @@ impl Overlay {
         self.peer(*self.slots.get(&node)?)
     }
 
-    /// Whether a link with `node` is selected or on its way to be.
+    /// Whether a link of its own with `node` is selected or on its way to be.
     fn has_link(&self, node: NodeId) -> bool {
-        self.peer_of(node).is_some_and(|peer| peer.link.is_some())
-            || self
-                .links
-                .values()
-                .any(|link| link.state.node() == Some(node))
+        let mut own = self.links.iter().filter(|(id, _)| !Self::is_tunnel(**id));
+        own.any(|(_, link)| link.state.node() == Some(node))
     }
 
     /// What this node says of itself on a new link.

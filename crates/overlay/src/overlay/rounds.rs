@@ -25,9 +25,12 @@ impl Overlay {
             .retain(|id, _| self.outputs.contains(&Output::Close(*id)));
         self.excuse_silence_after_a_pause(now);
         self.end_late_links(now);
-        self.end_late_peers(now);
         self.update_own_record(now);
+        self.update_topology(now);
+        self.end_late_peers(now);
         self.update_linkless(now);
+        self.open_tunnels(now);
+        self.send_parked(now);
         self.warn_of_linkless(now);
         let linked: Vec<_> = self.linked_peers().collect();
         for &(slot, id) in &linked {
@@ -39,12 +42,16 @@ impl Overlay {
                 self.send_owed(now, slot, id);
             }
         }
+        for &hop in &linked {
+            self.seal_tree_batch(hop);
+        }
+        self.pump_tunnels();
         self.report_settled();
         self.report_completed();
         self.report_room();
         self.dial_due(now);
         for (id, link) in &mut self.links {
-            if link.take_flush() {
+            if !Self::is_tunnel(*id) && link.take_flush() {
                 self.outputs.push_back(Output::Flush(*id));
             }
         }
@@ -65,7 +72,10 @@ impl Overlay {
             | LinkState::Candidate { .. } => link.deadline,
         });
         let peers = self.peers.iter().filter_map(|peer| match peer.state {
-            PeerState::Lost { since } if peer.link.is_none() => Some(since + timing.out_after),
+            PeerState::Lost { since, .. } if peer.link.is_none() => {
+                let waits = [since + timing.out_after, since + timing.link_grace];
+                waits.into_iter().find(|at| *at > self.last_round)
+            }
             PeerState::Lost { .. } | PeerState::Up | PeerState::Out => None,
         });
         let linkless = self
@@ -81,13 +91,15 @@ impl Overlay {
         } else {
             self.dialler.next_due(|node| self.has_link(node))
         };
-        let refill = self.has_room_to_fill().then_some(self.last_round);
+        let refill = (self.has_room_to_fill() || self.can_pump()).then_some(self.last_round);
         links
             .chain(peers)
             .chain(linkless)
             .chain(record)
             .chain(dial)
             .chain(refill)
+            .chain(self.next_tunnel_due())
+            .chain(self.next_resend())
             .min()
     }
 
@@ -147,11 +159,24 @@ impl Overlay {
         let out_after = self.config.timing.out_after;
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];
-            if let PeerState::Lost { since } = peer.state
-                && peer.link.is_none()
-                && now >= since + out_after
-            {
-                self.go_out(slot_of_index(index), "silent");
+            let PeerState::Lost {
+                since,
+                is_unreachable,
+            } = peer.state
+            else {
+                continue;
+            };
+            let is_over = is_unreachable || now >= since + out_after;
+            // A node that others reach is reached over them; that it is gone they will have found out soon.
+            let is_elsewhere = self.trees.topology().contains(peer.node)
+                && now < since + self.config.timing.link_grace;
+            if peer.link.is_none() && is_over && !is_elsewhere {
+                let reason = if is_unreachable {
+                    "unreachable"
+                } else {
+                    "silent"
+                };
+                self.go_out(slot_of_index(index), reason);
             }
         }
     }
@@ -193,7 +218,13 @@ impl Overlay {
     /// Live links with the RTT to publish: the published one stays until the measured one has clearly left its step.
     fn listed_links(&self) -> Vec<(NodeId, u32)> {
         let published = &self.view.own().links;
-        let up = self.peers.iter().filter(|peer| peer.state == PeerState::Up);
+        let is_own =
+            |peer: &&crate::peer::Peer| peer.link.is_some_and(|link| !Self::is_tunnel(link));
+        let up = self
+            .peers
+            .iter()
+            .filter(|peer| peer.state == PeerState::Up)
+            .filter(is_own);
         let mut links: Vec<_> = up
             .map(|peer| {
                 let before = published
@@ -228,7 +259,7 @@ impl Overlay {
         let own = self.view.own();
         self.last_measures = (
             publish_capability(own.capability, measured, alpha, beta),
-            publish_count(own.roots, 0),
+            publish_count(own.roots, self.trees.roots_held()),
             publish_count(own.rate, rate),
         );
         self.last_measures
@@ -304,7 +335,9 @@ impl Overlay {
         self.send_interests(slot, id);
         self.send_control_messages(slot, id);
         self.send_acknowledgements(slot, id);
-        self.fill_with_data(now, slot, id);
+        if !self.routes_over_trees() {
+            self.fill_with_data(now, slot, id);
+        }
     }
 
     fn send_applied(&mut self, slot: NodeSlot, id: LinkId) {
@@ -443,8 +476,9 @@ impl Overlay {
         }
         let linked: Vec<NodeId> = self
             .links
-            .values()
-            .filter_map(|link| link.state.node())
+            .iter()
+            .filter(|(id, _)| !Self::is_tunnel(**id))
+            .filter_map(|(_, link)| link.state.node())
             .collect();
         for address in self.dialler.take_due(now, |node| linked.contains(&node)) {
             self.outputs.push_back(Output::Dial { address });

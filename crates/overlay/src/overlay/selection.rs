@@ -53,7 +53,11 @@ impl Overlay {
                     selects_seen,
                 },
             );
-        } else if known.is_none_or(|peer| peer.link.is_none()) {
+        } else if known
+            .and_then(|peer| peer.link)
+            .is_none_or(|used| Self::is_tunnel(used) && !Self::is_tunnel(id))
+        {
+            // A link of its own is better than one over others.
             self.select(now, slot, id);
         }
     }

@@ -84,7 +84,7 @@ impl Default for RootWeights {
 }
 
 /// The root of the tree over `members`, `None` if none of them is there. Ties go to the lowest address (Overlays 4.2.1).
-/// `held`: for each node the trees that this node knows it to hold beside those in its record.
+/// `held`: for each node the trees that the caller has given it; its record may not count them yet.
 #[must_use]
 pub fn elect(
     topology: &Topology,
@@ -101,7 +101,7 @@ pub fn elect(
             candidates.min_by_key(|index| (Reverse(node(*index).capability), by_rank(index)))
         }
         RootPolicy::Balance => candidates.min_by_key(|index| {
-            let roots = node(*index).roots.saturating_add(held(node(*index).node));
+            let roots = node(*index).roots.max(held(node(*index).node));
             let balance = u64::from(weights.gamma)
                 .saturating_mul(roots)
                 .saturating_add(u64::from(weights.delta).saturating_mul(node(*index).clients));

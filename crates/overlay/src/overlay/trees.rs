@@ -1,0 +1,495 @@
+//! Messages over trees: the origin picks and names one, every node on the way splits what is left of the destinations by the
+//! tree as it sees it (rules 20, 21), and the origin sends again what a changed view may have lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use thicket_session::time::Instant;
+
+use super::messages::{Deliver, LinkError};
+use super::{Overlay, slot_of_index};
+use crate::channel::Channel;
+use crate::doors::{Delivery, EventLevel, Forward};
+use crate::identity::{LinkId, NodeId, NodeSlot, Origin, StreamId};
+use crate::inbound::Arrival;
+use crate::link::{Link, LinkState};
+use crate::record::{Records, age_expiry};
+use crate::routing::RoutingMode;
+use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
+use crate::trees::NamedTree;
+use crate::tunnel::MAXIMUM_HOPS;
+
+/// A neighbour and the link to it.
+type Hop = (NodeSlot, LinkId);
+
+impl Overlay {
+    pub(super) fn routes_over_trees(&self) -> bool {
+        self.config.routing.mode != RoutingMode::Mesh
+    }
+
+    /// The link to a node, if it is up.
+    pub(super) fn link_up(&self, node: NodeId) -> Option<Hop> {
+        let slot = *self.slots.get(&node)?;
+        let id = self.peer(slot)?.link?;
+        matches!(self.links.get(&id)?.state, LinkState::Up { .. }).then_some((slot, id))
+    }
+
+    /// Takes over what changed in the view, and sends again what a lost link may have swallowed.
+    pub(super) fn update_topology(&mut self, now: Instant) {
+        if !self.view_changed {
+            return;
+        }
+        let elections = self.trees.elections;
+        let topology = self.view.topology().component(self.config.node);
+        let cut_off = self.trees.update(topology);
+        if self.trees.elections != elections {
+            let root = self.trees.single().name.root;
+            self.event(
+                EventLevel::Info,
+                "root elected",
+                vec![("node", root.to_string())],
+            );
+        }
+        self.check_tunnels(now);
+        for node in cut_off {
+            if let Some(slot) = self.slots.get(&node).copied() {
+                self.send_again(now, slot);
+            }
+        }
+    }
+
+    /// A numbered message, kept already: sent to those destinations whose window and link have room.
+    pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>) {
+        let (slots, nodes) = self.those_not_out(message.destinations);
+        let tree = self.trees.pick(message.destinations, &nodes);
+        let len = message.record.len() as u32;
+        let mut ready = Vec::with_capacity(slots.len());
+        for (slot, node) in slots.into_iter().zip(nodes) {
+            let is_open = self
+                .hop(&tree, node)
+                .is_some_and(|(_, link)| !self.is_congested(link));
+            let Some(peer) = self.peer_mut(slot) else {
+                continue;
+            };
+            let window = peer.outbound.window();
+            if peer
+                .flow
+                .offer(now, message.stream, message.number, len, window, is_open)
+            {
+                ready.push(node);
+            }
+        }
+        self.transmit(now, &tree, message.stream, message.number, &ready);
+    }
+
+    /// A message without a number: sent once, dropped where there is no room.
+    pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>) {
+        let (_, nodes) = self.those_not_out(message.destinations);
+        let tree = self.trees.pick(message.destinations, &nodes);
+        let incarnation = self.view.own().incarnation;
+        let (stream, low) = (message.stream, self.store.low(message.stream));
+        for ((slot, link), destinations) in self.split(&tree, &nodes) {
+            if self.is_congested(link) {
+                if let Some(peer) = self.peer_mut(slot) {
+                    peer.counters.dropped += destinations.len() as u64;
+                }
+                continue;
+            }
+            for (name, remaining) in name_all(&tree.name, self.config.node, destinations) {
+                let header = TreeHeader {
+                    name,
+                    origin: self.config.node,
+                    incarnation,
+                    stream,
+                    low,
+                    hops: 0,
+                    remaining,
+                };
+                self.append((slot, link), header, message.record, 1);
+            }
+        }
+    }
+
+    fn those_not_out(&self, destinations: &[NodeSlot]) -> (Vec<NodeSlot>, Vec<NodeId>) {
+        let there = |slot: &NodeSlot| {
+            self.peer(*slot)
+                .filter(|peer| !peer.is_out())
+                .map(|peer| (*slot, peer.node))
+        };
+        destinations.iter().filter_map(there).unzip()
+    }
+
+    /// Sends a kept message to `ready`, once over each branch.
+    fn transmit(
+        &mut self,
+        now: Instant,
+        tree: &NamedTree,
+        stream: StreamId,
+        number: u64,
+        ready: &[NodeId],
+    ) {
+        let Some(sendable) = self.store.sendable(stream, number) else {
+            return;
+        };
+        let (mut record, incarnation) = (sendable.bytes.to_vec(), sendable.incarnation);
+        let waited = now.since(sendable.at).as_millis();
+        if waited > 0 {
+            // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
+            age_expiry(&mut record, u64::try_from(waited).unwrap_or(u64::MAX));
+        }
+        let low = self.store.low(stream);
+        for (hop, destinations) in self.split(tree, ready) {
+            for (name, remaining) in name_all(&tree.name, self.config.node, destinations) {
+                let header = TreeHeader {
+                    name,
+                    origin: self.config.node,
+                    incarnation,
+                    stream,
+                    low,
+                    hops: 0,
+                    remaining,
+                };
+                self.append(hop, header, &record, 1);
+            }
+        }
+    }
+
+    /// Who is next on the way to `node`: by the tree; straight where that leads nowhere.
+    fn hop(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
+        let next = tree.tree.next_hop(self.config.node, node);
+        next.and_then(|next| self.link_up(next))
+            .or_else(|| self.link_up(node))
+    }
+
+    /// Every destination in one branch; those without any way are left to a later resend.
+    fn split(&self, tree: &NamedTree, destinations: &[NodeId]) -> BTreeMap<Hop, Vec<NodeId>> {
+        let mut branches: BTreeMap<Hop, Vec<NodeId>> = BTreeMap::new();
+        for node in destinations {
+            if let Some(hop) = self.hop(tree, *node) {
+                branches.entry(hop).or_default().push(*node);
+            }
+        }
+        branches
+    }
+
+    fn is_congested(&self, link: LinkId) -> bool {
+        let maximum = self.config.limits.out_buffer_bytes;
+        self.links
+            .get(&link)
+            .is_none_or(|link| link.waiting() >= maximum)
+    }
+
+    /// Adds records to the batch under way on a link.
+    fn append(&mut self, hop: Hop, header: TreeHeader, records: &[u8], count: u64) {
+        let maximum = self.config.limits.batch_bytes;
+        let Some(link) = self.links.get_mut(&hop.1) else {
+            return;
+        };
+        match &mut link.open_batch {
+            Some(open)
+                if open.header.joins(&header) && open.records.len() + records.len() <= maximum =>
+            {
+                open.header.low = open.header.low.min(header.low);
+                open.records.extend_from_slice(records);
+            }
+            Some(_) | None => {
+                self.seal_tree_batch(hop);
+                if let Some(link) = self.links.get_mut(&hop.1) {
+                    link.open_batch = Some(OpenBatch {
+                        header,
+                        records: records.to_vec(),
+                    });
+                }
+            }
+        }
+        if let Some(peer) = self.peer_mut(hop.0) {
+            peer.counters.data_out_messages += count;
+        }
+    }
+
+    /// Writes the batch under way on a link into its out-buffer.
+    pub(super) fn seal_tree_batch(&mut self, (slot, id): Hop) {
+        let mut buffer = std::mem::take(&mut self.scratch);
+        buffer.clear();
+        let written = self.links.get_mut(&id).and_then(|link| {
+            let open = link.open_batch.take()?;
+            open.header.encode(&mut link.said, &mut buffer);
+            buffer.extend_from_slice(&open.records);
+            Some(link.write_publish(Channel::Tree, &buffer) as u64)
+        });
+        self.scratch = buffer;
+        if let (Some(peer), Some(written)) = (self.peer_mut(slot), written) {
+            peer.counters.data_out_bytes += written;
+        }
+    }
+
+    /// Sends what waited for a window or a link, as far as there is room now, and again what nobody acknowledged for long.
+    pub(super) fn send_parked(&mut self, now: Instant) {
+        if !self.routes_over_trees() {
+            return;
+        }
+        for link in self.links.values_mut() {
+            link.is_throttled = false;
+        }
+        let mut released: BTreeMap<(StreamId, u64), Vec<NodeId>> = BTreeMap::new();
+        let mut planned: BTreeMap<LinkId, usize> = BTreeMap::new();
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            if peer
+                .flow
+                .resend_at(self.config.timing.resend_after)
+                .is_some_and(|at| now >= at)
+            {
+                self.send_again(now, slot_of_index(index));
+                if let Some(peer) = self.peers.get_mut(index) {
+                    peer.flow.resent(now);
+                }
+            }
+            while let Some((key, node)) = self.release_one(now, index, &mut planned) {
+                released.entry(key).or_default().push(node);
+            }
+        }
+        for ((stream, number), nodes) in released {
+            let tree = self.tree_of_pending(stream, number);
+            self.transmit(now, &tree, stream, number, &nodes);
+        }
+    }
+
+    /// The next parked message of a node that window and link have room for.
+    fn release_one(
+        &mut self,
+        now: Instant,
+        index: usize,
+        planned: &mut BTreeMap<LinkId, usize>,
+    ) -> Option<((StreamId, u64), NodeId)> {
+        let (stream, number) = self.peers.get(index)?.flow.first_parked()?;
+        let node = self.peers.get(index)?.node;
+        let tree = self.tree_of_pending(stream, number);
+        let (_, link_id) = self.hop(&tree, node)?;
+        let more = planned.entry(link_id).or_default();
+        let link = self.links.get_mut(&link_id)?;
+        if link.waiting() + *more >= self.config.limits.out_buffer_bytes {
+            link.is_throttled = true;
+            return None;
+        }
+        let peer = self.peers.get_mut(index)?;
+        let key = peer.flow.release(now, peer.outbound.window())?;
+        *more += self
+            .store
+            .sendable(key.0, key.1)
+            .map_or(0, |sendable| sendable.bytes.len());
+        Some((key, node))
+    }
+
+    /// The tree over those that have not acknowledged a message yet.
+    fn tree_of_pending(&mut self, stream: StreamId, number: u64) -> Arc<NamedTree> {
+        let waiting = self
+            .peers
+            .iter()
+            .enumerate()
+            .filter(|(_, peer)| peer.outbound.contains(stream, number));
+        let (slots, nodes): (Vec<_>, Vec<_>) = waiting
+            .map(|(index, peer)| (slot_of_index(index), peer.node))
+            .unzip();
+        self.trees.pick(&slots, &nodes)
+    }
+
+    /// Sends everything under way to a node again: what it has already it drops and acknowledges.
+    pub(super) fn send_again(&mut self, now: Instant, slot: NodeSlot) {
+        if !self.routes_over_trees() {
+            return;
+        }
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        let node = peer.node;
+        let numbers: Vec<_> = peer
+            .outbound
+            .pending()
+            .filter(|(stream, number)| peer.flow.is_sent(*stream, *number))
+            .collect();
+        peer.counters.resends += numbers.len() as u64;
+        for (stream, number) in numbers {
+            let tree = self.tree_of_pending(stream, number);
+            self.transmit(now, &tree, stream, number, &[node]);
+        }
+    }
+
+    /// When something is to be sent again.
+    pub(super) fn next_resend(&self) -> Option<Instant> {
+        let after = self.config.timing.resend_after;
+        let flows = self.peers.iter().filter(|peer| !peer.is_out());
+        flows.filter_map(|peer| peer.flow.resend_at(after)).min()
+    }
+
+    /// A batch on a tree, from a neighbour: for us, for others, or both.
+    pub(super) fn on_tree_batch(
+        &mut self,
+        slot: NodeSlot,
+        id: LinkId,
+        payload: &[u8],
+        deliver: Deliver<'_>,
+    ) -> Result<(), LinkError> {
+        let own = self.config.node;
+        let Some(link) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        let (header, records) = TreeHeader::decode(payload, &mut link.heard)?;
+        let (mut count, mut numbered) = (0, 0);
+        for record in Records::new(records) {
+            let (record, _) = record?;
+            count += 1;
+            numbered += usize::from(record.number > 0);
+        }
+        if let Some(peer) = self.peer_mut(slot) {
+            peer.counters.data_in_messages += count;
+        }
+        let (mine, rest): (Vec<_>, Vec<_>) = header
+            .remaining
+            .nodes(&header.name)
+            .partition(|node| *node == own);
+        if header.origin == own {
+            // Only a node that errs sends us what is ours.
+            self.counters.relay_misses += count;
+            return Ok(());
+        }
+        if !mine.is_empty() {
+            self.take_from_tree(&header, records, deliver);
+        }
+        if !rest.is_empty() {
+            let from = self.peer(slot).map(|peer| peer.node);
+            self.relay(&header, &rest, records, (count, numbered as u64), from);
+        }
+        Ok(())
+    }
+
+    /// Hands over what is new here of a batch.
+    fn take_from_tree(&mut self, header: &TreeHeader, records: &[u8], deliver: Deliver<'_>) {
+        let maximum_ranges = self.config.limits.window_ranges;
+        let slot = self.slots.get(&header.origin).copied();
+        let found = slot.and_then(|slot| Some((slot, self.peer_mut(slot)?)));
+        // What a former process of the origin sent must not come after what this one did.
+        let Some((slot, peer)) = found
+            .filter(|(_, peer)| !peer.is_out() && header.incarnation >= peer.first_incarnation)
+        else {
+            self.counters.relay_misses += 1;
+            return;
+        };
+        let (incarnation, stream) = (header.incarnation, header.stream);
+        if peer
+            .inbound
+            .start_batch(incarnation, stream, header.low, maximum_ranges)
+            .is_err()
+        {
+            peer.counters.refused += 1;
+            return;
+        }
+        let origin = Origin {
+            slot,
+            incarnation,
+            stream,
+        };
+        for (record, bytes) in Records::new(records).flatten() {
+            match peer.inbound.arrive_over_tree(
+                incarnation,
+                stream,
+                record.number,
+                bytes.len() as u32,
+            ) {
+                Arrival::New => deliver(Delivery {
+                    origin,
+                    record,
+                    bytes,
+                }),
+                Arrival::Known => peer.counters.duplicates += 1,
+                Arrival::NoRoom => peer.counters.dropped += 1,
+            }
+        }
+    }
+
+    /// Passes a batch on. Numbered messages never wait here and are never dropped for want of room: their origins' windows
+    /// bound them. Others are.
+    fn relay(
+        &mut self,
+        header: &TreeHeader,
+        rest: &[NodeId],
+        records: &[u8],
+        (count, numbered): (u64, u64),
+        from: Option<NodeId>,
+    ) {
+        let tree = self.trees.of_name(&header.name);
+        let mut branches: BTreeMap<Hop, BTreeSet<NodeId>> = BTreeMap::new();
+        for node in rest {
+            let by_tree = self
+                .hop(&tree, *node)
+                .filter(|_| header.hops < MAXIMUM_HOPS);
+            // Back where it came from: the views differ, straight is better.
+            let goes_back =
+                by_tree.is_some_and(|(slot, _)| self.peer(slot).map(|peer| peer.node) == from);
+            let straight = self.link_up(*node);
+            let hop = if goes_back || by_tree.is_none() {
+                straight.or(by_tree.filter(|_| header.hops < MAXIMUM_HOPS))
+            } else {
+                by_tree
+            };
+            match hop {
+                Some(hop) => drop(branches.entry(hop).or_default().insert(*node)),
+                None => self.counters.relay_misses += count,
+            }
+        }
+        for (hop, nodes) in branches {
+            let header = TreeHeader {
+                hops: header.hops.saturating_add(1),
+                remaining: MemberSet::of(&header.name, nodes),
+                ..header.clone()
+            };
+            if numbered < count && self.is_congested(hop.1) {
+                self.counters.relay_drops += count - numbered;
+                for (record, bytes) in Records::new(records).flatten() {
+                    if record.number > 0 {
+                        self.append(hop, header.clone(), bytes, 1);
+                    }
+                }
+            } else {
+                self.append(hop, header, records, count);
+            }
+            self.counters.relayed_messages += count;
+            self.counters.relayed_bytes += records.len() as u64;
+        }
+    }
+}
+
+/// The name with the destinations in it; a destination the tree does not have gets a name of its own: origin and destination.
+fn name_all(
+    name: &Arc<TreeName>,
+    own: NodeId,
+    destinations: Vec<NodeId>,
+) -> Vec<(Arc<TreeName>, MemberSet)> {
+    let (members, others): (Vec<_>, Vec<_>) = destinations
+        .into_iter()
+        .partition(|node| name.place(*node).is_some());
+    let mut all = Vec::with_capacity(1);
+    if !members.is_empty() && name.place(own).is_some() {
+        all.push((Arc::clone(name), MemberSet::of(name, members)));
+    }
+    for node in others {
+        let pair = Arc::new(TreeName {
+            root: own,
+            members: vec![own.min(node), own.max(node)],
+        });
+        let remaining = MemberSet::of(&pair, [node]);
+        all.push((pair, remaining));
+    }
+    all
+}
+
+impl Link {
+    /// Bytes that wait for the socket, or are about to.
+    pub(super) fn waiting(&self) -> usize {
+        self.pending().len()
+            + self
+                .open_batch
+                .as_ref()
+                .map_or(0, |open| open.records.len())
+    }
+}
