@@ -103,6 +103,12 @@ impl NodeRecord {
         Ok(record)
     }
 
+    /// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
+    /// versions of each other: then everybody keeps the same one, and the node with the other goes above it.
+    const fn age(&self) -> (u64, u64, u64) {
+        (self.incarnation.0, self.process, self.version)
+    }
+
     fn lists(&self, node: NodeId) -> bool {
         self.links
             .binary_search_by_key(&node, |(other, _)| *other)
@@ -160,9 +166,7 @@ impl View {
     /// Takes another node's record. When the table is full, the record of a node that is not reachable gives way.
     pub(crate) fn apply(&mut self, record: NodeRecord) -> RecordNews {
         let known = self.records.get(&record.node);
-        if known.is_some_and(|known| {
-            (known.incarnation, known.version) >= (record.incarnation, record.version)
-        }) {
+        if known.is_some_and(|known| known.age() >= record.age()) {
             return RecordNews::Old;
         }
         if known.is_none() && self.records.len() >= self.maximum {
@@ -252,6 +256,15 @@ mod tests {
             ("older incarnation", record(2, 4, 9, &[]), RecordNews::Old),
             ("newer version", record(2, 5, 6, &[]), RecordNews::Newer),
             ("newer incarnation", record(2, 6, 1, &[]), RecordNews::Newer),
+            (
+                "another process of the same incarnation",
+                NodeRecord {
+                    process: 7,
+                    ..record(2, 6, 1, &[])
+                },
+                RecordNews::Newer,
+            ),
+            ("the former process", record(2, 6, 9, &[]), RecordNews::Old),
         ];
         for (name, record, news) in cases {
             assert_eq!(view.apply(record), news, "{name}");

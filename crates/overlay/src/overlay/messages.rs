@@ -395,6 +395,7 @@ impl Overlay {
         let Some(peer) = self.peer_mut(slot) else {
             return Ok(());
         };
+        peer.hears_us = true;
         if let Some((version, changes)) = peer
             .interests
             .apply(batch, maximum)

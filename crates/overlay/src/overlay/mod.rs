@@ -54,6 +54,8 @@ pub struct Overlay {
     /// Nodes of our component without a link, and when they get one over others.
     unlinked: BTreeMap<NodeId, Instant>,
     trees: Trees,
+    /// Batches of others that wait for a way.
+    held: Vec<trees::Held>,
     /// Links we ended whose last bytes the shell has not written yet.
     closing: BTreeMap<LinkId, Link>,
     dialler: Dialler,
@@ -117,6 +119,7 @@ impl Overlay {
             next_tunnel: 0,
             unlinked: BTreeMap::new(),
             trees,
+            held: Vec::new(),
             closing: BTreeMap::new(),
             dialler: Dialler::new(
                 &config.address,

@@ -138,6 +138,7 @@ impl Overlay {
         peer.name.clone_from(&hello.name);
         peer.incarnation = hello.incarnation;
         peer.link = Some(id);
+        peer.hears_us = false;
         peer.selects += 1;
         let resume = Message::Resume(Resume {
             was_up: !peer.is_out(),

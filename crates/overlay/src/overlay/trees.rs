@@ -19,6 +19,21 @@ use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
 use crate::tunnel::MAXIMUM_HOPS;
 
+/// Batches and their bytes without a way that are kept.
+const MAXIMUM_HELD: usize = 1024;
+const MAXIMUM_HELD_BYTES: usize = 1024 * 1024;
+
+/// A batch for which no way is known.
+#[derive(Debug)]
+pub(super) struct Held {
+    until: Instant,
+    header: TreeHeader,
+    missed: Vec<NodeId>,
+    records: Vec<u8>,
+    /// Records in all, and with a number.
+    counts: (u64, u64),
+}
+
 /// A neighbour and the link to it.
 type Hop = (NodeSlot, LinkId);
 
@@ -51,6 +66,7 @@ impl Overlay {
             );
         }
         self.check_tunnels(now);
+        self.relay_held(now);
         for node in cut_off {
             if let Some(slot) = self.slots.get(&node).copied() {
                 self.send_again(now, slot);
@@ -154,10 +170,18 @@ impl Overlay {
         }
     }
 
-    /// Who is next on the way to `node`: by the tree; straight where that leads nowhere.
+    /// Who is next on the way to `node`: by the tree; straight where that leads nowhere, and to a node that may not know yet that
+    /// this one is up: over its own link messages cannot come before that.
     fn hop(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
-        let next = tree.tree.next_hop(self.config.node, node);
-        next.and_then(|next| self.link_up(next))
+        let hears_us = self
+            .peer_of(node)
+            .is_none_or(|peer| peer.hears_us || peer.link.is_none());
+        let by_tree = tree
+            .tree
+            .next_hop(self.config.node, node)
+            .filter(|_| hears_us);
+        by_tree
+            .and_then(|next| self.link_up(next))
             .or_else(|| self.link_up(node))
     }
 
@@ -407,6 +431,56 @@ impl Overlay {
         }
     }
 
+    /// The next hop of a copy that came from `from`. Back there it does not go, nor on along trees past the limit: then the views
+    /// differ, and straight is better.
+    fn next_for(
+        &self,
+        tree: &NamedTree,
+        node: NodeId,
+        hops: u8,
+        from: Option<NodeId>,
+    ) -> Option<Hop> {
+        let by_tree = self.hop(tree, node).filter(|_| hops < MAXIMUM_HOPS);
+        let goes_back = |(slot, _): &Hop| self.peer(*slot).map(|peer| peer.node) == from;
+        by_tree
+            .filter(|hop| !goes_back(hop))
+            .or_else(|| self.link_up(node))
+            .or(by_tree)
+    }
+
+    /// No way is known to these: kept for the next view, for a while and within a bound (rule 20).
+    fn hold(
+        &mut self,
+        header: &TreeHeader,
+        missed: Vec<NodeId>,
+        records: &[u8],
+        counts: (u64, u64),
+    ) {
+        let bytes: usize = self.held.iter().map(|held| held.records.len()).sum();
+        if bytes + records.len() > MAXIMUM_HELD_BYTES || self.held.len() >= MAXIMUM_HELD {
+            self.counters.relay_misses += counts.0;
+            return;
+        }
+        self.held.push(Held {
+            until: self.last_round + self.config.timing.resend_after,
+            header: header.clone(),
+            missed,
+            records: records.to_vec(),
+            counts,
+        });
+    }
+
+    /// The view changed: what had no way may have one.
+    fn relay_held(&mut self, now: Instant) {
+        for held in std::mem::take(&mut self.held) {
+            if now < held.until {
+                self.relay(&held.header, &held.missed, &held.records, held.counts, None);
+            } else {
+                self.counters.relay_misses += held.counts.0;
+            }
+        }
+    }
+
     /// Passes a batch on. Numbered messages never wait here and are never dropped for want of room: their origins' windows
     /// bound them. Others are.
     fn relay(
@@ -419,23 +493,15 @@ impl Overlay {
     ) {
         let tree = self.trees.of_name(&header.name);
         let mut branches: BTreeMap<Hop, BTreeSet<NodeId>> = BTreeMap::new();
+        let mut missed = Vec::new();
         for node in rest {
-            let by_tree = self
-                .hop(&tree, *node)
-                .filter(|_| header.hops < MAXIMUM_HOPS);
-            // Back where it came from: the views differ, straight is better.
-            let goes_back =
-                by_tree.is_some_and(|(slot, _)| self.peer(slot).map(|peer| peer.node) == from);
-            let straight = self.link_up(*node);
-            let hop = if goes_back || by_tree.is_none() {
-                straight.or(by_tree.filter(|_| header.hops < MAXIMUM_HOPS))
-            } else {
-                by_tree
-            };
-            match hop {
+            match self.next_for(&tree, *node, header.hops, from) {
                 Some(hop) => drop(branches.entry(hop).or_default().insert(*node)),
-                None => self.counters.relay_misses += count,
+                None => missed.push(*node),
             }
+        }
+        if !missed.is_empty() {
+            self.hold(header, missed, records, (count, numbered));
         }
         for (hop, nodes) in branches {
             let header = TreeHeader {
