@@ -1,8 +1,12 @@
-//! What must hold for whatever bytes a peer sends; the targets only choose the version.
+//! What must hold for whatever bytes a peer sends, or the disk gives back; the targets only choose the version.
+
+mod log;
 
 use thicket_mqtt::{
     ApplicationProperties, Packet, ProtocolVersion, connect_version, decode, frame_header,
 };
+
+pub use log::replay_log;
 
 const MAXIMUM_PACKET_SIZE: u32 = 1 << 20;
 

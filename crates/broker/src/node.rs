@@ -357,8 +357,13 @@ fn worker_config(config: &Config, identity: &Identity, listeners: usize) -> Work
         workers: config.workers,
         listeners: vec![listener; listeners],
         limits: config.limits.clone(),
+        stores: false,
+        small_log_bytes: SMALL_LOG_BYTES,
     }
 }
+
+/// A log smaller than this is not worth writing again.
+const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
 fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfig {
     let (node, incarnation) = (identity.node, identity.incarnation);
@@ -373,6 +378,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
+        stores: false,
     }
 }
 

@@ -41,6 +41,8 @@ impl Node {
             workers: 1,
             listeners: vec![listener],
             limits: Limits::default(),
+            stores: false,
+            small_log_bytes: u64::MAX,
         };
         let hub = HubConfig {
             workers: 1,
@@ -48,6 +50,7 @@ impl Node {
             discovery_grace: std::time::Duration::ZERO,
             retained_messages: 1000,
             retained_bytes: 1_000_000,
+            stores: false,
         };
         let mut node = Self {
             worker: Worker::new(WorkerId(0), config, 1),
@@ -137,15 +140,14 @@ impl Node {
     fn drain(&mut self, connection: u32) -> Vec<u8> {
         let connection = ConnectionId(connection);
         let bytes = self.worker.pending_output(connection).to_vec();
-        self.worker
-            .handle_written(self.now, connection, bytes.len());
+        self.worker.handle_written(connection, bytes.len());
         bytes
     }
 
     fn discard(&mut self, connection: u32) -> usize {
         let connection = ConnectionId(connection);
         let len = self.worker.pending_output(connection).len();
-        self.worker.handle_written(self.now, connection, len);
+        self.worker.handle_written(connection, len);
         len
     }
 }

@@ -17,6 +17,10 @@ pub struct WorkerConfig {
     pub listeners: Vec<ListenerConfig>,
     /// Bounds.
     pub limits: Limits,
+    /// Persistent sessions are stored: the shell asks for `unstored` each round.
+    pub stores: bool,
+    /// A log smaller than this is left as it is; a larger one is written again when less than half of it lives.
+    pub small_log_bytes: u64,
 }
 
 /// What a listener lets clients do.
@@ -89,4 +93,6 @@ pub struct HubConfig {
     pub retained_messages: u64,
     /// Bytes of retained messages kept at most.
     pub retained_bytes: u64,
+    /// Retained messages are stored: the shell asks for `unstored` each round.
+    pub stores: bool,
 }

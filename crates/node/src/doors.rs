@@ -1,7 +1,8 @@
 //! What goes into a worker and a hub, and what comes out: the whole contract between the pure node and its shell.
 //!
 //! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then performs
-//! all outputs (`poll_output`), then flushes each connection named by a `Flush` once.
+//! all outputs (`poll_output`), then flushes each connection named by a `Flush` once. A node that keeps data stores what
+//! `unstored` answers before `end_round`: nothing of a round leaves the node before that.
 
 use std::net::SocketAddr;
 
@@ -117,6 +118,11 @@ pub enum WorkerOutput {
         user_name: Option<String>,
         /// Password.
         password: Option<Vec<u8>>,
+    },
+    /// No segment of the worker's log before this one is needed any more.
+    RemoveLogBefore {
+        /// The first one that is needed.
+        segment: u64,
     },
     /// Something an operator may want to read; the shell logs it.
     Event(Event),

@@ -3,6 +3,7 @@
 mod config;
 mod doors;
 mod hub;
+mod journal;
 mod mail;
 mod queue;
 mod random;
@@ -12,5 +13,6 @@ mod worker;
 pub use config::*;
 pub use doors::*;
 pub use hub::Hub;
+pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use report::*;
 pub use worker::Worker;

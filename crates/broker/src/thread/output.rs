@@ -128,6 +128,8 @@ impl Thread {
                 password,
                 ..
             } => self.authenticate(connection, user_name, password),
+            // Nothing is kept yet.
+            WorkerOutput::RemoveLogBefore { .. } => {}
             WorkerOutput::Event(event) => event::log(self.id.0, &event),
         }
     }
@@ -255,7 +257,7 @@ impl Thread {
             }
             match socket.transport.try_write(pending) {
                 Ok(count) => match (owner, &mut self.hub) {
-                    (Owner::Worker, _) => self.worker.handle_written(now, connection, count),
+                    (Owner::Worker, _) => self.worker.handle_written(connection, count),
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
                     (Owner::Hub, None) | (Owner::Dial, _) => return,
                 },

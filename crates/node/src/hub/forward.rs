@@ -91,6 +91,13 @@ impl Hub {
         }
     }
 
+    /// There is no room for a message of a worker: its publisher is told (rule 18).
+    pub(super) fn refuse_forward(&mut self, from: WorkerId, number: u64) {
+        if number > 0 {
+            push_number(&mut self.outgoing.refused[usize::from(from.0)], number);
+        }
+    }
+
     /// Hands a record to the overlay; answers the worker at once when there is nothing to wait for.
     pub(super) fn forward_one(
         &mut self,

@@ -13,6 +13,7 @@ mod interests;
 mod moves;
 mod registrar;
 mod retained;
+mod retained_store;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -76,7 +77,11 @@ impl Hub {
             claims: Claims::default(),
             moves: Moves::default(),
             barriers: Barriers::default(),
-            retained: RetainedMessages::new(config.retained_messages, config.retained_bytes),
+            retained: RetainedMessages::new(
+                config.retained_messages,
+                config.retained_bytes,
+                config.stores,
+            ),
             up: BTreeMap::new(),
             outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,

@@ -16,6 +16,7 @@ use thicket_session::{
 use super::{
     Hub, Message,
     control::{RetainedRecord, WriteTime},
+    retained_store::{RetainedStore, StoredRetained},
 };
 use crate::{
     Now, WorkerId,
@@ -68,11 +69,13 @@ pub(super) struct RetainedMessages {
     digest: u64,
     maximum_messages: u64,
     maximum_bytes: u64,
+    store: RetainedStore,
 }
 
 impl RetainedMessages {
-    pub fn new(maximum_messages: u64, maximum_bytes: u64) -> Self {
+    pub fn new(maximum_messages: u64, maximum_bytes: u64, stores: bool) -> Self {
         Self {
+            store: RetainedStore::new(stores),
             tree: RetainedTree::new(),
             removed: BTreeMap::new(),
             clock: HybridTime::default(),
@@ -86,6 +89,32 @@ impl RetainedMessages {
 
     pub fn len(&self) -> usize {
         self.tree.len()
+    }
+
+    /// What is to be stored of this round.
+    pub const fn store(&mut self) -> &mut RetainedStore {
+        &mut self.store
+    }
+
+    /// Takes in what was stored before the node stopped.
+    pub fn recover(&mut self, now: Now, stored: &StoredRetained<'_>) {
+        let StoredRetained {
+            origin,
+            expires_at_ms,
+            record,
+        } = stored;
+        let left = expires_at_ms.map(|at| at.saturating_sub(now.wall.as_unix_millis()));
+        if left == Some(0) {
+            self.store.remove(record.topic);
+            return;
+        }
+        let record = Record {
+            expiry_left_ms: left,
+            ..*record
+        };
+        self.store.pause();
+        self.observe(now, *origin, &record);
+        self.store.go_on();
     }
 
     /// How many messages were kept so far.
@@ -139,9 +168,11 @@ impl RetainedMessages {
         if record.payload.is_empty() {
             self.tree.remove(record.topic);
             self.bury(record.topic, written);
+            self.store.put(now, origin, record);
         } else if self.has_room(record) {
             self.removed.remove(record.topic);
             self.keep(now, origin, record, written);
+            self.store.put(now, origin, record);
         } else {
             return Observed::Newer;
         }
@@ -185,6 +216,7 @@ impl RetainedMessages {
                 .map(|(topic, written)| (topic.clone(), *written))
         {
             self.removed.remove(&oldest);
+            self.store.remove(&oldest);
             self.digest ^= fingerprint(&oldest, written);
         }
         self.removed.insert(topic.to_owned(), written);
@@ -220,6 +252,7 @@ impl RetainedMessages {
         }
         for topic in expired {
             if let Some(kept) = self.tree.remove(&topic) {
+                self.store.remove(&topic);
                 self.digest ^= fingerprint(&topic, kept.written);
             }
         }
@@ -259,6 +292,10 @@ impl Hub {
         let Ok((record, _)) = Record::decode(bytes) else {
             return;
         };
+        if !record.payload.is_empty() && self.retained.store().is_full_for(bytes.len()) {
+            self.refuse_forward(from, entry.number);
+            return;
+        }
         let time = self.retained.tick(now);
         let record = Record {
             time: Some(time),

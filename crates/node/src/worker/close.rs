@@ -135,6 +135,7 @@ impl Worker {
             },
         );
         self.schedule_will(now, key);
+        self.store_session(now, key);
     }
 
     /// Ends a session: its will goes out, its subscriptions go, what shared subscriptions had given to it goes to others, and
@@ -155,6 +156,7 @@ impl Worker {
             changes.extend(self.interests.unsubscribe(key, filter));
         }
         self.announce(changes);
+        self.journal.forget(&session);
         let ended = Content::Session {
             client_id: (*session.client_id).into(),
             state: SessionState::Ended,

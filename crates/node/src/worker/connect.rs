@@ -388,6 +388,7 @@ impl Worker {
             },
         );
         self.set_members_connected(key, true);
+        self.store_session(now, key);
         if !is_acknowledged {
             self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
             self.detach(now, id, Cause::Closed);
@@ -410,6 +411,7 @@ impl Worker {
             self.take_over(now, old, connect.clean_start);
         }
         if let Some(key) = self.sessions.find(client_id) {
+            self.publish_overdue_will(now, key);
             let session = self
                 .sessions
                 .get_mut(key)

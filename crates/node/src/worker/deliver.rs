@@ -3,6 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{Delivery, MatchedIdentifiers, Message, MessageId, Started, seconds_left},
     time::Instant,
@@ -12,6 +13,7 @@ use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
     interests::Taker,
+    journal::Taken,
 };
 use crate::{ConnectionId, Now};
 
@@ -25,6 +27,10 @@ pub(super) struct Outgoing<'a> {
     group: Option<Arc<str>>,
     /// Made when the first taker has to keep it.
     message: Option<Rc<Message>>,
+    /// For QoS 2 of a persistent publisher.
+    pub publication: Option<PublicationId>,
+    /// It stands in the record of this round.
+    pub is_journaled: bool,
 }
 
 impl<'a> Outgoing<'a> {
@@ -35,7 +41,14 @@ impl<'a> Outgoing<'a> {
             expires_at,
             group: None,
             message: None,
+            publication: None,
+            is_journaled: false,
         }
+    }
+
+    /// The shared subscription it goes to a member of.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
     }
 
     fn message(&mut self) -> Rc<Message> {
@@ -185,6 +198,15 @@ impl Worker {
                             .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
                     form.packet_id.is_some()
                 };
+                if has_place && qos > Qos::AtMostOnce {
+                    let taken = Taken {
+                        qos,
+                        retain,
+                        packet_id: form.packet_id,
+                        identifiers,
+                    };
+                    self.journal.append(session, now, outgoing, taken);
+                }
                 if has_place {
                     let sent = append(
                         connection,
@@ -213,7 +235,15 @@ impl Worker {
         if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
+            return;
         }
+        let taken = Taken {
+            qos,
+            retain,
+            packet_id: None,
+            identifiers,
+        };
+        self.journal.append(session, now, outgoing, taken);
     }
 
     /// Sends what the session's queue and window allow.
@@ -240,6 +270,7 @@ impl Worker {
             else {
                 return;
             };
+            let (stored, sequence) = (session.stored, session.outbound.front_sequence());
             let Some(started) = session.outbound.pull(now.instant, attached.window) else {
                 return;
             };
@@ -250,12 +281,20 @@ impl Worker {
                         &Packet::Pubrel(Acknowledgement::new(packet_id, ReasonCode::Success)),
                     );
                 }
-                Started::Expired(_) => self.traffic.expired_messages += 1,
+                Started::Expired(_) => {
+                    self.journal.dropped(stored, sequence);
+                    self.traffic.expired_messages += 1;
+                }
                 Started::Publish {
                     packet_id,
                     dup,
                     delivery,
-                } => self.send_delivery(now, key, id, packet_id, dup, &delivery),
+                } => {
+                    if let (false, Some(packet_id)) = (dup, packet_id) {
+                        self.journal.assign(stored, sequence, packet_id);
+                    }
+                    self.send_delivery(now, key, id, packet_id, dup, &delivery);
+                }
             }
         }
     }
@@ -308,6 +347,7 @@ impl Worker {
             // As if it had been delivered and acknowledged [MQTT-3.1.2-25].
             session.outbound.handle_puback(packet_id);
             session.outbound.handle_pubrec(packet_id, true);
+            self.journal.done(session.stored, packet_id);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::{
     NodeSlot,
-    record::{Record, Records, SharedChoices},
+    record::{PublicationId, Record, Records, SharedChoices},
 };
 use thicket_session::{
     server::{Delivery, MessageId, Outbound, Redelivery, seconds_left},
@@ -16,6 +16,7 @@ use super::{
     Debt, Worker,
     deliver::Outgoing,
     interests::{GroupRoute, Route},
+    publish::Source,
 };
 use crate::{
     EventLevel, Now, Peer, WorkerId, WorkerOutput,
@@ -126,7 +127,7 @@ impl Worker {
         &mut self,
         route: &Route,
         publish: &Publish<'_>,
-        debt: Option<Debt>,
+        source: Source,
         open: &mut u16,
     ) -> MessageId {
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
@@ -138,15 +139,15 @@ impl Worker {
             .count() as u32
             + u32::from(is_acknowledged && asks_hub);
         let number = if waits_for > 0 {
-            *open += u16::from(debt.is_some());
-            self.pending.add(waits_for, debt)
+            *open += u16::from(source.debt.is_some());
+            self.pending.add(waits_for, source.debt)
         } else if publish.retain {
             self.pending.skip()
         } else {
             0
         };
         let mut qos0_workers = Vec::new();
-        self.encode_record(publish, number, publish.qos, None);
+        self.encode_record(publish, number, publish.qos, source.publication, None);
         for (worker, qos) in &route.workers {
             if is_acknowledged && *qos == Qos::AtMostOnce {
                 qos0_workers.push(*worker);
@@ -173,7 +174,7 @@ impl Worker {
         }
         let qos0_nodes = is_acknowledged && !publish.retain && !route.nodes_qos0.is_empty();
         if qos0_nodes || !qos0_workers.is_empty() {
-            self.encode_record(publish, 0, Qos::AtMostOnce, None);
+            self.encode_record(publish, 0, Qos::AtMostOnce, source.publication, None);
             for worker in qos0_workers {
                 self.batches
                     .add(Place::Worker(worker), false, || Arc::new([]));
@@ -193,7 +194,14 @@ impl Worker {
         }
     }
 
-    fn encode_record(&mut self, publish: &Publish<'_>, number: u64, qos: Qos, group: Option<&str>) {
+    fn encode_record(
+        &mut self,
+        publish: &Publish<'_>,
+        number: u64,
+        qos: Qos,
+        publication: Option<PublicationId>,
+        group: Option<&str>,
+    ) {
         let mut choices = Vec::new();
         let shared = match group
             .and_then(|key| key.strip_prefix("$share/"))
@@ -210,7 +218,7 @@ impl Worker {
                 .message_expiry_interval
                 .map(|seconds| u64::from(seconds) * 1000),
             time: None,
-            publication: None,
+            publication,
             publisher: None,
             shared,
             topic: publish.topic,
@@ -251,7 +259,7 @@ impl Worker {
                     retain: false,
                     ..*publish
                 };
-                self.encode_record(&message, number, qos, Some(&group.key));
+                self.encode_record(&message, number, qos, None, Some(&group.key));
                 let destinations = || match place {
                     Place::Node(slot) => Arc::new([slot]) as Arc<[NodeSlot]>,
                     Place::Worker(_) => Arc::new([]),
@@ -349,6 +357,9 @@ impl Worker {
     }
 
     fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) {
+        if record.number > 0 && self.refuse_without_room(from, record) {
+            return;
+        }
         let is_sent_on = self.deliver_record(now, from, origin, record);
         if record.number == 0 {
             return;
@@ -356,10 +367,32 @@ impl Worker {
         let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
         let mark = self.marks.entry(stream).or_default();
         *mark = record.number.max(*mark);
-        // Stored as this node stores: in memory. The acknowledgement may go.
+        // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
         if !is_sent_on {
             self.batches.admit(from, origin, record.number);
         }
+    }
+
+    /// A message that sessions here would have to store, and there is no room: another worker tells its publisher; to another
+    /// node the message stays unacknowledged.
+    fn refuse_without_room(&mut self, from: Peer, record: &Record<'_>) -> bool {
+        if !self.journal.is_full() {
+            return false;
+        }
+        let publish = Publish {
+            qos: record.qos,
+            properties: record.properties,
+            ..Publish::new(record.topic, record.payload)
+        };
+        let route = self.interests.route(record.topic);
+        if !self.finds_no_room(&publish, &route) {
+            return false;
+        }
+        self.traffic.dropped_messages += 1;
+        if let Peer::Worker(_) = from {
+            self.mail_after_records(from, Content::Refused(vec![(record.number, record.number)]));
+        }
+        true
     }
 
     /// Whether the message was sent on, so that its acknowledgement waits.
@@ -378,10 +411,14 @@ impl Worker {
             stream: origin.stream.0 as u8,
             number: record.number,
         };
+        outgoing.publication = record.publication;
         let route = self.interests.route(record.topic);
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            self.deliver(now, &route.takers, &mut outgoing, None);
+            if record.publication.is_none_or(|id| self.seen.insert(id)) {
+                self.deliver(now, &route.takers, &mut outgoing, None);
+                self.journal.note(&outgoing);
+            }
         } else {
             for (name, filter) in record.shared.iter() {
                 let group = route

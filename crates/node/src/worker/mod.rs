@@ -4,18 +4,22 @@
 //! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
 //! of a round the batches become mail and each connection that has something to send is named once.
 
+mod checkpoint;
 mod close;
 mod connect;
 mod connection;
 mod deliver;
 mod forward;
 mod interests;
+mod journal;
 mod moves;
 mod pending;
 mod publish;
 mod receive;
+mod recover;
 mod report;
 mod retained;
+mod seen;
 mod sessions;
 mod subscribe;
 mod timers;
@@ -28,12 +32,15 @@ use thicket_overlay::StreamId;
 use thicket_session::time::Instant;
 
 use self::{
+    checkpoint::Checkpoints,
     connection::{Connection, Phase},
     deliver::Scratch,
     forward::Batches,
     interests::Interests,
+    journal::Journal,
     pending::Pending,
     retained::Queries,
+    seen::Seen,
     sessions::{SessionKey, Sessions},
     subscribe::Gates,
     timers::Timers,
@@ -73,6 +80,14 @@ pub struct Worker {
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
     overdrawn: Vec<ConnectionId>,
+    /// Sessions whose connections have room again.
+    relieved: Vec<SessionKey>,
+    journal: Journal,
+    checkpoints: Checkpoints,
+    /// QoS 2 publications of persistent publishers that came here.
+    seen: Seen,
+    /// What was read of an earlier start, until all of it is.
+    recovery: Option<Box<recover::Recovery>>,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -145,6 +160,11 @@ impl Worker {
             marks: Marks::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
+            relieved: Vec::new(),
+            journal: Journal::new(id.0, config.stores),
+            checkpoints: Checkpoints::new(config.small_log_bytes),
+            seen: Seen::default(),
+            recovery: None,
             config,
         }
     }
@@ -186,6 +206,7 @@ impl Worker {
     /// Turns the batches of this round into mail and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
         self.settle_met(now);
+        self.pull_relieved(now);
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
         for connection in std::mem::take(&mut self.dirty) {
@@ -207,6 +228,9 @@ impl Worker {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_checkpointing() {
+            return Some(Instant::default());
+        }
         self.timers.next()
     }
 
@@ -218,7 +242,7 @@ impl Worker {
     }
 
     /// The socket took the first `count` bytes of `pending_output`.
-    pub fn handle_written(&mut self, now: Now, connection: ConnectionId, count: usize) {
+    pub fn handle_written(&mut self, connection: ConnectionId, count: usize) {
         let limit = self.config.limits.out_buffer_bytes as usize;
         let Some(state) = self.connection_mut(connection) else {
             return;
@@ -231,6 +255,13 @@ impl Worker {
         if let Some(session) = session
             && (after == 0 || (before > limit / 2 && after <= limit / 2))
         {
+            self.relieved.push(session);
+        }
+    }
+
+    /// Sessions whose connections took what they had get more. Not while the shell writes: what is sent must be stored first.
+    fn pull_relieved(&mut self, now: Now) {
+        for session in std::mem::take(&mut self.relieved) {
             self.pull(now, session);
             self.advance_replay(session);
         }

@@ -218,6 +218,7 @@ impl Worker {
         }
         self.announce(changes);
         self.restart_timers(now, key);
+        self.store_anew(now, key);
         self.mail(
             Peer::Hub,
             Content::Session {
@@ -266,6 +267,8 @@ impl Worker {
                     .collect();
                 session.outbound.prepend(here);
                 session.outbound.prepend(earlier);
+                session.outbound.resequence_queue();
+                self.store_anew(now, key);
             }
             None => self.event(
                 EventLevel::Error,
@@ -277,7 +280,7 @@ impl Worker {
     }
 
     /// Expiry and will of a session without connection.
-    fn restart_timers(&mut self, now: Now, key: SessionKey) {
+    pub(super) fn restart_timers(&mut self, now: Now, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else {
             return;
         };
@@ -329,7 +332,7 @@ impl Session {
                 .iter()
                 .map(|(filter, subscription)| (filter.clone(), *subscription))
                 .collect(),
-            inbound: self.inbound.held().collect(),
+            inbound: self.inbound.moving().collect(),
             inbound_generation: self.inbound.generation(),
             next_packet_id: self.outbound.next_packet_id(),
             in_flight: self.outbound.in_flight().collect(),

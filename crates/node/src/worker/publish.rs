@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
@@ -18,6 +19,19 @@ struct Arrival<'a> {
     session: SessionKey,
     publish: &'a Publish<'a>,
     route: &'a Route,
+}
+
+/// Where a message comes from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Source {
+    /// The publisher's session, for No Local.
+    pub session: Option<SessionKey>,
+    /// What the publisher gets when the numbers of an `Open` outcome are acknowledged.
+    pub debt: Option<Debt>,
+    /// For QoS 2 of a persistent publisher.
+    pub publication: Option<PublicationId>,
+    /// Some may have got it before this node stopped.
+    pub is_repeated: bool,
 }
 
 /// What became of a message.
@@ -64,7 +78,11 @@ impl Worker {
         match (publish.qos, publish.packet_id) {
             (Qos::AtMostOnce, _) | (_, None) => {
                 if route.refusal.is_none() {
-                    self.publish(now, &publish, &route, Some(key), None);
+                    let source = Source {
+                        session: Some(key),
+                        ..Source::default()
+                    };
+                    self.publish(now, &publish, &route, source);
                 }
                 Ok(())
             }
@@ -130,7 +148,11 @@ impl Worker {
             return Ok(());
         }
         self.check_receive_maximum(arrival.session)?;
-        self.publish_and_answer(now, arrival, packet_id);
+        if self.finds_no_room(arrival.publish, arrival.route) {
+            self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
+            return Ok(());
+        }
+        self.publish_and_answer(now, arrival, packet_id, Source::default());
         Ok(())
     }
 
@@ -144,22 +166,58 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(arrival.session) else {
             return Ok(());
         };
-        match session.inbound.handle_publish(packet_id) {
-            InboundPublish::Deliver => {}
+        let dup = arrival.publish.dup;
+        let (generation, is_repeated) = match session.inbound.handle_publish(packet_id, dup) {
+            InboundPublish::Deliver {
+                generation,
+                is_repeated,
+            } => (generation, is_repeated),
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
                 let ack = Acknowledgement::new(packet_id, ReasonCode::Success);
                 self.send(arrival.connection, &Packet::Pubrec(ack));
                 return Ok(());
             }
-        }
+        };
+        let publication = session.is_persistent().then_some(PublicationId {
+            session: session.uid,
+            packet_id: packet_id.value(),
+            generation,
+        });
+        // Others hear of the publication under this name only after it is stored.
+        self.journal
+            .inbound(session.stored, session.inbound.find(packet_id));
         if let Some(reason_code) = arrival.route.refusal {
             self.answer(arrival, packet_id, reason_code);
             return Ok(());
         }
         self.check_receive_maximum(arrival.session)?;
-        self.publish_and_answer(now, arrival, packet_id);
+        if self.finds_no_room(arrival.publish, arrival.route) {
+            self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
+            return Ok(());
+        }
+        let source = Source {
+            publication,
+            is_repeated,
+            ..Source::default()
+        };
+        self.publish_and_answer(now, arrival, packet_id, source);
         Ok(())
+    }
+
+    /// Whether sessions here would have to store the message and there is no room for it (rule 18).
+    pub(super) fn finds_no_room(&self, publish: &Publish<'_>, route: &Route) -> bool {
+        let bytes = publish.topic.len() + publish.payload.len() + publish.properties.encoded_len();
+        let takers = route.takers.len() + route.groups.len();
+        if !self.journal.is_full_for(bytes, takers) {
+            return false;
+        }
+        let in_groups = route.groups.iter().flat_map(|group| &group.local);
+        let sessions = (route.takers.iter().map(|taker| taker.session))
+            .chain(in_groups.map(|member| member.taker.session));
+        sessions
+            .filter_map(|key| self.sessions.get(key))
+            .any(|session| session.stored > 0)
     }
 
     /// More unacknowledged messages than we allowed: 5.0 clients know the limit [MQTT-3.3.4-7].
@@ -176,7 +234,13 @@ impl Worker {
         Ok(())
     }
 
-    fn publish_and_answer(&mut self, now: Now, arrival: &Arrival<'_>, packet_id: PacketId) {
+    fn publish_and_answer(
+        &mut self,
+        now: Now,
+        arrival: &Arrival<'_>,
+        packet_id: PacketId,
+        source: Source,
+    ) {
         let (key, publish) = (arrival.session, arrival.publish);
         let Some(session) = self.sessions.get(key) else {
             return;
@@ -187,8 +251,12 @@ impl Worker {
             sequence: session.next_acknowledgement(),
             packet_id,
         };
-        let debt = Some(Debt::Publisher(owed));
-        let outcome = self.publish(now, publish, arrival.route, Some(key), debt);
+        let source = Source {
+            session: Some(key),
+            debt: Some(Debt::Publisher(owed)),
+            ..source
+        };
+        let outcome = self.publish(now, publish, arrival.route, source);
         match outcome {
             Outcome::NoTakers if !publish.retain => {
                 self.answer(arrival, packet_id, ReasonCode::NoMatchingSubscribers);
@@ -209,22 +277,26 @@ impl Worker {
         }
     }
 
-    /// Sends a message to all who want it, here and elsewhere. `from`: the publisher's session, for No Local. `debt`: what the
-    /// publisher gets when the numbers of an `Open` outcome are acknowledged.
+    /// Sends a message to all who want it, here and elsewhere.
     pub(super) fn publish(
         &mut self,
         now: Now,
         publish: &Publish<'_>,
         route: &Route,
-        from: Option<SessionKey>,
-        debt: Option<Debt>,
+        source: Source,
     ) -> Outcome {
         let expires_at = publish
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
+        outgoing.publication = source.publication;
+        let is_new_here = source
+            .publication
+            .is_none_or(|id| self.seen.insert(id) || !source.is_repeated);
+        let takers = if is_new_here { &*route.takers } else { &[] };
         if route.is_local() && !publish.retain {
-            self.deliver(now, &route.takers, &mut outgoing, from);
+            self.deliver(now, takers, &mut outgoing, source.session);
+            self.journal.note(&outgoing);
             return if route.takers.is_empty() {
                 Outcome::NoTakers
             } else {
@@ -232,11 +304,12 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(route, publish, debt, &mut open);
-        self.deliver(now, &route.takers, &mut outgoing, from);
+        outgoing.id = self.forward(route, publish, source, &mut open);
+        self.deliver(now, takers, &mut outgoing, source.session);
         for group in &route.groups {
-            self.publish_to_group(now, group, &mut outgoing, debt, &mut open);
+            self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
+        self.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
             0 => Outcome::Met,
@@ -277,8 +350,11 @@ impl Worker {
             if let Some(session) = self.sessions.get_mut(key) {
                 if owed.reason_code.is_error() {
                     session.inbound.handle_refused(owed.packet_id);
+                    self.journal.released(session.stored, owed.packet_id);
                 } else {
                     session.inbound.handle_met(owed.packet_id);
+                    let id = session.inbound.find(owed.packet_id);
+                    self.journal.inbound(session.stored, id);
                 }
             }
             self.send(id, &Packet::Pubrec(ack));
@@ -320,6 +396,7 @@ impl Worker {
                 None => {
                     session.orphaned.remove(&owed.sequence);
                     session.inbound.handle_refused(owed.packet_id);
+                    self.journal.released(session.stored, owed.packet_id);
                     self.met.push(debt);
                 }
             }
@@ -384,9 +461,10 @@ impl Worker {
             return;
         }
         session.orphaned.remove(&owed.sequence);
-        if session.inbound.handle_met(owed.packet_id)
-            && let Some(id) = session.connection
-        {
+        let is_awaited = session.inbound.handle_met(owed.packet_id);
+        self.journal
+            .inbound(session.stored, session.inbound.find(owed.packet_id));
+        if is_awaited && let Some(id) = session.connection {
             let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
             self.send(id, &Packet::Pubrec(ack));
         }

@@ -138,7 +138,10 @@ impl Worker {
             return Ok(());
         };
         match session.outbound.handle_puback(ack.packet_id) {
-            Acknowledged::Done => self.pull(now, key),
+            Acknowledged::Done => {
+                self.journal.done(session.stored, ack.packet_id);
+                self.pull(now, key);
+            }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
         }
@@ -160,11 +163,19 @@ impl Worker {
             .outbound
             .handle_pubrec(ack.packet_id, ack.reason_code.is_error())
         {
-            Acknowledged::Done => self.pull(now, key),
-            Acknowledged::SendPubrel => self.send(
-                id,
-                &Packet::Pubrel(Acknowledgement::new(ack.packet_id, ReasonCode::Success)),
-            ),
+            Acknowledged::Done => {
+                self.journal.done(session.stored, ack.packet_id);
+                self.pull(now, key);
+            }
+            Acknowledged::SendPubrel => {
+                let sequence = session.outbound.sequence_of(ack.packet_id);
+                self.journal
+                    .received(session.stored, sequence, ack.packet_id);
+                self.send(
+                    id,
+                    &Packet::Pubrel(Acknowledgement::new(ack.packet_id, ReasonCode::Success)),
+                );
+            }
             Acknowledged::Unknown => {
                 // Before 5.0 there is no code for this: PUBREL lets the client finish.
                 let code = match version {
@@ -192,6 +203,9 @@ impl Worker {
             return Ok(());
         };
         let found = session.inbound.handle_pubrel(ack.packet_id);
+        if found {
+            self.journal.released(session.stored, ack.packet_id);
+        }
         let code = match version {
             ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
             ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => {
@@ -215,7 +229,10 @@ impl Worker {
             return Ok(());
         };
         match session.outbound.handle_pubcomp(ack.packet_id) {
-            Acknowledged::Done => self.pull(now, key),
+            Acknowledged::Done => {
+                self.journal.done(session.stored, ack.packet_id);
+                self.pull(now, key);
+            }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
         }

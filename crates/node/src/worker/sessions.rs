@@ -66,6 +66,8 @@ pub(super) struct Session {
     pub imported: BTreeSet<MessageId>,
     /// How far the streams had come where the session was before.
     pub marks: Marks,
+    /// Its number in the worker's log; 0: it is not stored.
+    pub stored: u64,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -162,6 +164,7 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
+            stored: 0,
         }
     }
 
@@ -281,6 +284,11 @@ impl Sessions {
 
     pub fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// Every key is below this.
+    pub fn slots(&self) -> usize {
+        self.slab.capacity()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {

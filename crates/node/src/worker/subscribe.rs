@@ -115,7 +115,8 @@ impl Worker {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
         let is_new = !session.subscriptions.contains_key(&filter);
-        if is_new && session.subscriptions.len() >= maximum {
+        let is_full = session.stored > 0 && self.journal.is_full();
+        if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         let subscription = Subscription {
@@ -123,6 +124,8 @@ impl Worker {
             identifier,
         };
         session.subscriptions.insert(filter.clone(), subscription);
+        self.journal
+            .subscription(session.stored, &filter, Some(&subscription));
         let member = Member {
             subscription,
             persistent: session.is_persistent(),
@@ -181,7 +184,10 @@ impl Worker {
                 return Ok(());
             };
             let code = match session.subscriptions.remove(&filter) {
-                Some(_) => ReasonCode::Success,
+                Some(_) => {
+                    self.journal.subscription(session.stored, &filter, None);
+                    ReasonCode::Success
+                }
                 None => ReasonCode::NoSubscriptionExisted,
             };
             changes.extend(self.interests.unsubscribe(key, &filter));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thicket_mqtt::{ApplicationProperties, Publish};
 
-use super::{SessionKey, Worker, timers::Timer};
+use super::{SessionKey, Worker, publish::Source, timers::Timer};
 use crate::Now;
 
 impl Worker {
@@ -40,6 +40,18 @@ impl Worker {
         if is_due && session.connection.is_none() && !session.is_frozen {
             session.will_due = None;
             self.publish_will(now, key);
+            self.store_session(now, key);
+        }
+    }
+
+    /// A will without delay that waits, as it does for a moment after the node has started, is not called off by its client's return.
+    pub(super) fn publish_overdue_will(&mut self, now: Now, key: SessionKey) {
+        let is_overdue = self.sessions.get(key).is_some_and(|session| {
+            let delay = session.will.as_ref().map(|will| will.delay_interval);
+            session.will_due.is_some() && delay == Some(0)
+        });
+        if is_overdue {
+            self.publish_will(now, key);
         }
     }
 
@@ -65,7 +77,11 @@ impl Worker {
         };
         let route = self.interests.route(publish.topic);
         if route.refusal.is_none() {
-            self.publish(now, &publish, &route, Some(key), None);
+            let source = Source {
+                session: Some(key),
+                ..Source::default()
+            };
+            self.publish(now, &publish, &route, source);
         }
     }
 }

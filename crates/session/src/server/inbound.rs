@@ -5,7 +5,11 @@
 //! | free | take it, `Received` | - | refuse: identifier not found |
 //! | received (conditions open) | nothing: the PUBREC comes | PUBREC, `Held` | refuse: identifier not found |
 //! | orphaned (received on an earlier connection) | `Received` | `Held`, no PUBREC | refuse: identifier not found |
+//! | interrupted (received before the node stopped) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
+//!
+//! Each publication has a generation, never repeated in a session: with the session it names the publication for ever, so that
+//! whoever got it before the node stopped knows it again (rule 10 between nodes).
 
 use std::collections::BTreeMap;
 
@@ -14,42 +18,76 @@ use thicket_mqtt::PacketId;
 /// What to do with a QoS 2 PUBLISH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InboundPublish {
-    /// New: deliver it, answer PUBREC when its conditions are met.
-    Deliver,
+    /// Deliver it, answer PUBREC when its conditions are met.
+    Deliver {
+        /// Of the publication.
+        generation: u32,
+        /// Some may have got it already, before the node stopped.
+        is_repeated: bool,
+    },
     /// Seen, not yet answered: the PUBREC comes with the first one's conditions.
     Wait,
     /// Seen and answered: PUBREC again, no second delivery [MQTT-4.3.3-10].
     AnswerAgain,
 }
 
+/// How far a publication has come whose identifier is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Received,
     /// Its connection has ended, and the client has not sent it again: nobody waits for a PUBREC.
     Orphaned,
+    /// The node stopped before its conditions were met.
+    Interrupted,
     Held,
+}
+
+/// A publication of a session that was stored or that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InboundId {
+    /// Its identifier.
+    pub packet_id: PacketId,
+    /// Its generation.
+    pub generation: u32,
+    /// PUBREC was due or sent; else its conditions were not all met.
+    pub is_held: bool,
 }
 
 /// The packet identifiers of QoS 2 messages that a client has sent and not yet released.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inbound {
-    ids: BTreeMap<PacketId, State>,
+    ids: BTreeMap<PacketId, (State, u32)>,
     generation: u32,
 }
 
 impl Inbound {
-    /// A QoS 2 PUBLISH came.
-    pub fn handle_publish(&mut self, id: PacketId) -> InboundPublish {
+    /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
+    pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
         match self.ids.get_mut(&id) {
-            None => {
-                self.ids.insert(id, State::Received);
-                InboundPublish::Deliver
+            None => self.take(id),
+            Some((State::Interrupted, _)) if !dup => self.take(id),
+            Some((state @ State::Interrupted, generation)) => {
+                *state = State::Received;
+                InboundPublish::Deliver {
+                    generation: *generation,
+                    is_repeated: true,
+                }
             }
-            Some(state @ (State::Received | State::Orphaned)) => {
+            Some((state @ (State::Received | State::Orphaned), _)) => {
                 *state = State::Received;
                 InboundPublish::Wait
             }
-            Some(State::Held) => InboundPublish::AnswerAgain,
+            Some((State::Held, _)) => InboundPublish::AnswerAgain,
+        }
+    }
+
+    fn take(&mut self, id: PacketId) -> InboundPublish {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        self.ids.insert(id, (State::Received, generation));
+        InboundPublish::Deliver {
+            generation,
+            is_repeated: false,
         }
     }
 
@@ -57,18 +95,18 @@ impl Inbound {
     /// connection ended sends the message again and is answered then; a PUBREC unasked for would come twice.
     pub fn handle_met(&mut self, id: PacketId) -> bool {
         match self.ids.get_mut(&id) {
-            Some(state @ (State::Received | State::Orphaned)) => {
+            Some((state @ (State::Received | State::Orphaned), _)) => {
                 let is_awaited = *state == State::Received;
                 *state = State::Held;
                 is_awaited
             }
-            Some(State::Held) | None => false,
+            Some((State::Held | State::Interrupted, _)) | None => false,
         }
     }
 
     /// The connection ended.
     pub fn handle_disconnected(&mut self) {
-        for state in self.ids.values_mut() {
+        for (state, _) in self.ids.values_mut() {
             if *state == State::Received {
                 *state = State::Orphaned;
             }
@@ -78,20 +116,28 @@ impl Inbound {
     /// The message was refused with PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9].
     pub fn handle_refused(&mut self, id: PacketId) {
         self.ids.remove(&id);
-        self.generation = self.generation.wrapping_add(1);
     }
 
     /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.
     pub fn handle_pubrel(&mut self, id: PacketId) -> bool {
         match self.ids.get(&id) {
-            Some(State::Held) => {
+            Some((State::Held, _)) => {
                 self.ids.remove(&id);
-                // The next PUBLISH with this identifier is another publication.
-                self.generation = self.generation.wrapping_add(1);
                 true
             }
-            Some(State::Received | State::Orphaned) | None => false,
+            Some((State::Received | State::Orphaned | State::Interrupted, _)) | None => false,
         }
+    }
+
+    /// The publication of an identifier in use.
+    #[must_use]
+    pub fn find(&self, packet_id: PacketId) -> Option<InboundId> {
+        let (state, generation) = self.ids.get(&packet_id)?;
+        Some(InboundId {
+            packet_id,
+            generation: *generation,
+            is_held: *state == State::Held,
+        })
     }
 
     /// Identifiers in use.
@@ -106,23 +152,48 @@ impl Inbound {
         self.ids.is_empty()
     }
 
-    /// Raised whenever an identifier is released: with session and identifier it names a publication for ever.
+    /// Of the last publication taken.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Identifiers in use, ascending. A session that moves takes all of them along as held: the node it leaves
-    /// finishes what it has taken.
-    pub fn held(&self) -> impl Iterator<Item = PacketId> + '_ {
-        self.ids.keys().copied()
+    /// Identifiers in use, ascending. A session that moves takes all of them along as held, the node it leaves
+    /// finishes what it has taken; but what an earlier stop of the node interrupted is finished by nobody.
+    pub fn moving(&self) -> impl Iterator<Item = InboundId> + '_ {
+        self.ids_with(|state| state != State::Interrupted)
     }
 
-    /// What a moved session brings along.
+    /// Identifiers in use, ascending, for a store: if the node stops now, what is not held is interrupted.
+    pub fn stored(&self) -> impl Iterator<Item = InboundId> + '_ {
+        self.ids_with(|state| state == State::Held)
+    }
+
+    fn ids_with(&self, is_held: fn(State) -> bool) -> impl Iterator<Item = InboundId> {
+        self.ids
+            .iter()
+            .map(move |(packet_id, (state, generation))| InboundId {
+                packet_id: *packet_id,
+                generation: *generation,
+                is_held: is_held(*state),
+            })
+    }
+
+    /// What a session that moved or was stored brings along.
     #[must_use]
-    pub fn restore(ids: impl IntoIterator<Item = PacketId>, generation: u32) -> Self {
+    pub fn restore(ids: impl IntoIterator<Item = InboundId>, generation: u32) -> Self {
+        let state = |is_held| {
+            if is_held {
+                State::Held
+            } else {
+                State::Interrupted
+            }
+        };
         Self {
-            ids: ids.into_iter().map(|id| (id, State::Held)).collect(),
+            ids: ids
+                .into_iter()
+                .map(|id| (id.packet_id, (state(id.is_held), id.generation)))
+                .collect(),
             generation,
         }
     }
@@ -142,8 +213,20 @@ mod tests {
         let free = Inbound::default;
         let received = || {
             let mut inbound = Inbound::default();
-            inbound.handle_publish(id(7));
+            inbound.handle_publish(id(7), false);
             inbound
+        };
+        let interrupted = || {
+            let ids = [InboundId {
+                packet_id: id(7),
+                generation: 4,
+                is_held: false,
+            }];
+            Inbound::restore(ids, 9)
+        };
+        let deliver = |generation, is_repeated| InboundPublish::Deliver {
+            generation,
+            is_repeated,
         };
         let orphaned = || {
             let mut inbound = received();
@@ -156,22 +239,37 @@ mod tests {
             inbound
         };
         assert_eq!(
-            free().handle_publish(id(7)),
-            InboundPublish::Deliver,
+            free().handle_publish(id(7), false),
+            deliver(1, false),
             "free, PUBLISH"
         );
         assert_eq!(
-            received().handle_publish(id(7)),
+            interrupted().handle_publish(id(7), true),
+            deliver(4, true),
+            "interrupted, PUBLISH with DUP"
+        );
+        assert_eq!(
+            interrupted().handle_publish(id(7), false),
+            deliver(10, false),
+            "interrupted, PUBLISH without DUP"
+        );
+        assert!(
+            !interrupted().handle_met(id(7)),
+            "interrupted, condition met"
+        );
+        assert!(!interrupted().handle_pubrel(id(7)), "interrupted, PUBREL");
+        assert_eq!(
+            received().handle_publish(id(7), false),
             InboundPublish::Wait,
             "received, PUBLISH"
         );
         assert_eq!(
-            held().handle_publish(id(7)),
+            held().handle_publish(id(7), false),
             InboundPublish::AnswerAgain,
             "held, PUBLISH"
         );
         assert_eq!(
-            orphaned().handle_publish(id(7)),
+            orphaned().handle_publish(id(7), false),
             InboundPublish::Wait,
             "orphaned, PUBLISH"
         );
@@ -188,19 +286,24 @@ mod tests {
     #[test]
     fn after_pubrel_the_same_identifier_is_a_new_message_of_a_new_generation() {
         let mut inbound = Inbound::default();
-        inbound.handle_publish(id(1));
+        inbound.handle_publish(id(1), false);
         inbound.handle_met(id(1));
         let generation = inbound.generation();
         assert!(inbound.handle_pubrel(id(1)));
-        assert_ne!(inbound.generation(), generation);
-        assert_eq!(inbound.handle_publish(id(1)), InboundPublish::Deliver);
+        assert!(matches!(
+            inbound.handle_publish(id(1), false),
+            InboundPublish::Deliver { generation: next, is_repeated: false } if next != generation
+        ));
     }
 
     #[test]
     fn after_a_refusal_the_same_identifier_is_a_new_message() {
         let mut inbound = Inbound::default();
-        inbound.handle_publish(id(1));
+        inbound.handle_publish(id(1), false);
         inbound.handle_refused(id(1));
-        assert_eq!(inbound.handle_publish(id(1)), InboundPublish::Deliver);
+        assert!(matches!(
+            inbound.handle_publish(id(1), false),
+            InboundPublish::Deliver { generation: 2, .. }
+        ));
     }
 }

@@ -1,5 +1,7 @@
 //! An application message that has to wait: queued, or sent and not yet acknowledged.
 
+use std::cell::Cell;
+
 use thicket_mqtt::{ApplicationProperties, Publish, Qos};
 
 use crate::time::Instant;
@@ -27,7 +29,20 @@ pub struct Message {
     topic_len: u32,
     properties_len: u32,
     content: Box<[u8]>,
+    stored: StoredName,
 }
+
+/// Where a store finds the message again; says nothing about the message, so it takes no part in comparisons.
+#[derive(Debug, Default)]
+struct StoredName(Cell<u64>);
+
+impl PartialEq for StoredName {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for StoredName {}
 
 impl Message {
     /// Copies what `publish` borrows. `expires_at` is its Message Expiry Interval as an instant.
@@ -49,7 +64,19 @@ impl Message {
             topic_len: u32::try_from(publish.topic.len()).expect("a topic has at most 65535 bytes"),
             properties_len: u32::try_from(properties_len).expect("a packet has at most 2^28 bytes"),
             content: content.into_boxed_slice(),
+            stored: StoredName::default(),
         }
+    }
+
+    /// The name a store gave it, 0 before it gave one.
+    #[must_use]
+    pub const fn stored_name(&self) -> u64 {
+        self.stored.0.get()
+    }
+
+    /// The store gives it a name.
+    pub fn set_stored_name(&self, name: u64) {
+        self.stored.0.set(name);
     }
 
     /// Its identity.

@@ -4,15 +4,24 @@
 //! belong to the worker of crate `node`, which owns the sessions.
 
 mod inbound;
+mod journal;
 mod message;
 mod outbound;
+mod recovered;
 mod snapshot;
+mod stored;
 mod subscription;
 
-pub use inbound::{Inbound, InboundPublish};
+pub use inbound::{Inbound, InboundId, InboundPublish};
+pub use journal::{
+    Append, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,
+    Publication, SEEN_WORDS, StoredMessage,
+};
 pub use message::{Message, MessageId, seconds_left};
 pub use outbound::{
-    Acknowledged, Delivery, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
+    Acknowledged, Delivery, Held, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
 };
+pub use recovered::RecoveredSession;
 pub use snapshot::{SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue};
+pub use stored::{StoredSession, StoredWill, decode_subscription, encode_subscription};
 pub use subscription::{MatchedIdentifiers, Subscription};

@@ -99,6 +99,48 @@ struct Slot {
     state: State,
     /// Sent on the present connection, so it counts against the window.
     sent: bool,
+    /// Of the message, see [`Outbound::next_sequence`].
+    sequence: u64,
+}
+
+/// One message that a session holds, for whoever stores it. Ascending by sequence: what is in flight, then the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held<'a> {
+    /// Waits for its turn.
+    Queued {
+        /// In the session's order.
+        sequence: u64,
+        /// What.
+        delivery: &'a Delivery,
+    },
+    /// Sent, not acknowledged.
+    InFlight {
+        /// In the session's order.
+        sequence: u64,
+        /// Its identifier.
+        packet_id: PacketId,
+        /// What.
+        delivery: &'a Delivery,
+    },
+    /// PUBREC came: PUBREL is owed, the message is not.
+    Received {
+        /// In the session's order.
+        sequence: u64,
+        /// Its identifier.
+        packet_id: PacketId,
+    },
+}
+
+impl Held<'_> {
+    /// In the session's order.
+    #[must_use]
+    pub const fn sequence(&self) -> u64 {
+        match self {
+            Self::Queued { sequence, .. }
+            | Self::InFlight { sequence, .. }
+            | Self::Received { sequence, .. } => *sequence,
+        }
+    }
 }
 
 /// The outbound half of a session.
@@ -116,6 +158,8 @@ pub struct Outbound {
     cursor: usize,
     /// Messages sent on the present connection and not yet acknowledged.
     in_window: u16,
+    /// See [`Outbound::next_sequence`].
+    next_sequence: u64,
 }
 
 impl Outbound {
@@ -131,6 +175,7 @@ impl Outbound {
             first_id: 1,
             cursor: 0,
             in_window: 0,
+            next_sequence: 1,
         }
     }
 
@@ -158,13 +203,16 @@ impl Outbound {
             return None;
         }
         let kept = |keeps: bool| (keeps || is_shared).then(kept);
-        self.push_slot(qos, window, kept)
+        let id = self.push_slot(qos, window, self.next_sequence, kept)?;
+        self.next_sequence += 1;
+        Some(id)
     }
 
     fn push_slot(
         &mut self,
         qos: Qos,
         window: u16,
+        sequence: u64,
         kept: impl FnOnce(bool) -> Option<Delivery>,
     ) -> Option<PacketId> {
         if self.in_window >= window || self.slots.len() >= usize::from(u16::MAX) {
@@ -175,7 +223,11 @@ impl Outbound {
             Qos::ExactlyOnce => State::AwaitPubrec(kept(self.keeps)),
             Qos::AtLeastOnce | Qos::AtMostOnce => State::AwaitPuback(kept(self.keeps)),
         };
-        self.slots.push_back(Slot { state, sent: true });
+        self.slots.push_back(Slot {
+            state,
+            sent: true,
+            sequence,
+        });
         self.cursor = self.slots.len();
         self.in_window += 1;
         Some(id)
@@ -194,6 +246,7 @@ impl Outbound {
         }
         self.queue_bytes += cost;
         self.queue.push_back(delivery);
+        self.next_sequence += 1;
         Ok(())
     }
 
@@ -214,7 +267,7 @@ impl Outbound {
             Qos::AtMostOnce => None,
             Qos::AtLeastOnce | Qos::ExactlyOnce => {
                 let kept = front.clone();
-                Some(self.push_slot(qos, window, |keeps| {
+                Some(self.push_slot(qos, window, self.front_sequence(), |keeps| {
                     (keeps || kept.group.is_some()).then_some(kept)
                 })?)
             }
@@ -256,6 +309,77 @@ impl Outbound {
             return Some(started);
         }
         None
+    }
+
+    /// The sequence the next message gets. Sequences rise by one for each message the session takes, from 1; the queue holds
+    /// the last ones without a gap.
+    #[must_use]
+    pub const fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// The sequence of the first message of the queue; of the next message if the queue is empty.
+    #[must_use]
+    pub fn front_sequence(&self) -> u64 {
+        self.next_sequence - self.queue.len() as u64
+    }
+
+    /// The sequence of the message in flight under an identifier in use; 0 for another one.
+    #[must_use]
+    pub fn sequence_of(&self, id: PacketId) -> u64 {
+        let slot = self.slots.get(self.index_of(id));
+        slot.map_or(0, |slot| slot.sequence)
+    }
+
+    /// Bytes of the messages in flight that are kept.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> u64 {
+        let cost = |slot: &Slot| match &slot.state {
+            State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
+                delivery.message.cost()
+            }
+            State::Free
+            | State::AwaitPuback(None)
+            | State::AwaitPubrec(None)
+            | State::AwaitPubcomp => 0,
+        };
+        self.slots.iter().map(cost).sum()
+    }
+
+    /// Gives every message of the queue a new sequence, as if it had come now. For a queue put together from several.
+    pub fn resequence_queue(&mut self) {
+        self.next_sequence += self.queue.len() as u64;
+    }
+
+    /// What the session holds from `sequence` on, ascending. Only sessions that keep have it whole.
+    pub fn held_from(&self, sequence: u64) -> impl Iterator<Item = Held<'_>> {
+        let in_flight = self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let (sequence, packet_id) = (slot.sequence, self.id_at(index));
+            match &slot.state {
+                State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
+                    Some(Held::InFlight {
+                        sequence,
+                        packet_id,
+                        delivery,
+                    })
+                }
+                State::AwaitPubcomp => Some(Held::Received {
+                    sequence,
+                    packet_id,
+                }),
+                State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => None,
+            }
+        });
+        let first = self.front_sequence();
+        let skipped = sequence.saturating_sub(first) as usize;
+        let queued = self.queue.iter().enumerate().skip(skipped);
+        let queued = queued.map(move |(index, delivery)| Held::Queued {
+            sequence: first + index as u64,
+            delivery,
+        });
+        in_flight
+            .filter(move |held| held.sequence() >= sequence)
+            .chain(queued)
     }
 
     fn pop_queue(&mut self) -> Option<Delivery> {
@@ -401,8 +525,33 @@ impl Outbound {
     /// Rebuilds the window of a session that came from elsewhere: identifiers ascending from the oldest, gaps are free.
     /// Out of order or repeated identifiers are left out.
     pub fn restore(&mut self, in_flight: impl IntoIterator<Item = Redelivery>) {
+        let numbered = in_flight.into_iter().zip(self.next_sequence..);
+        let next =
+            self.restore_numbered(numbered.map(|(redelivery, sequence)| (sequence, redelivery)));
+        self.next_sequence = self.next_sequence.max(next);
+    }
+
+    /// The same with the sequences they had; the queue comes after them with `queue`, without a gap before `next_sequence`.
+    pub fn restore_stored(
+        &mut self,
+        in_flight: impl IntoIterator<Item = (u64, Redelivery)>,
+        queue: impl IntoIterator<Item = Delivery>,
+        next_sequence: u64,
+    ) {
+        self.restore_numbered(in_flight);
+        for delivery in queue {
+            self.queue_bytes += delivery.message.cost();
+            self.queue.push_back(delivery);
+        }
+        self.next_sequence = next_sequence;
+    }
+
+    /// Answers with the sequence after the last one.
+    fn restore_numbered(&mut self, in_flight: impl IntoIterator<Item = (u64, Redelivery)>) -> u64 {
+        let mut next = 0;
         self.slots.clear();
-        for redelivery in in_flight {
+        for (sequence, redelivery) in in_flight {
+            next = sequence + 1;
             let (id, state) = match redelivery {
                 Redelivery::Publish(id, delivery) if delivery.qos == Qos::ExactlyOnce => {
                     (id, State::AwaitPubrec(Some(delivery)))
@@ -419,8 +568,10 @@ impl Outbound {
             }
             self.slots.resize_with(index + 1, Slot::default);
             self.slots[index].state = state;
+            self.slots[index].sequence = sequence;
         }
         self.handle_resume();
+        next
     }
 
     /// The identifier the next new message gets.
@@ -442,251 +593,4 @@ const fn next_id(id: u16) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::MessageId;
-    use thicket_mqtt::Publish;
-
-    const LIMITS: OutboundLimits = OutboundLimits {
-        messages: 100,
-        bytes: 1_000_000,
-    };
-
-    fn id(value: u16) -> PacketId {
-        PacketId::new(value).expect("not zero")
-    }
-
-    fn delivery(qos: Qos, payload: &[u8], expires_at: Option<Instant>) -> Delivery {
-        let publish = Publish {
-            qos,
-            ..Publish::new("a", payload)
-        };
-        let message = Rc::new(Message::new(MessageId::default(), &publish, expires_at));
-        Delivery {
-            message,
-            qos,
-            retain: false,
-            identifiers: MatchedIdentifiers::None,
-            group: None,
-        }
-    }
-
-    fn sent(started: Option<Started>) -> (u16, bool, Vec<u8>) {
-        match started {
-            Some(Started::Publish {
-                packet_id,
-                dup,
-                delivery,
-            }) => (
-                packet_id.map_or(0, PacketId::value),
-                dup,
-                delivery.message.payload().to_vec(),
-            ),
-            other => panic!("not a PUBLISH: {other:?}"),
-        }
-    }
-
-    fn outbound_with(qos: Qos, count: u8) -> Outbound {
-        let mut outbound = Outbound::new(LIMITS, true);
-        for number in 0..count {
-            outbound
-                .enqueue(delivery(qos, &[number], None))
-                .expect("room");
-        }
-        outbound
-    }
-
-    /// One row a pair of the table in the module's documentation.
-    #[test]
-    fn every_pair_of_state_and_event_is_answered_as_the_table_says() {
-        let free = || Outbound::new(LIMITS, true);
-        let await_puback = || {
-            let mut outbound = outbound_with(Qos::AtLeastOnce, 1);
-            outbound.pull(Instant::from_millis(0), 10);
-            outbound
-        };
-        let await_pubrec = || {
-            let mut outbound = outbound_with(Qos::ExactlyOnce, 1);
-            outbound.pull(Instant::from_millis(0), 10);
-            outbound
-        };
-        let await_pubcomp = || {
-            let mut outbound = await_pubrec();
-            outbound.handle_pubrec(id(1), false);
-            outbound
-        };
-        use Acknowledged::{Done, SendPubrel, Unknown, Wrong};
-        type Build<'a> = &'a dyn Fn() -> Outbound;
-        let rows: [(&str, Build<'_>, [Acknowledged; 4]); 4] = [
-            ("free", &free, [Unknown, Unknown, Unknown, Unknown]),
-            ("awaits PUBACK", &await_puback, [Done, Wrong, Wrong, Wrong]),
-            (
-                "awaits PUBREC",
-                &await_pubrec,
-                [Wrong, SendPubrel, Done, Wrong],
-            ),
-            (
-                "awaits PUBCOMP",
-                &await_pubcomp,
-                [Wrong, SendPubrel, Done, Done],
-            ),
-        ];
-        for (name, build, [puback, pubrec, refused, pubcomp]) in rows {
-            assert_eq!(build().handle_puback(id(1)), puback, "{name}, PUBACK");
-            assert_eq!(
-                build().handle_pubrec(id(1), false),
-                pubrec,
-                "{name}, PUBREC"
-            );
-            assert_eq!(
-                build().handle_pubrec(id(1), true),
-                refused,
-                "{name}, PUBREC >= 0x80"
-            );
-            assert_eq!(build().handle_pubcomp(id(1)), pubcomp, "{name}, PUBCOMP");
-        }
-    }
-
-    #[test]
-    fn identifiers_start_at_one_and_count_up() {
-        let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
-        for number in 1..=3 {
-            assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, number);
-        }
-    }
-
-    #[test]
-    fn no_more_than_the_window_is_in_flight_and_an_acknowledgement_makes_room() {
-        let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 1);
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 2);
-        assert_eq!(outbound.pull(Instant::from_millis(0), 2), None);
-        outbound.handle_puback(id(2));
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 3);
-    }
-
-    #[test]
-    fn a_resumed_session_sends_again_in_order_with_dup_within_the_new_window_and_then_goes_on() {
-        let mut outbound = outbound_with(Qos::ExactlyOnce, 4);
-        for _ in 0..3 {
-            outbound.pull(Instant::from_millis(0), 10);
-        }
-        outbound.handle_pubrec(id(2), false);
-        outbound.handle_resume();
-        assert_eq!(
-            sent(outbound.pull(Instant::from_millis(0), 1)),
-            (1, true, vec![0])
-        );
-        assert_eq!(
-            outbound.pull(Instant::from_millis(0), 1),
-            Some(Started::Pubrel(id(2)))
-        );
-        assert_eq!(
-            outbound.pull(Instant::from_millis(0), 1),
-            None,
-            "the window is full"
-        );
-        outbound.handle_pubrec(id(1), false);
-        outbound.handle_pubcomp(id(1));
-        assert_eq!(
-            sent(outbound.pull(Instant::from_millis(0), 1)),
-            (3, true, vec![2])
-        );
-        outbound.handle_pubrec(id(3), true);
-        assert_eq!(
-            sent(outbound.pull(Instant::from_millis(0), 1)),
-            (4, false, vec![3])
-        );
-    }
-
-    #[test]
-    fn an_identifier_in_use_is_not_given_again_after_the_counter_wraps() {
-        let mut outbound = outbound_with(Qos::AtLeastOnce, 1);
-        outbound.set_next_packet_id(id(u16::MAX));
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, u16::MAX);
-        outbound
-            .enqueue(delivery(Qos::AtLeastOnce, b"", None))
-            .expect("room");
-        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, 1);
-        assert_eq!(outbound.handle_puback(id(u16::MAX)), Acknowledged::Done);
-        assert_eq!(outbound.handle_puback(id(1)), Acknowledged::Done);
-        assert_eq!(outbound.inflight(), 0);
-    }
-
-    #[test]
-    fn what_expired_in_the_queue_is_not_sent() {
-        let mut outbound = Outbound::new(LIMITS, true);
-        outbound
-            .enqueue(delivery(
-                Qos::AtLeastOnce,
-                b"old",
-                Some(Instant::from_millis(5)),
-            ))
-            .expect("room");
-        outbound
-            .enqueue(delivery(Qos::AtLeastOnce, b"new", None))
-            .expect("room");
-        assert!(matches!(
-            outbound.pull(Instant::from_millis(5), 10),
-            Some(Started::Expired(_))
-        ));
-        assert_eq!(
-            sent(outbound.pull(Instant::from_millis(5), 10)),
-            (1, false, b"new".to_vec())
-        );
-    }
-
-    #[test]
-    fn a_full_queue_refuses_by_messages_and_by_bytes() {
-        let mut by_messages = Outbound::new(
-            OutboundLimits {
-                messages: 1,
-                bytes: 1_000_000,
-            },
-            true,
-        );
-        assert_eq!(
-            by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)),
-            Ok(())
-        );
-        assert_eq!(
-            by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)),
-            Err(QueueFull)
-        );
-        let mut by_bytes = Outbound::new(
-            OutboundLimits {
-                messages: 10,
-                bytes: 200,
-            },
-            true,
-        );
-        assert_eq!(
-            by_bytes.enqueue(delivery(Qos::AtLeastOnce, &[0; 500], None)),
-            Err(QueueFull)
-        );
-        assert_eq!(by_bytes.queued_bytes(), 0);
-    }
-
-    #[test]
-    fn a_restored_window_is_the_one_that_was_saved() {
-        let mut outbound = outbound_with(Qos::ExactlyOnce, 3);
-        for _ in 0..3 {
-            outbound.pull(Instant::from_millis(0), 10);
-        }
-        outbound.handle_pubrec(id(1), false);
-        outbound.handle_pubrec(id(2), true);
-        let saved: Vec<_> = outbound.in_flight().collect();
-        let mut restored = Outbound::new(LIMITS, true);
-        restored.restore(saved.clone());
-        assert_eq!(restored.in_flight().collect::<Vec<_>>(), saved);
-        assert_eq!(restored.next_packet_id(), id(4));
-        assert_eq!(
-            restored.pull(Instant::from_millis(0), 10),
-            Some(Started::Pubrel(id(1)))
-        );
-        assert_eq!(
-            sent(restored.pull(Instant::from_millis(0), 10)),
-            (3, true, vec![2])
-        );
-    }
-}
+mod tests;

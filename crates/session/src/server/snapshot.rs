@@ -8,11 +8,13 @@ use thicket_mqtt::{
     ApplicationProperties, PacketId, Publish, Qos, RetainHandling, SubscriptionOptions,
 };
 
-use super::{Delivery, MatchedIdentifiers, Message, MessageId, Redelivery, Subscription};
+use super::{
+    Delivery, InboundId, MatchedIdentifiers, Message, MessageId, Redelivery, Subscription,
+};
 use crate::{time::Instant, topic::SubscriptionFilter};
 
 /// Version of the format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A session without its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub struct SessionSnapshot {
     /// Subscriptions, ascending, each once.
     pub subscriptions: Vec<(SubscriptionFilter, Subscription)>,
     /// QoS 2 identifiers of the client that are not released.
-    pub inbound: Vec<PacketId>,
+    pub inbound: Vec<InboundId>,
     /// See `Inbound::generation`.
     pub inbound_generation: u32,
     /// The identifier the next message gets.
@@ -73,24 +75,20 @@ impl SessionSnapshot {
     /// As bytes; expiry of messages counts from `now`.
     #[must_use]
     pub fn encode(&self, now: Instant) -> Vec<u8> {
-        let mut out = Writer(vec![VERSION]);
+        let mut out = Writer::new();
         out.bytes(self.client_id.as_bytes());
         out.0.extend_from_slice(&self.uid.to_le_bytes());
         out.u32(self.expiry_interval);
         out.optional_u64(self.away_for.map(|away| away.as_millis() as u64));
         out.u32(self.subscriptions.len() as u32);
         for (filter, subscription) in &self.subscriptions {
-            out.bytes(filter.to_string().as_bytes());
-            let options = subscription.options;
-            out.u8(options.qos as u8
-                | u8::from(options.no_local) << 2
-                | u8::from(options.retain_as_published) << 3
-                | (options.retain_handling as u8) << 4);
-            out.u32(subscription.identifier.unwrap_or(0));
+            out.subscription(filter, subscription);
         }
         out.u32(self.inbound.len() as u32);
         for id in &self.inbound {
-            out.u16(id.value());
+            out.u16(id.packet_id.value());
+            out.u32(id.generation);
+            out.u8(u8::from(id.is_held));
         }
         out.u32(self.inbound_generation);
         out.u16(self.next_packet_id.value());
@@ -126,7 +124,7 @@ impl SessionSnapshot {
         let expiry_interval = reader.u32("expiry interval")?;
         let away_for = reader.optional_u64("time away")?.map(Duration::from_millis);
         let subscriptions = reader.list("subscriptions", Reader::subscription)?;
-        let inbound = reader.list("inbound", |reader| reader.packet_id())?;
+        let inbound = reader.list("inbound", Reader::inbound)?;
         let inbound_generation = reader.u32("inbound generation")?;
         let next_packet_id = reader.packet_id()?;
         let in_flight = reader.list("in flight", |reader| {
@@ -159,7 +157,7 @@ impl SessionSnapshot {
 /// A queue as bytes; expiry of messages counts from `now`.
 #[must_use]
 pub fn encode_queue<'a>(queue: impl IntoIterator<Item = &'a Delivery>, now: Instant) -> Vec<u8> {
-    let mut out = Writer(vec![VERSION]);
+    let mut out = Writer::new();
     let queue: Vec<_> = queue.into_iter().collect();
     out.u32(queue.len() as u32);
     for delivery in queue {
@@ -176,10 +174,37 @@ pub fn decode_queue(bytes: &[u8], now: Instant) -> Result<Vec<Delivery>, Snapsho
     Reader::new(bytes)?.list("queue", |reader| reader.delivery(now))
 }
 
-struct Writer(Vec<u8>);
+/// Writes fields one after the other, the version first.
+pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    fn u8(&mut self, value: u8) {
+    pub(super) fn new() -> Self {
+        Self(vec![VERSION])
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.0
+    }
+
+    pub(super) fn u128(&mut self, value: u128) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn subscription(
+        &mut self,
+        filter: &SubscriptionFilter,
+        subscription: &Subscription,
+    ) {
+        self.bytes(filter.to_string().as_bytes());
+        let options = subscription.options;
+        self.u8(options.qos as u8
+            | u8::from(options.no_local) << 2
+            | u8::from(options.retain_as_published) << 3
+            | (options.retain_handling as u8) << 4);
+        self.u32(subscription.identifier.unwrap_or(0));
+    }
+
+    pub(super) fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
@@ -187,7 +212,7 @@ impl Writer {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn u32(&mut self, value: u32) {
+    pub(super) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -195,12 +220,12 @@ impl Writer {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn optional_u64(&mut self, value: Option<u64>) {
+    pub(super) fn optional_u64(&mut self, value: Option<u64>) {
         self.u8(u8::from(value.is_some()));
         self.u64(value.unwrap_or(0));
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.0.extend_from_slice(bytes);
     }
@@ -244,10 +269,11 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Reads what [`Writer`] wrote; sizes are never trusted.
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8]) -> Result<Self, SnapshotError> {
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, SnapshotError> {
         match bytes.split_first() {
             Some((&VERSION, rest)) => Ok(Self(rest)),
             Some((&version, _)) => Err(SnapshotError::Version(version)),
@@ -255,7 +281,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], SnapshotError> {
+    pub(super) fn array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], SnapshotError> {
         let (array, rest) = self
             .0
             .split_first_chunk::<N>()
@@ -264,7 +293,7 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
-    fn u8(&mut self, field: &'static str) -> Result<u8, SnapshotError> {
+    pub(super) fn u8(&mut self, field: &'static str) -> Result<u8, SnapshotError> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
@@ -272,7 +301,7 @@ impl<'a> Reader<'a> {
         self.array(field).map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self, field: &'static str) -> Result<u32, SnapshotError> {
+    pub(super) fn u32(&mut self, field: &'static str) -> Result<u32, SnapshotError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
@@ -280,13 +309,16 @@ impl<'a> Reader<'a> {
         self.array(field).map(u64::from_le_bytes)
     }
 
-    fn optional_u64(&mut self, field: &'static str) -> Result<Option<u64>, SnapshotError> {
+    pub(super) fn optional_u64(
+        &mut self,
+        field: &'static str,
+    ) -> Result<Option<u64>, SnapshotError> {
         let is_there = self.u8(field)? != 0;
         let value = self.u64(field)?;
         Ok(is_there.then_some(value))
     }
 
-    fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], SnapshotError> {
+    pub(super) fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], SnapshotError> {
         let len = self.u32(field)? as usize;
         let (bytes, rest) = self
             .0
@@ -296,11 +328,11 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    fn text(&mut self, field: &'static str) -> Result<&'a str, SnapshotError> {
+    pub(super) fn text(&mut self, field: &'static str) -> Result<&'a str, SnapshotError> {
         std::str::from_utf8(self.bytes(field)?).map_err(|_| SnapshotError::Malformed(field))
     }
 
-    fn string(&mut self, field: &'static str) -> Result<String, SnapshotError> {
+    pub(super) fn string(&mut self, field: &'static str) -> Result<String, SnapshotError> {
         self.text(field).map(str::to_owned)
     }
 
@@ -323,11 +355,21 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    fn qos(bits: u8) -> Result<Qos, SnapshotError> {
+    fn inbound(&mut self) -> Result<InboundId, SnapshotError> {
+        Ok(InboundId {
+            packet_id: self.packet_id()?,
+            generation: self.u32("inbound generation")?,
+            is_held: self.u8("inbound state")? != 0,
+        })
+    }
+
+    pub(super) fn qos(bits: u8) -> Result<Qos, SnapshotError> {
         Qos::from_bits(bits & 0b11).ok_or(SnapshotError::Malformed("QoS"))
     }
 
-    fn subscription(&mut self) -> Result<(SubscriptionFilter, Subscription), SnapshotError> {
+    pub(super) fn subscription(
+        &mut self,
+    ) -> Result<(SubscriptionFilter, Subscription), SnapshotError> {
         let filter = SubscriptionFilter::parse_with_maximum_levels(
             self.text("filter")?,
             usize::from(u16::MAX),
@@ -460,7 +502,13 @@ mod tests {
                     },
                 ),
             ],
-            inbound: vec![id(1), id(9)],
+            inbound: [1, 9]
+                .map(|value| InboundId {
+                    packet_id: id(value),
+                    generation: u32::from(value) + 2,
+                    is_held: value == 1,
+                })
+                .to_vec(),
             inbound_generation: 12,
             next_packet_id: id(33),
             in_flight: vec![

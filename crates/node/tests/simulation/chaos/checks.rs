@@ -83,8 +83,11 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger) -> Verdict {
             let until = publication.acknowledged_at.unwrap_or(u64::MAX);
             let is_taken_once = publication.qos == Qos::ExactlyOnce
                 && ledger.is_calm(publication.submitted_at, until);
+            // Across the death of a node: at least once a group (rule 16).
+            let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
+                && (ledger.kills.iter()).any(|at| (publication.submitted_at..=until).contains(at));
             let once = publication.qos == Qos::AtMostOnce
-                || (is_taken_once && arrival.qos != Qos::AtLeastOnce);
+                || (is_taken_once && arrival.qos != Qos::AtLeastOnce && !is_chosen_again);
             if once {
                 *count
                     .entry((arrival.publication, arrival.forks))

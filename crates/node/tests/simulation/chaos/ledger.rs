@@ -85,6 +85,8 @@ pub struct Ledger {
     pub records: Vec<Record>,
     /// When the nodes did not all see each other: from, to.
     pub disturbed: Vec<(u64, Option<u64>)>,
+    /// When a node was killed.
+    pub kills: Vec<u64>,
     /// Wills that came to the watcher, by client.
     pub wills: BTreeMap<usize, usize>,
 }

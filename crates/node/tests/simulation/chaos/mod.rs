@@ -74,6 +74,15 @@ fn a_node_alone_keeps_every_promise() {
 }
 
 #[test]
+fn a_node_that_is_killed_keeps_what_it_acknowledged() {
+    play(
+        "a_node_that_is_killed_keeps_what_it_acknowledged",
+        Plan::KILLED,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_whose_links_stay_keep_every_promise() {
     play(
         "nodes_whose_links_stay_keep_every_promise",

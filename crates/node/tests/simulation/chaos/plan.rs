@@ -17,6 +17,8 @@ pub struct Plan {
     pub resets: u64,
     pub cuts_links: bool,
     pub parts: bool,
+    /// Nodes have a data directory, are killed at once and started again.
+    pub kills: bool,
     /// Each node's clock is this much ahead of the one before, ms.
     pub skew: u64,
     pub weather: Weather,
@@ -34,8 +36,14 @@ impl Plan {
         resets: 10,
         cuts_links: false,
         parts: false,
+        kills: false,
         skew: 0,
         weather: Weather::ROUGH,
+    };
+    /// One node that is killed and started again.
+    pub const KILLED: Self = Self {
+        kills: true,
+        ..Self::ALONE
     };
     /// Nodes whose links stay.
     pub const LINKED: Self = Self {

@@ -50,6 +50,8 @@ impl Run {
             let mut spec = NodeSpec::new(plan.workers);
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
+            spec.stores = plan.kills;
+            spec.small_log_bytes = 8_000;
             world.add_node(spec);
             world.start(index);
         }
@@ -130,6 +132,9 @@ impl Run {
         self.pass(2_000)?;
         self.world.net.weather = self.plan.weather;
         for _ in 0..self.plan.actions {
+            if self.plan.kills && self.random.chance(1, 40) {
+                self.kill()?;
+            }
             self.act();
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
@@ -330,6 +335,31 @@ impl Run {
         Ok(())
     }
 
+    /// A node is gone from one moment to the next, and back after a while with what it stored.
+    fn kill(&mut self) -> super::checks::Verdict {
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        for client in 0..self.plan.clients {
+            self.note(client)?;
+            let is_here = self.world.clients[client].node == node;
+            let record = &mut self.ledger.records[client];
+            let was_connected = self.world.clients[client].is_connected() && record.dropped > 0;
+            if is_here && was_connected && !record.is_persistent {
+                // The will of a session that ends with its connection is not stored.
+                record.dropped -= 1;
+                record.uncertain += 1;
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.push(format!("{:>8} node {node} is killed", self.world.net.now));
+        }
+        self.ledger.kills.push(self.world.net.now);
+        self.world.kill(node);
+        let millis = self.random.below(800);
+        self.pass(millis)?;
+        self.world.start(node);
+        Ok(())
+    }
+
     /// One of the things that happen.
     fn act(&mut self) {
         let client = self.random.below(self.plan.clients as u64) as usize;
@@ -506,9 +536,12 @@ impl Run {
         self.say(client, || "disconnects".into());
         let machine = &mut self.world.clients[client].machine;
         if machine.disconnect(&Disconnect::default()).is_ok() {
-            self.ledger.records[client].dropped -= 1;
-            // The connection may break before the node has read it.
-            self.ledger.records[client].uncertain += 1;
+            // The connection may break before the node has read it. Nothing to move for one whose node was killed meanwhile.
+            let record = &mut self.ledger.records[client];
+            if record.dropped > 0 {
+                record.dropped -= 1;
+                record.uncertain += 1;
+            }
             self.world.clients[client].finish(&mut self.world.net);
             let _ = self.note(client);
         }

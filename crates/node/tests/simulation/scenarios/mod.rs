@@ -2,6 +2,7 @@
 
 mod cluster;
 mod connecting;
+mod durability;
 mod flows;
 mod keep_alive;
 mod limits;

@@ -1,6 +1,7 @@
 //! A whole cluster with its clients in one thread and in virtual time, from one seed.
 
 pub mod client;
+pub mod disk;
 pub mod net;
 pub mod node;
 pub mod pipe;
@@ -68,6 +69,20 @@ impl World {
 
     pub fn stop(&mut self, node: usize) {
         self.nodes[node].stop(&mut self.net);
+    }
+
+    /// The process of a node is gone from one moment to the next.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].kill(&mut self.net);
+    }
+
+    /// The disk of a node takes this many bytes more.
+    pub fn set_room(&mut self, node: usize, room: u64) {
+        let node = &mut self.nodes[node];
+        node.disk.room = room;
+        if let Some(machines) = &mut node.machines {
+            machines.tell_room(&node.disk);
+        }
     }
 
     /// Every node hears of every other that it can hear.

@@ -12,6 +12,7 @@ use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
 
 use super::{
+    disk::Disk,
     net::{Net, Place, Wake},
     pipe::{EndId, Read},
 };
@@ -25,6 +26,10 @@ pub struct NodeSpec {
     pub listeners: Vec<ListenerConfig>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
+    /// It has a data directory.
+    pub stores: bool,
+    /// A log smaller than this is left as it is.
+    pub small_log_bytes: u64,
 }
 
 impl NodeSpec {
@@ -38,6 +43,8 @@ impl NodeSpec {
                 topic_prefix: String::new(),
             }],
             wall_ahead: 0,
+            stores: false,
+            small_log_bytes: 16 * 1024,
         }
     }
 }
@@ -125,6 +132,8 @@ pub struct Node {
     /// Added to the time of the world for the node's own monotonic clock.
     clock_ahead: u64,
     pub machines: Option<Machines>,
+    /// What it stored.
+    pub disk: Disk,
     /// Dials ordered in this round, for the world to look at.
     pub to_dial: Vec<String>,
     /// What the machines told their operator.
@@ -145,6 +154,7 @@ impl Node {
             incarnation: 0,
             clock_ahead: net.random.below(1_000_000),
             machines: None,
+            disk: Disk::default(),
             to_dial: Vec::new(),
             events: VecDeque::new(),
             downs: 0,
@@ -174,10 +184,12 @@ impl Node {
                 workers: self.spec.workers,
                 listeners: self.spec.listeners.clone(),
                 limits: self.spec.limits.clone(),
+                stores: self.spec.stores,
+                small_log_bytes: self.spec.small_log_bytes,
             };
             Worker::new(WorkerId(id), config, seed)
         };
-        let workers: Vec<Worker> = (0..self.spec.workers)
+        let mut workers: Vec<Worker> = (0..self.spec.workers)
             .map(|id| worker(id, net.random.next()))
             .collect();
         let overlay = OverlayConfig::new(
@@ -192,8 +204,10 @@ impl Node {
             discovery_grace: Duration::from_millis(300),
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
+            stores: self.spec.stores,
         };
-        let hub = Hub::new(config, now, net.random.next());
+        let mut hub = Hub::new(config, now, net.random.next());
+        self.disk.recover(now, &mut workers, &mut hub);
         let count = workers.len();
         self.machines = Some(Machines {
             hub,
@@ -223,6 +237,10 @@ impl Node {
             }
             self.finish_round(peer, net);
         }
+        self.drop_machines(net);
+    }
+
+    fn drop_machines(&mut self, net: &mut Net) {
         if let Some(machines) = self.machines.take() {
             let slots = machines.threads.into_iter().flat_map(|slots| slots.slots);
             for slot in slots.flatten() {
@@ -238,6 +256,11 @@ impl Node {
                 net.close(end);
             }
         }
+    }
+
+    /// The process is gone at once; what it stored stays, what it had not written to a socket is lost.
+    pub fn kill(&mut self, net: &mut Net) {
+        self.drop_machines(net);
     }
 
     pub fn peers(&self) -> Vec<Peer> {
@@ -261,7 +284,8 @@ impl Node {
 
     /// One round of a worker, or of the hub.
     pub fn round(&mut self, peer: Peer, net: &mut Net) {
-        if self.machines.is_none() {
+        // A wake-up may be left over from a start with more workers.
+        if self.machines.is_none() || !self.peers().contains(&peer) {
             return;
         }
         let mut sources = vec![Source::Timeout, Source::Accepts, Source::Others];
@@ -339,6 +363,7 @@ impl Node {
             let Some(machines) = &mut self.machines else {
                 return;
             };
+            machines.store(now, peer, &mut self.disk);
             machines.add_blocked(peer, &mut to_flush);
             let mut wrote = false;
             for connection in to_flush {
@@ -362,6 +387,7 @@ impl Node {
             return;
         };
         let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
+        machines.store(now, peer, &mut self.disk);
         machines.workers[thread].end_round(now);
         while let Some(output) = machines.workers[thread].poll_output() {
             match output {
@@ -392,6 +418,9 @@ impl Node {
                     user_name,
                     ..
                 } => machines.ask_users(index, id, connection, user_name.as_deref(), net),
+                WorkerOutput::RemoveLogBefore { segment } => {
+                    self.disk.remove_before(id.0, segment);
+                }
                 WorkerOutput::Event(event) => keep(&mut self.events, net.now, event),
             }
         }
@@ -402,6 +431,7 @@ impl Node {
         let Some(machines) = &mut self.machines else {
             return;
         };
+        machines.store(now, Peer::Hub, &mut self.disk);
         machines.hub.end_round(now);
         while let Some(output) = machines.hub.poll_output() {
             match output {
@@ -451,6 +481,33 @@ fn thread_of(peer: Peer) -> usize {
 }
 
 impl Machines {
+    /// Stores what the machine has to have stored before anything it said may leave.
+    fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) {
+        match peer {
+            Peer::Worker(id) => {
+                let worker = &mut self.workers[usize::from(id.0)];
+                if let Some(unstored) = worker.unstored(now) {
+                    let status = disk.store(id.0, &unstored);
+                    worker.handle_stored(status);
+                }
+            }
+            Peer::Hub => {
+                if let Some(unstored) = self.hub.unstored() {
+                    let status = disk.store(0, &unstored);
+                    self.hub.handle_stored(status);
+                }
+            }
+        }
+    }
+
+    /// The disk of the node is full, or has room again.
+    pub fn tell_room(&mut self, disk: &Disk) {
+        for (log, worker) in self.workers.iter_mut().enumerate() {
+            worker.handle_log_status(disk.status(log as u8));
+        }
+        self.hub.handle_log_status(disk.status(0));
+    }
+
     fn post(&mut self, node: usize, from: Peer, to: Peer, letter: Letter, net: &mut Net) {
         let letters = self.mail.entry((from, to)).or_default();
         let at = net.now + net.random.between(0, net.weather.mail_delay);
@@ -644,7 +701,7 @@ impl Machines {
             wrote = true;
             match peer {
                 Peer::Worker(id) => {
-                    self.workers[usize::from(id.0)].handle_written(now, connection, count)
+                    self.workers[usize::from(id.0)].handle_written(connection, count)
                 }
                 Peer::Hub => self.hub.handle_written(now, connection, count),
             }

@@ -1,0 +1,159 @@
+//! Writing what lives again, so that old segments of the log can go.
+//!
+//! A checkpoint goes over all sessions, a bounded amount a round, and writes what they hold behind what is written meanwhile:
+//! entries are named by session and sequence, so the order among sessions does not matter and what is written twice is harmless.
+//! When it has been everywhere, no segment before the one it began in is needed.
+
+use thicket_session::server::Held;
+
+use super::{SessionKey, Worker, journal};
+use crate::Now;
+
+/// Bytes written for a checkpoint in one round.
+const BYTES_PER_ROUND: usize = 1024 * 1024;
+
+/// A checkpoint under way.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    /// The segment it began in.
+    segment: u64,
+    /// The session it is at.
+    next: u32,
+    /// The message of that session it is at; 0: not begun.
+    sequence: u64,
+    /// Names below this were given before it began.
+    first_name: u64,
+}
+
+/// When the log was last looked at.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    current: Option<Checkpoint>,
+    next_name: u64,
+    /// The log is looked at again when it has this many bytes.
+    look_at: u64,
+    /// The segment the last one ended in.
+    ended_in: u64,
+}
+
+impl Checkpoints {
+    pub const fn new(small_log_bytes: u64) -> Self {
+        Self {
+            current: None,
+            next_name: 1,
+            look_at: small_log_bytes,
+            ended_in: 0,
+        }
+    }
+
+    /// Names up to this one were met in the log.
+    pub fn pass_name(&mut self, name: u64) {
+        self.next_name = self.next_name.max(name + 1);
+    }
+}
+
+impl Worker {
+    /// Begins a checkpoint if the log is at least twice what lives in it, or if room is short and anything can be won.
+    pub(super) fn checkpoint_if_worthwhile(&mut self) {
+        let status = self.journal.status();
+        let is_short = self.journal.is_full() && status.segment > self.checkpoints.ended_in;
+        if self.checkpoints.current.is_some()
+            || (status.bytes < self.checkpoints.look_at && !is_short)
+        {
+            return;
+        }
+        let live = self.live_bytes();
+        self.checkpoints.look_at = (2 * live).max(live + self.config.small_log_bytes);
+        if status.bytes < self.checkpoints.look_at && !(is_short && live < status.room / 2) {
+            return;
+        }
+        self.checkpoints.current = Some(Checkpoint {
+            segment: status.segment,
+            next: 0,
+            sequence: 0,
+            first_name: self.checkpoints.next_name,
+        });
+    }
+
+    /// Whether another round is wanted soon.
+    #[must_use]
+    pub const fn is_checkpointing(&self) -> bool {
+        self.checkpoints.current.is_some()
+    }
+
+    /// What the sessions hold, an overestimate: a message that several hold counts for each.
+    fn live_bytes(&self) -> u64 {
+        let stored = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.stored > 0);
+        stored
+            .map(|(_, session)| {
+                128 + session.outbound.queued_bytes() + session.outbound.in_flight_bytes()
+            })
+            .sum()
+    }
+
+    /// Writes the next part of a checkpoint into the record of this round.
+    pub(super) fn advance_checkpoint(&mut self, now: Now) {
+        let Some(mut checkpoint) = self.checkpoints.current.take() else {
+            return;
+        };
+        let room = self.journal.status().room as usize / 2;
+        let enough = self.journal.writer.len() + BYTES_PER_ROUND.min(room);
+        if checkpoint.next == 0 && checkpoint.sequence == 0 {
+            for (uid, generations) in self.seen.iter() {
+                self.journal
+                    .writer
+                    .seen(uid, generations.highest, &generations.bits);
+            }
+        }
+        while self.journal.writer.len() < enough {
+            if checkpoint.next as usize >= self.sessions.slots() {
+                // Its last part is in the record of this round, which is stored before the order is carried out.
+                self.remove_log_before(checkpoint.segment);
+                self.checkpoints.ended_in = self.journal.status().segment;
+                return;
+            }
+            self.write_session(now, &mut checkpoint, enough);
+        }
+        self.checkpoints.current = Some(checkpoint);
+    }
+
+    /// Writes of one session what fits; moves on to the next one when it is whole.
+    fn write_session(&mut self, now: Now, checkpoint: &mut Checkpoint, enough: usize) {
+        let key = SessionKey(checkpoint.next);
+        let Some(session) = self.sessions.get(key).filter(|session| session.stored > 0) else {
+            checkpoint.next += 1;
+            checkpoint.sequence = 0;
+            return;
+        };
+        let writer = &mut self.journal.writer;
+        if checkpoint.sequence == 0 {
+            journal::write_counters(writer, session);
+        }
+        for held in session.outbound.held_from(checkpoint.sequence) {
+            if writer.len() >= enough {
+                checkpoint.sequence = held.sequence();
+                return;
+            }
+            let name = match &held {
+                Held::Queued { delivery, .. } | Held::InFlight { delivery, .. }
+                    if std::rc::Rc::strong_count(&delivery.message) > 1 =>
+                {
+                    let message = &delivery.message;
+                    if message.stored_name() < checkpoint.first_name {
+                        message.set_stored_name(self.checkpoints.next_name);
+                        self.checkpoints.next_name += 1;
+                        journal::write_message(writer, now, message, message.stored_name());
+                    }
+                    message.stored_name()
+                }
+                Held::Queued { .. } | Held::InFlight { .. } | Held::Received { .. } => 0,
+            };
+            journal::write_held(writer, now, session.stored, &held, name);
+        }
+        checkpoint.next += 1;
+        checkpoint.sequence = 0;
+    }
+}

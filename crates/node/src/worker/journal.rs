@@ -1,0 +1,440 @@
+//! What this worker has to store of its persistent sessions in this round.
+//!
+//! Sessions get a number in the worker's log, which with the log is their key in the store. Everything here does nothing for a
+//! session without number: one that ends with its connection, or any session of a node that keeps nothing.
+
+use thicket_mqtt::PacketId;
+use thicket_session::{
+    server::{
+        Append, Held, InboundId, JournalWriter, MatchedIdentifiers, MessageId, StoredMessage,
+        StoredSession, Subscription, encode_subscription,
+    },
+    time::Instant,
+    topic::SubscriptionFilter,
+};
+
+use super::{SessionKey, Worker, deliver::Outgoing, sessions::Session};
+use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
+
+/// Room kept for acknowledgements when messages are refused already.
+const RESERVE: u64 = 64 * 1024;
+/// What a taker costs in a record at most, group and identifiers aside.
+const TAKER_BYTES: u64 = 48;
+
+/// What is to be stored of this round.
+#[derive(Debug)]
+pub(super) struct Journal {
+    is_on: bool,
+    log: u8,
+    pub(super) writer: JournalWriter,
+    operations: Vec<StoreOperation>,
+    next_session: u64,
+    status: LogStatus,
+    /// Acknowledgements of one session with consecutive identifiers, not written yet.
+    done: Option<(u64, PacketId, u16)>,
+}
+
+impl Journal {
+    pub fn new(log: u8, is_on: bool) -> Self {
+        Self {
+            is_on,
+            log,
+            writer: JournalWriter::default(),
+            operations: Vec::new(),
+            next_session: 1,
+            status: LogStatus {
+                segment: 0,
+                bytes: 0,
+                room: u64::MAX,
+            },
+            done: None,
+        }
+    }
+
+    pub const fn log(&self) -> u8 {
+        self.log
+    }
+
+    pub const fn status(&self) -> LogStatus {
+        self.status
+    }
+
+    /// Sessions up to this number were met in the log.
+    pub fn pass_number(&mut self, number: u64) {
+        self.next_session = self.next_session.max(number + 1);
+    }
+
+    /// Whether a message of `bytes` for `takers` stored sessions would find no room.
+    pub const fn is_full_for(&self, bytes: usize, takers: usize) -> bool {
+        let needed = bytes as u64 + takers as u64 * TAKER_BYTES + RESERVE;
+        self.is_on && self.status.room < self.writer.len() as u64 + needed
+    }
+
+    /// Whether not even a small change finds room.
+    pub const fn is_full(&self) -> bool {
+        self.is_full_for(1024, 1)
+    }
+
+    /// The session takes the message of this moment.
+    #[inline]
+    pub fn append(
+        &mut self,
+        session: &Session,
+        now: Now,
+        outgoing: &mut Outgoing<'_>,
+        form: Taken<'_>,
+    ) {
+        if session.stored == 0 {
+            return;
+        }
+        self.write_done();
+        if !outgoing.is_journaled {
+            outgoing.is_journaled = true;
+            self.writer.message(&StoredMessage {
+                name: 0,
+                id: outgoing.id,
+                expires_at_ms: outgoing.expires_at.map(|at| wall_ms(now, at)),
+                publication: outgoing
+                    .publication
+                    .map(|id| (id.session, id.packet_id, id.generation)),
+                publish: *outgoing.publish,
+            });
+        }
+        self.writer.append(&Append {
+            session: session.stored,
+            sequence: session.outbound.next_sequence() - 1,
+            message: 0,
+            qos: form.qos,
+            retain: form.retain,
+            packet_id: form.packet_id,
+            identifiers: form.identifiers.as_slice().to_vec(),
+            group: outgoing.group(),
+        });
+    }
+
+    /// The message of this moment was delivered: if it is a publication that may come again, that is stored too.
+    pub fn note(&mut self, outgoing: &Outgoing<'_>) {
+        if let Some(id) = outgoing.publication
+            && self.is_on
+            && !outgoing.is_journaled
+        {
+            self.writer.noted((id.session, id.packet_id, id.generation));
+        }
+    }
+
+    /// A queued message of the session got its identifier.
+    pub fn assign(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
+        if session > 0 {
+            self.write_done();
+            self.writer.assign(session, sequence, packet_id);
+        }
+    }
+
+    /// The client has the message and said so.
+    #[inline]
+    pub fn done(&mut self, session: u64, packet_id: PacketId) {
+        if session == 0 {
+            return;
+        }
+        if let Some((same, first, count)) = &mut self.done
+            && *same == session
+            && first.value().checked_add(*count) == Some(packet_id.value())
+        {
+            *count += 1;
+            return;
+        }
+        self.write_done();
+        self.done = Some((session, packet_id, 1));
+    }
+
+    fn write_done(&mut self) {
+        if let Some((session, first, count)) = self.done.take() {
+            self.writer.done(session, first, count);
+        }
+    }
+
+    /// PUBREC came.
+    pub fn received(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
+        if session > 0 {
+            self.write_done();
+            self.writer.received(session, sequence, packet_id);
+        }
+    }
+
+    /// A queued message expired.
+    pub fn dropped(&mut self, session: u64, sequence: u64) {
+        if session > 0 {
+            self.write_done();
+            self.writer.dropped(session, sequence);
+        }
+    }
+
+    /// A QoS 2 publication of the session's client came, or its conditions are met.
+    pub fn inbound(&mut self, session: u64, id: Option<InboundId>) {
+        if let Some(id) = id
+            && session > 0
+        {
+            self.writer.inbound(session, id);
+        }
+    }
+
+    /// A QoS 2 publication is over.
+    pub fn released(&mut self, session: u64, packet_id: PacketId) {
+        if session > 0 {
+            self.writer.released(session, packet_id);
+        }
+    }
+
+    fn put(&mut self, keyspace: Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.operations.push(StoreOperation {
+            keyspace,
+            key,
+            value,
+        });
+    }
+
+    fn key(&self, number: u64) -> Vec<u8> {
+        let mut key = vec![self.log];
+        key.extend_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    fn subscription_key(&self, number: u64, filter: &SubscriptionFilter) -> Vec<u8> {
+        let mut key = self.key(number);
+        key.extend_from_slice(filter.to_string().as_bytes());
+        key
+    }
+
+    /// A subscription was made, changed or, with `None`, ended.
+    pub fn subscription(
+        &mut self,
+        session: u64,
+        filter: &SubscriptionFilter,
+        subscription: Option<&Subscription>,
+    ) {
+        if session == 0 {
+            return;
+        }
+        let key = self.subscription_key(session, filter);
+        let value = subscription.map(|subscription| encode_subscription(filter, subscription));
+        self.put(Keyspace::Subscriptions, key, value);
+    }
+
+    /// The session is no more.
+    pub fn forget(&mut self, session: &Session) {
+        if session.stored == 0 {
+            return;
+        }
+        for filter in session.subscriptions.keys() {
+            self.subscription(session.stored, filter, None);
+        }
+        let key = self.key(session.stored);
+        self.put(Keyspace::Sessions, key, None);
+    }
+
+    /// Removes a value of a log that is no more.
+    pub fn remove_key(&mut self, keyspace: Keyspace, key: Vec<u8>) {
+        self.put(keyspace, key, None);
+    }
+}
+
+/// How a session takes a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken<'a> {
+    pub qos: thicket_mqtt::Qos,
+    pub retain: bool,
+    pub packet_id: Option<PacketId>,
+    pub identifiers: &'a MatchedIdentifiers,
+}
+
+/// An instant as milliseconds since 1970.
+pub(super) fn wall_ms(now: Now, at: Instant) -> u64 {
+    let wall = now.wall.as_unix_millis();
+    let (at, now) = (at.as_millis(), now.instant.as_millis());
+    (wall + at.saturating_sub(now)).saturating_sub(now.saturating_sub(at))
+}
+
+/// Milliseconds since 1970 as an instant, whatever the wall clock did meanwhile.
+pub(super) fn instant_of(now: Now, wall_ms: u64) -> Instant {
+    let (at, wall) = (now.instant.as_millis(), now.wall.as_unix_millis());
+    Instant::from_millis(
+        (at + wall_ms.saturating_sub(wall)).saturating_sub(wall.saturating_sub(wall_ms)),
+    )
+}
+
+impl Worker {
+    /// What is to be stored before the outputs of this round are performed; `None`: nothing. To be asked after all inputs, before
+    /// `end_round`, and answered with `handle_stored`.
+    pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
+        self.pull_relieved(now);
+        self.journal.write_done();
+        self.advance_checkpoint(now);
+        let journal = &self.journal;
+        let is_empty = journal.writer.is_empty() && journal.operations.is_empty();
+        (!is_empty).then(|| Unstored {
+            record: journal.writer.record(),
+            operations: &journal.operations,
+        })
+    }
+
+    /// Bytes gathered for the next record, for a shell that bounds its writes.
+    #[must_use]
+    pub const fn unstored_bytes(&self) -> usize {
+        self.journal.writer.len()
+    }
+
+    /// What `unstored` answered is stored.
+    pub fn handle_stored(&mut self, status: LogStatus) {
+        self.journal.writer.clear();
+        self.journal.operations.clear();
+        self.handle_log_status(status);
+    }
+
+    /// The log has other room or size than it had.
+    pub fn handle_log_status(&mut self, status: LogStatus) {
+        self.journal.status = status;
+        self.checkpoint_if_worthwhile();
+    }
+
+    /// Stores what a session is, its subscriptions and messages aside. Gives it a number if it is persistent and has none.
+    pub(super) fn store_session(&mut self, now: Now, key: SessionKey) {
+        if !self.journal.is_on {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.is_persistent() {
+            self.journal.forget(session);
+            session.stored = 0;
+            return;
+        }
+        if session.stored == 0 {
+            session.stored = self.journal.next_session;
+            self.journal.next_session += 1;
+        }
+        let will = session
+            .will
+            .as_ref()
+            .map(|will| thicket_session::server::StoredWill {
+                due_at_ms: session.will_due.map(|due| wall_ms(now, due)),
+                delay_interval: will.delay_interval,
+                topic: will.topic.clone(),
+                payload: will.payload.clone(),
+                properties: will.properties.clone(),
+                qos: will.qos,
+                retain: will.retain,
+                message_expiry_interval: will.message_expiry_interval,
+            });
+        let stored = StoredSession {
+            client_id: session.client_id.to_string(),
+            uid: session.uid,
+            expiry_interval: session.expiry_interval,
+            disconnected_at_ms: session.disconnected_at.map(|at| wall_ms(now, at)),
+            will,
+        };
+        let (number, value) = (session.stored, stored.encode());
+        let key = self.journal.key(number);
+        self.journal.put(Keyspace::Sessions, key, Some(value));
+    }
+
+    /// Stores a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
+    pub(super) fn store_anew(&mut self, now: Now, key: SessionKey) {
+        if !self.journal.is_on {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        self.journal.forget(session);
+        session.stored = 0;
+        self.store_session(now, key);
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        for (filter, subscription) in &session.subscriptions {
+            self.journal
+                .subscription(session.stored, filter, Some(subscription));
+        }
+        write_counters(&mut self.journal.writer, session);
+        for held in session.outbound.held_from(0) {
+            write_held(&mut self.journal.writer, now, session.stored, &held, 0);
+        }
+    }
+
+    /// Orders the shell to remove the segments of the log before `segment`.
+    pub(super) fn remove_log_before(&mut self, segment: u64) {
+        self.outputs
+            .push_back(WorkerOutput::RemoveLogBefore { segment });
+    }
+}
+
+/// The counters of a session and what its client has not released.
+pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
+    writer.session(
+        session.stored,
+        session.outbound.next_sequence(),
+        session.outbound.next_packet_id(),
+        session.inbound.generation(),
+    );
+    for id in session.inbound.stored() {
+        writer.inbound(session.stored, id);
+    }
+}
+
+/// One message that a session holds. `name`: of the message, if it was written before; 0: it is written here.
+pub(super) fn write_held(
+    writer: &mut JournalWriter,
+    now: Now,
+    session: u64,
+    held: &Held<'_>,
+    name: u64,
+) {
+    let (sequence, packet_id, delivery) = match *held {
+        Held::Received {
+            sequence,
+            packet_id,
+        } => return writer.received(session, sequence, packet_id),
+        Held::InFlight {
+            sequence,
+            packet_id,
+            delivery,
+        } => (sequence, Some(packet_id), delivery),
+        Held::Queued { sequence, delivery } => (sequence, None, delivery),
+    };
+    if name == 0 {
+        write_message(writer, now, &delivery.message, 0);
+    }
+    writer.append(&Append {
+        session,
+        sequence,
+        message: name,
+        qos: delivery.qos,
+        retain: delivery.retain,
+        packet_id,
+        identifiers: delivery.identifiers.as_slice().to_vec(),
+        group: delivery.group.as_deref(),
+    });
+}
+
+/// A message that is in memory.
+pub(super) fn write_message(
+    writer: &mut JournalWriter,
+    now: Now,
+    message: &thicket_session::server::Message,
+    name: u64,
+) {
+    let id: MessageId = message.id();
+    writer.message(&StoredMessage {
+        name,
+        id,
+        expires_at_ms: message.expires_at().map(|at| wall_ms(now, at)),
+        publication: None,
+        publish: thicket_mqtt::Publish {
+            qos: message.qos(),
+            retain: message.retain(),
+            properties: message.properties(),
+            ..thicket_mqtt::Publish::new(message.topic(), message.payload())
+        },
+    });
+}

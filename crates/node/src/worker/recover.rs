@@ -1,0 +1,347 @@
+//! A worker that starts with what was stored before its node stopped.
+//!
+//! Values first, then the records of the logs in order, then `finish_recovery`. Sessions stand as if their clients had gone now,
+//! or when the store says they went. Sessions of a log that is not this worker's (there are fewer workers now) are stored anew
+//! in its own; the shell removes the other log when that is stored.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+    time::Duration,
+};
+
+use thicket_overlay::record::PublicationId;
+use thicket_session::{
+    server::{
+        JournalEntries, JournalEntry, JournalError, Message, RecoveredSession, SnapshotError,
+        StoredMessage, StoredSession, Subscription, decode_subscription,
+    },
+    topic::SubscriptionFilter,
+};
+
+use super::{
+    Worker,
+    interests::Member,
+    journal::{instant_of, wall_ms},
+    seen::Generations,
+    sessions::{Session, StoredWill},
+};
+use crate::{
+    Keyspace, Now, Peer, RecoverError, Stored,
+    journal::hexadecimal,
+    mail::{Content, SessionState},
+};
+
+/// A will that was due while the node was down goes out this long after it is back, when the sessions that want it are too.
+const WILL_GRACE: Duration = Duration::from_secs(1);
+
+/// One session of a log, by the log and its number there.
+type Place = (u8, u64);
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    sessions: BTreeMap<Place, Recovering>,
+    /// Messages with names, of the log that is being read.
+    named: HashMap<u64, Rc<Message>>,
+    /// The last message of the record that is being read.
+    last: Option<Rc<Message>>,
+    log: u8,
+}
+
+#[derive(Debug)]
+struct Recovering {
+    stored: StoredSession,
+    subscriptions: Vec<(SubscriptionFilter, Subscription)>,
+    held: RecoveredSession,
+}
+
+impl Worker {
+    /// Takes in a value or a record that was stored before the node stopped.
+    ///
+    /// # Errors
+    /// [`RecoverError`]: it is unreadable, so the node must not start: what it holds would be lost.
+    pub fn recover(&mut self, now: Now, stored: Stored<'_>) -> Result<(), RecoverError> {
+        let mut recovery = self.recovery.take().unwrap_or_default();
+        let result = match stored {
+            Stored::Value {
+                keyspace,
+                key,
+                value,
+            } => recovery
+                .take_value(keyspace, key, value)
+                .map_err(|problem| RecoverError::Value {
+                    keyspace,
+                    key: hexadecimal(key),
+                    problem,
+                }),
+            Stored::Record { log, record } => self
+                .recover_record(now, &mut recovery, log, record)
+                .map_err(|error| RecoverError::Record {
+                    log,
+                    problem: error.to_string(),
+                }),
+        };
+        self.recovery = Some(recovery);
+        result
+    }
+
+    fn recover_record(
+        &mut self,
+        now: Now,
+        recovery: &mut Recovery,
+        log: u8,
+        record: &[u8],
+    ) -> Result<(), JournalError> {
+        if recovery.log != log {
+            recovery.named.clear();
+            recovery.log = log;
+        }
+        recovery.last = None;
+        for entry in JournalEntries::new(record)? {
+            match entry? {
+                JournalEntry::Message(message) => {
+                    if let Some((session, packet_id, generation)) = message.publication {
+                        self.seen.insert(PublicationId {
+                            session,
+                            packet_id,
+                            generation,
+                        });
+                    }
+                    self.checkpoints.pass_name(message.name);
+                    recovery.take_message(now, &message);
+                }
+                JournalEntry::Noted((session, packet_id, generation)) => {
+                    self.seen.insert(PublicationId {
+                        session,
+                        packet_id,
+                        generation,
+                    });
+                }
+                JournalEntry::Seen { uid, highest, bits } => {
+                    self.seen.restore(uid, Generations { highest, bits });
+                }
+                entry => {
+                    if log == self.journal.log()
+                        && let Some(number) = entry.session()
+                    {
+                        // Entries of a session that has ended must not become those of another one.
+                        self.journal.pass_number(number);
+                    }
+                    recovery.take_entry(log, &entry)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All was read: the sessions are here, and everybody hears of them.
+    pub fn finish_recovery(&mut self, now: Now) {
+        let Some(recovery) = self.recovery.take() else {
+            return;
+        };
+        for ((log, number), recovering) in recovery.sessions {
+            self.recover_session(now, (log, number), recovering);
+        }
+    }
+
+    fn recover_session(&mut self, now: Now, (log, number): Place, recovering: Recovering) {
+        let stored = recovering.stored;
+        let serial = self.serial();
+        let limits = &self.config.limits;
+        let client_id: Rc<str> = stored.client_id.as_str().into();
+        let mut session = Session::new(
+            serial,
+            client_id,
+            stored.uid,
+            stored.expiry_interval,
+            limits,
+        );
+        let is_whole = recovering
+            .held
+            .restore(&mut session.outbound, &mut session.inbound);
+        session.subscriptions = recovering.subscriptions.into_iter().collect();
+        let went_ms = stored
+            .disconnected_at_ms
+            .unwrap_or_else(|| now.wall.as_unix_millis());
+        session.disconnected_at = Some(instant_of(now, went_ms).min(now.instant));
+        if let Some(will) = stored.will {
+            let due_ms = will.due_at_ms.unwrap_or_else(|| {
+                wall_ms(now, now.instant) + u64::from(will.delay_interval) * 1000
+            });
+            let due = instant_of(now, due_ms).max(now.instant + WILL_GRACE);
+            session.will_due = Some(due);
+            session.will = Some(StoredWill {
+                topic: will.topic,
+                payload: will.payload,
+                properties: will.properties,
+                qos: will.qos,
+                retain: will.retain,
+                delay_interval: will.delay_interval,
+                message_expiry_interval: will.message_expiry_interval,
+            });
+        }
+        let is_ours = log == self.journal.log();
+        if is_ours {
+            self.journal.pass_number(number);
+            session.stored = number;
+        }
+        // Written anew below, under its own number, if it was never told that its client has gone.
+        let is_told = stored.disconnected_at_ms.is_some();
+        let (client_id, subscriptions) = (stored.client_id, session.subscriptions.clone());
+        let key = self.sessions.insert(session);
+        let mut changes = Vec::new();
+        for (filter, subscription) in subscriptions {
+            let member = Member {
+                subscription,
+                persistent: true,
+                connected: false,
+            };
+            changes.extend(self.interests.subscribe(key, &filter, member));
+            if !is_ours {
+                let filter = filter.to_string();
+                let key = [&[log], &number.to_be_bytes()[..], filter.as_bytes()].concat();
+                self.journal.remove_key(Keyspace::Subscriptions, key);
+            }
+        }
+        self.announce(changes);
+        self.restart_timers(now, key);
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id: client_id.into(),
+                state: SessionState::Waiting,
+            },
+        );
+        if !is_ours {
+            let key = [&[log], &number.to_be_bytes()[..]].concat();
+            self.journal.remove_key(Keyspace::Sessions, key);
+        }
+        if !is_ours || !is_whole {
+            self.store_anew(now, key);
+        } else if !is_told {
+            self.store_session(now, key);
+        }
+    }
+}
+
+impl Recovery {
+    fn take_value(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let place = key.split_first_chunk::<9>().map(|(place, _)| {
+            let (number, _) = place[1..]
+                .split_first_chunk()
+                .expect("eight bytes are left");
+            (place[0], u64::from_be_bytes(*number))
+        });
+        let place = place.ok_or("its key is too short")?;
+        let problem = |error: SnapshotError| error.to_string();
+        match keyspace {
+            Keyspace::Sessions => {
+                let recovering = Recovering {
+                    stored: StoredSession::decode(value).map_err(problem)?,
+                    subscriptions: Vec::new(),
+                    held: RecoveredSession::default(),
+                };
+                self.sessions.insert(place, recovering);
+            }
+            Keyspace::Subscriptions => {
+                let subscription = decode_subscription(value).map_err(problem)?;
+                // One without its session cannot be: they go together.
+                if let Some(recovering) = self.sessions.get_mut(&place) {
+                    recovering.subscriptions.push(subscription);
+                }
+            }
+            Keyspace::Retained => return Err("it is not a worker's".into()),
+        }
+        Ok(())
+    }
+
+    fn take_message(&mut self, now: Now, stored: &StoredMessage<'_>) {
+        let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
+        let message = Rc::new(Message::new(stored.id, &stored.publish, expires_at));
+        if stored.name > 0 {
+            self.named.insert(stored.name, Rc::clone(&message));
+        }
+        self.last = Some(message);
+    }
+
+    fn take_entry(&mut self, log: u8, entry: &JournalEntry<'_>) -> Result<(), JournalError> {
+        let sessions = &mut self.sessions;
+        match entry {
+            JournalEntry::Append(append) => {
+                let message = match append.message {
+                    0 => self.last.as_ref(),
+                    name => self.named.get(&name),
+                };
+                let message = message.ok_or(JournalError::Malformed("message of an append"))?;
+                if let Some(held) = held_by(sessions, log, append.session) {
+                    held.handle_append(append, message);
+                }
+            }
+            JournalEntry::Assign {
+                session,
+                sequence,
+                packet_id,
+            } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_assign(*sequence, *packet_id);
+                }
+            }
+            JournalEntry::Done {
+                session,
+                packet_id,
+                count,
+            } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_done(*packet_id, *count);
+                }
+            }
+            JournalEntry::Received {
+                session,
+                sequence,
+                packet_id,
+            } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_received(*sequence, *packet_id);
+                }
+            }
+            JournalEntry::Dropped { session, sequence } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_dropped(*sequence);
+                }
+            }
+            JournalEntry::Inbound { session, id } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_inbound(*id);
+                }
+            }
+            JournalEntry::Released { session, packet_id } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_released(*packet_id);
+                }
+            }
+            JournalEntry::Session {
+                session,
+                next_sequence,
+                next_packet_id,
+                inbound_generation,
+            } => {
+                if let Some(held) = held_by(sessions, log, *session) {
+                    held.handle_session(*next_sequence, *next_packet_id, *inbound_generation);
+                }
+            }
+            JournalEntry::Message(_) | JournalEntry::Seen { .. } | JournalEntry::Noted(_) => {
+                debug_assert!(false, "looked at by the caller");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn held_by(
+    sessions: &mut BTreeMap<Place, Recovering>,
+    log: u8,
+    number: u64,
+) -> Option<&mut RecoveredSession> {
+    Some(&mut sessions.get_mut(&(log, number))?.held)
+}

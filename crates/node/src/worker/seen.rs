@@ -1,0 +1,155 @@
+//! QoS 2 publications of persistent publishers that came here: whoever sends one again after its node stopped is told apart
+//! from whoever sends a new one (rule 10 between nodes).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use thicket_overlay::record::PublicationId;
+use thicket_session::server::SEEN_WORDS;
+
+/// Publishers remembered.
+const PUBLISHERS: usize = 10_000;
+const WORD_BITS: u32 = u128::BITS;
+
+/// The last generations of one publisher: more than a client may have without PUBREC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Generations {
+    pub highest: u32,
+    /// Bit `n`: `highest - n` was seen.
+    pub bits: [u128; SEEN_WORDS],
+}
+
+impl Generations {
+    const fn new(generation: u32) -> Self {
+        let mut bits = [0; SEEN_WORDS];
+        bits[0] = 1;
+        Self {
+            highest: generation,
+            bits,
+        }
+    }
+
+    /// Whether it is new.
+    fn insert(&mut self, generation: u32) -> bool {
+        let ahead = generation.wrapping_sub(self.highest) as i32;
+        if ahead > 0 {
+            self.shift(ahead.unsigned_abs());
+            self.highest = generation;
+            self.bits[0] |= 1;
+            return true;
+        }
+        let behind = ahead.unsigned_abs();
+        let Some(word) = self.bits.get_mut((behind / WORD_BITS) as usize) else {
+            // Farther back than what can still be sent again.
+            return true;
+        };
+        let bit = 1 << (behind % WORD_BITS);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    fn shift(&mut self, count: u32) {
+        let (words, bits) = ((count / WORD_BITS) as usize, count % WORD_BITS);
+        for index in (0..SEEN_WORDS).rev() {
+            let from = |index: usize| self.bits.get(index).copied().unwrap_or(0);
+            let low = index.checked_sub(words).map_or(0, from);
+            let lower = index.checked_sub(words + 1).map_or(0, from);
+            self.bits[index] = match bits {
+                0 => low,
+                bits => low << bits | lower >> (WORD_BITS - bits),
+            };
+        }
+    }
+}
+
+/// What came from all publishers.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    publishers: BTreeMap<u128, Generations>,
+    /// The one that came first is forgotten first.
+    order: VecDeque<u128>,
+}
+
+impl Seen {
+    /// Notes a publication; whether it is new.
+    pub fn insert(&mut self, id: PublicationId) -> bool {
+        if let Some(generations) = self.publishers.get_mut(&id.session) {
+            return generations.insert(id.generation);
+        }
+        self.remember(id.session, Generations::new(id.generation));
+        true
+    }
+
+    /// Puts back what a store kept.
+    pub fn restore(&mut self, uid: u128, generations: Generations) {
+        if self.publishers.insert(uid, generations).is_none() {
+            self.order.push_back(uid);
+        }
+    }
+
+    fn remember(&mut self, uid: u128, generations: Generations) {
+        if self.order.len() >= PUBLISHERS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.publishers.remove(&oldest);
+        }
+        self.restore(uid, generations);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
+        self.publishers
+            .iter()
+            .map(|(uid, generations)| (*uid, generations))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn id(generation: u32) -> PublicationId {
+        PublicationId {
+            session: 1,
+            packet_id: 1,
+            generation,
+        }
+    }
+
+    #[test]
+    fn a_generation_is_new_once_within_the_window() {
+        let mut seen = Seen::default();
+        let mut naive = BTreeSet::new();
+        let steps: [u32; 14] = [5, 6, 5, 9, 7, 7, 133, 132, 9, 6, 500, 133, 900, 901];
+        for generation in steps {
+            let expected = naive.insert(generation);
+            assert_eq!(seen.insert(id(generation)), expected, "{generation}");
+        }
+    }
+
+    #[test]
+    fn generations_go_on_past_the_highest_number() {
+        let mut seen = Seen::default();
+        assert!(seen.insert(id(u32::MAX)));
+        assert!(seen.insert(id(0)));
+        assert!(!seen.insert(id(u32::MAX)));
+        assert!(!seen.insert(id(0)));
+    }
+
+    #[test]
+    fn publishers_are_bounded_and_the_first_is_forgotten_first() {
+        let mut seen = Seen::default();
+        for session in 0..=PUBLISHERS as u128 {
+            seen.insert(PublicationId { session, ..id(1) });
+        }
+        assert_eq!(seen.iter().count(), PUBLISHERS);
+        assert!(seen.insert(PublicationId {
+            session: 0,
+            ..id(1)
+        }));
+        assert!(!seen.insert(PublicationId {
+            session: 5,
+            ..id(1)
+        }));
+    }
+}

@@ -1,0 +1,120 @@
+//! What a node stored: values, and a log a worker.
+
+use std::collections::BTreeMap;
+
+use thicket_node::{Hub, Keyspace, LogStatus, Now, Stored, Unstored, Worker};
+
+/// Bytes of a segment.
+const SEGMENT: u64 = 2048;
+
+/// One log: records by segment.
+#[derive(Debug, Default)]
+struct Log {
+    segments: BTreeMap<u64, Vec<Vec<u8>>>,
+}
+
+/// A disk that keeps all that was written.
+#[derive(Debug)]
+pub struct Disk {
+    values: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
+    logs: BTreeMap<u8, Log>,
+    /// Bytes that may still be written, of each log.
+    pub room: u64,
+    /// Segments removed so far.
+    pub removed_segments: u64,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self {
+            values: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            room: u64::MAX,
+            removed_segments: 0,
+        }
+    }
+}
+
+impl Disk {
+    pub fn store(&mut self, log: u8, unstored: &Unstored<'_>) -> LogStatus {
+        for operation in unstored.operations {
+            let key = (operation.keyspace, operation.key.clone());
+            match &operation.value {
+                Some(value) => self.values.insert(key, value.clone()),
+                None => self.values.remove(&key),
+            };
+        }
+        if !unstored.record.is_empty() {
+            let needed = unstored.record.len() as u64;
+            assert!(needed <= self.room, "a record that finds no room");
+            if self.room < u64::MAX {
+                self.room -= needed;
+            }
+            let current = self.status(log).segment;
+            let segments = &mut self.logs.entry(log).or_default().segments;
+            segments
+                .entry(current)
+                .or_default()
+                .push(unstored.record.to_vec());
+        }
+        self.status(log)
+    }
+
+    pub fn status(&self, log: u8) -> LogStatus {
+        let bytes_of =
+            |records: &Vec<Vec<u8>>| records.iter().map(|it| it.len() as u64).sum::<u64>();
+        let segments = self.logs.get(&log).map(|log| &log.segments);
+        let last = segments.and_then(BTreeMap::last_key_value);
+        let segment = last.map_or(0, |(number, records)| {
+            number + u64::from(bytes_of(records) >= SEGMENT)
+        });
+        LogStatus {
+            segment,
+            bytes: segments.map_or(0, |it| it.values().map(bytes_of).sum()),
+            room: self.room,
+        }
+    }
+
+    pub fn remove_before(&mut self, log: u8, segment: u64) {
+        let log = self.logs.entry(log).or_default();
+        let kept = log.segments.split_off(&segment);
+        self.removed_segments += log.segments.len() as u64;
+        log.segments = kept;
+    }
+
+    /// Hands all that was stored to machines that begin.
+    pub fn recover(&mut self, now: Now, workers: &mut [Worker], hub: &mut Hub) {
+        let count = workers.len();
+        for ((keyspace, key), value) in &self.values {
+            let stored = Stored::Value {
+                keyspace: *keyspace,
+                key,
+                value,
+            };
+            let result = match keyspace {
+                Keyspace::Retained => hub.recover(now, stored),
+                Keyspace::Sessions | Keyspace::Subscriptions => {
+                    workers[usize::from(key[0]) % count].recover(now, stored)
+                }
+            };
+            result.expect("written by us");
+        }
+        for (log, records) in &self.logs {
+            for record in records.segments.values().flatten() {
+                let stored = Stored::Record { log: *log, record };
+                workers[usize::from(*log) % count]
+                    .recover(now, stored)
+                    .expect("written by us");
+            }
+        }
+        for (index, worker) in workers.iter_mut().enumerate() {
+            worker.finish_recovery(now);
+            if let Some(unstored) = worker.unstored(now) {
+                let status = self.store(index as u8, &unstored);
+                worker.handle_stored(status);
+            }
+        }
+        // What the workers that are no more had is stored anew.
+        self.logs.retain(|log, _| usize::from(*log) < count);
+    }
+}

@@ -1,0 +1,649 @@
+//! What a store writes of sessions as they go on: entries that, read again in order, rebuild what each session held.
+//!
+//! A *record* holds all entries of one round and is stored whole or not at all. Sessions are named by a number their store
+//! gave them, messages of a session by their sequence. A message that several sessions hold stands in the record once, the
+//! `Append`s after it refer to it; one written for a later record as well has a name. Reading an entry twice, or one whose
+//! session or message is no more, changes nothing: so a store may write what lives again and forget the old records.
+//!
+//! ```text
+//! record   version u8 | entries to the end
+//! message  1 | flags u8 | [name] | [node u64, incarnation u64, stream u8] | id number | [expiry u64] | [publication u128 u16 u32]
+//!          | topic | properties | payload
+//! append   2 | session | sequence | flags u8 | [name] | [packet id u16] | [identifiers] | [group]
+//! assign   3 | session | sequence | packet id u16
+//! done     4 | session | packet id u16 | count
+//! received 5 | session | sequence | packet id u16
+//! dropped  6 | session | sequence
+//! inbound  7 | session | packet id u16 | generation | is held u8
+//! released 8 | session | packet id u16
+//! session  9 | session | next sequence | next packet id u16 | inbound generation
+//! seen    10 | uid u128 | highest u32 | bits u128 x 8
+//! noted   11 | publication u128 u16 u32
+//! ```
+//!
+//! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
+
+use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
+
+use super::{InboundId, MessageId};
+
+/// Version of the format, in front of every record.
+pub const JOURNAL_VERSION: u8 = 1;
+
+mod tag {
+    pub(super) const MESSAGE: u8 = 1;
+    pub(super) const APPEND: u8 = 2;
+    pub(super) const ASSIGN: u8 = 3;
+    pub(super) const DONE: u8 = 4;
+    pub(super) const RECEIVED: u8 = 5;
+    pub(super) const DROPPED: u8 = 6;
+    pub(super) const INBOUND: u8 = 7;
+    pub(super) const RELEASED: u8 = 8;
+    pub(super) const SESSION: u8 = 9;
+    pub(super) const SEEN: u8 = 10;
+    pub(super) const NOTED: u8 = 11;
+}
+
+mod flag {
+    pub(super) const QOS: u8 = 0b11;
+    pub(super) const RETAIN: u8 = 1 << 2;
+    pub(super) const NAME: u8 = 1 << 3;
+    pub(super) const ORIGIN: u8 = 1 << 4;
+    pub(super) const EXPIRY: u8 = 1 << 5;
+    pub(super) const PUBLICATION: u8 = 1 << 6;
+    pub(super) const PACKET_ID: u8 = 1 << 4;
+    pub(super) const IDENTIFIERS: u8 = 1 << 5;
+    pub(super) const GROUP: u8 = 1 << 6;
+}
+
+/// Publications seen of one publisher, as a store keeps them: see `Seen` in crate `node`.
+pub const SEEN_WORDS: usize = 8;
+
+/// What names a QoS 2 publication: the publisher's session, the packet identifier, the generation.
+pub type Publication = (u128, u16, u32);
+
+/// One entry, borrowed from its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JournalEntry<'a> {
+    /// A message; the `Append`s that follow without a name of their own mean it.
+    Message(StoredMessage<'a>),
+    /// A session takes a message.
+    Append(Append<'a>),
+    /// A queued message got its packet identifier.
+    Assign {
+        /// Whose.
+        session: u64,
+        /// Which message.
+        sequence: u64,
+        /// Its identifier.
+        packet_id: PacketId,
+    },
+    /// Messages are acknowledged: `count` consecutive identifiers.
+    Done {
+        /// Whose.
+        session: u64,
+        /// The first identifier.
+        packet_id: PacketId,
+        /// At least 1.
+        count: u16,
+    },
+    /// PUBREC came.
+    Received {
+        /// Whose.
+        session: u64,
+        /// Which message.
+        sequence: u64,
+        /// Its identifier.
+        packet_id: PacketId,
+    },
+    /// A message left without being sent: expired, or replaced by one of another sequence.
+    Dropped {
+        /// Whose.
+        session: u64,
+        /// Which message.
+        sequence: u64,
+    },
+    /// A QoS 2 publication of the session's client.
+    Inbound {
+        /// Whose.
+        session: u64,
+        /// The publication.
+        id: InboundId,
+    },
+    /// PUBREL came, or the publication was refused.
+    Released {
+        /// Whose.
+        session: u64,
+        /// The identifier.
+        packet_id: PacketId,
+    },
+    /// The counters of a session that is written again.
+    Session {
+        /// Whose.
+        session: u64,
+        /// See `Outbound::next_sequence`.
+        next_sequence: u64,
+        /// See `Outbound::next_packet_id`.
+        next_packet_id: PacketId,
+        /// See `Inbound::generation`.
+        inbound_generation: u32,
+    },
+    /// Publications that came here.
+    Seen {
+        /// The publisher's session.
+        uid: u128,
+        /// The highest generation seen.
+        highest: u32,
+        /// Those below it.
+        bits: [u128; SEEN_WORDS],
+    },
+    /// A publication came that no session had to store.
+    Noted(Publication),
+}
+
+impl JournalEntry<'_> {
+    /// The number of the session it is about.
+    #[must_use]
+    pub const fn session(&self) -> Option<u64> {
+        match self {
+            Self::Append(append) => Some(append.session),
+            Self::Assign { session, .. }
+            | Self::Done { session, .. }
+            | Self::Received { session, .. }
+            | Self::Dropped { session, .. }
+            | Self::Inbound { session, .. }
+            | Self::Released { session, .. }
+            | Self::Session { session, .. } => Some(*session),
+            Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
+        }
+    }
+}
+
+/// A message as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredMessage<'a> {
+    /// For later records; 0: none.
+    pub name: u64,
+    /// Its identity.
+    pub id: MessageId,
+    /// When it expires, milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+    /// For QoS 2 of a persistent publisher.
+    pub publication: Option<Publication>,
+    /// Topic, payload, properties, QoS and RETAIN.
+    pub publish: Publish<'a>,
+}
+
+/// A session takes a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Append<'a> {
+    /// Whose.
+    pub session: u64,
+    /// In the session's order.
+    pub sequence: u64,
+    /// The name of the message; 0: the last one before this entry.
+    pub message: u64,
+    /// The lower of published and granted QoS.
+    pub qos: Qos,
+    /// RETAIN as the subscription wants it.
+    pub retain: bool,
+    /// Sent at once with this identifier; `None`: queued.
+    pub packet_id: Option<PacketId>,
+    /// Subscription identifiers, ascending.
+    pub identifiers: Vec<u32>,
+    /// The shared subscription it was given to.
+    pub group: Option<&'a str>,
+}
+
+/// The record is none of ours, though its checksum is right. Nothing was changed by this entry; the start must be refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// Malformed: of another version.
+    #[error("journal version {0} is not known")]
+    Version(u8),
+    /// Malformed: ends early, or a field has a value it cannot have.
+    #[error("journal record is malformed at {0}")]
+    Malformed(&'static str),
+}
+
+/// Writes the entries of one record.
+#[derive(Debug, Default)]
+pub struct JournalWriter {
+    bytes: Vec<u8>,
+    /// Node, incarnation and stream of the last message written: mostly that of the next one.
+    origin: Option<(u64, u64, u8)>,
+}
+
+impl JournalWriter {
+    /// Bytes written of the present record; 0: nothing to store.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing to store.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The present record.
+    #[must_use]
+    pub fn record(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Begins the next record.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.origin = None;
+    }
+
+    fn begin(&mut self, tag: u8) -> &mut Vec<u8> {
+        if self.bytes.is_empty() {
+            self.bytes.push(JOURNAL_VERSION);
+        }
+        self.bytes.push(tag);
+        &mut self.bytes
+    }
+
+    /// Writes a message for the `append`s that follow.
+    pub fn message(&mut self, message: &StoredMessage<'_>) {
+        let publish = &message.publish;
+        let origin = (message.id.node, message.id.incarnation, message.id.stream);
+        let with = |is: bool, bit: u8| if is { bit } else { 0 };
+        let is_new_origin = self.origin != Some(origin);
+        let flags = publish.qos as u8
+            | with(publish.retain, flag::RETAIN)
+            | with(message.name > 0, flag::NAME)
+            | with(is_new_origin, flag::ORIGIN)
+            | with(message.expires_at_ms.is_some(), flag::EXPIRY)
+            | with(message.publication.is_some(), flag::PUBLICATION);
+        let out = self.begin(tag::MESSAGE);
+        out.push(flags);
+        if message.name > 0 {
+            put_varint(out, message.name);
+        }
+        if is_new_origin {
+            out.extend_from_slice(&origin.0.to_le_bytes());
+            out.extend_from_slice(&origin.1.to_le_bytes());
+            out.push(origin.2);
+        }
+        put_varint(out, message.id.number);
+        if let Some(at) = message.expires_at_ms {
+            out.extend_from_slice(&at.to_le_bytes());
+        }
+        if let Some(publication) = message.publication {
+            put_publication(out, publication);
+        }
+        put_bytes(out, publish.topic.as_bytes());
+        put_varint(out, publish.properties.encoded_len() as u64);
+        publish.properties.write_to(out);
+        put_bytes(out, publish.payload);
+        self.origin = Some(origin);
+    }
+
+    /// A session takes a message; `identifiers` and `group` as in [`Append`].
+    pub fn append(&mut self, append: &Append<'_>) {
+        let with = |is: bool, bit: u8| if is { bit } else { 0 };
+        let flags = append.qos as u8
+            | with(append.retain, flag::RETAIN)
+            | with(append.message > 0, flag::NAME)
+            | with(append.packet_id.is_some(), flag::PACKET_ID)
+            | with(!append.identifiers.is_empty(), flag::IDENTIFIERS)
+            | with(append.group.is_some(), flag::GROUP);
+        let out = self.begin(tag::APPEND);
+        put_varint(out, append.session);
+        put_varint(out, append.sequence);
+        out.push(flags);
+        if append.message > 0 {
+            put_varint(out, append.message);
+        }
+        if let Some(packet_id) = append.packet_id {
+            out.extend_from_slice(&packet_id.value().to_le_bytes());
+        }
+        if !append.identifiers.is_empty() {
+            put_varint(out, append.identifiers.len() as u64);
+            for identifier in &append.identifiers {
+                put_varint(out, u64::from(*identifier));
+            }
+        }
+        if let Some(group) = append.group {
+            put_bytes(out, group.as_bytes());
+        }
+    }
+
+    /// A queued message got its packet identifier.
+    pub fn assign(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
+        self.numbered(tag::ASSIGN, session, sequence, packet_id);
+    }
+
+    /// PUBREC came.
+    pub fn received(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
+        self.numbered(tag::RECEIVED, session, sequence, packet_id);
+    }
+
+    fn numbered(&mut self, tag: u8, session: u64, sequence: u64, packet_id: PacketId) {
+        let out = self.begin(tag);
+        put_varint(out, session);
+        put_varint(out, sequence);
+        out.extend_from_slice(&packet_id.value().to_le_bytes());
+    }
+
+    /// `count` messages with consecutive identifiers are acknowledged.
+    pub fn done(&mut self, session: u64, packet_id: PacketId, count: u16) {
+        let out = self.begin(tag::DONE);
+        put_varint(out, session);
+        out.extend_from_slice(&packet_id.value().to_le_bytes());
+        put_varint(out, u64::from(count));
+    }
+
+    /// A message left without being sent.
+    pub fn dropped(&mut self, session: u64, sequence: u64) {
+        let out = self.begin(tag::DROPPED);
+        put_varint(out, session);
+        put_varint(out, sequence);
+    }
+
+    /// A QoS 2 publication came, or its conditions are met.
+    pub fn inbound(&mut self, session: u64, id: InboundId) {
+        let out = self.begin(tag::INBOUND);
+        put_varint(out, session);
+        out.extend_from_slice(&id.packet_id.value().to_le_bytes());
+        put_varint(out, u64::from(id.generation));
+        out.push(u8::from(id.is_held));
+    }
+
+    /// A QoS 2 publication is over.
+    pub fn released(&mut self, session: u64, packet_id: PacketId) {
+        let out = self.begin(tag::RELEASED);
+        put_varint(out, session);
+        out.extend_from_slice(&packet_id.value().to_le_bytes());
+    }
+
+    /// The counters of a session.
+    pub fn session(
+        &mut self,
+        session: u64,
+        next_sequence: u64,
+        next_packet_id: PacketId,
+        generation: u32,
+    ) {
+        let out = self.begin(tag::SESSION);
+        put_varint(out, session);
+        put_varint(out, next_sequence);
+        out.extend_from_slice(&next_packet_id.value().to_le_bytes());
+        put_varint(out, u64::from(generation));
+    }
+
+    /// A publication that no session had to store.
+    pub fn noted(&mut self, publication: Publication) {
+        put_publication(self.begin(tag::NOTED), publication);
+    }
+
+    /// Publications that came from one publisher.
+    pub fn seen(&mut self, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
+        let out = self.begin(tag::SEEN);
+        out.extend_from_slice(&uid.to_le_bytes());
+        out.extend_from_slice(&highest.to_le_bytes());
+        for word in bits {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// The entries of a record in order. Ends after the first error.
+#[derive(Debug, Clone)]
+pub struct JournalEntries<'a> {
+    rest: &'a [u8],
+    origin: (u64, u64, u8),
+}
+
+impl<'a> JournalEntries<'a> {
+    /// Of a whole record.
+    ///
+    /// # Errors
+    /// [`JournalError::Version`] for a record of another version; [`JournalError::Malformed`] for an empty one.
+    pub fn new(record: &'a [u8]) -> Result<Self, JournalError> {
+        match record.split_first() {
+            Some((&JOURNAL_VERSION, rest)) => Ok(Self {
+                rest,
+                origin: (0, 0, 0),
+            }),
+            Some((&version, _)) => Err(JournalError::Version(version)),
+            None => Err(JournalError::Malformed("version")),
+        }
+    }
+
+    fn entry(&mut self) -> Result<JournalEntry<'a>, JournalError> {
+        match self.u8("tag")? {
+            tag::MESSAGE => self.message().map(JournalEntry::Message),
+            tag::APPEND => self.append().map(JournalEntry::Append),
+            tag::ASSIGN => Ok(JournalEntry::Assign {
+                session: self.varint("session")?,
+                sequence: self.varint("sequence")?,
+                packet_id: self.packet_id()?,
+            }),
+            tag::DONE => Ok(JournalEntry::Done {
+                session: self.varint("session")?,
+                packet_id: self.packet_id()?,
+                count: self.small("count")?,
+            }),
+            tag::RECEIVED => Ok(JournalEntry::Received {
+                session: self.varint("session")?,
+                sequence: self.varint("sequence")?,
+                packet_id: self.packet_id()?,
+            }),
+            tag::DROPPED => Ok(JournalEntry::Dropped {
+                session: self.varint("session")?,
+                sequence: self.varint("sequence")?,
+            }),
+            tag::INBOUND => Ok(JournalEntry::Inbound {
+                session: self.varint("session")?,
+                id: InboundId {
+                    packet_id: self.packet_id()?,
+                    generation: self.small("generation")?,
+                    is_held: self.u8("inbound state")? != 0,
+                },
+            }),
+            tag::RELEASED => Ok(JournalEntry::Released {
+                session: self.varint("session")?,
+                packet_id: self.packet_id()?,
+            }),
+            tag::SESSION => Ok(JournalEntry::Session {
+                session: self.varint("session")?,
+                next_sequence: self.varint("next sequence")?,
+                next_packet_id: self.packet_id()?,
+                inbound_generation: self.small("generation")?,
+            }),
+            tag::SEEN => {
+                let uid = u128::from_le_bytes(self.array("uid")?);
+                let highest = u32::from_le_bytes(self.array("highest")?);
+                let mut bits = [0; SEEN_WORDS];
+                for word in &mut bits {
+                    *word = u128::from_le_bytes(self.array("bits")?);
+                }
+                Ok(JournalEntry::Seen { uid, highest, bits })
+            }
+            tag::NOTED => self.publication().map(JournalEntry::Noted),
+            _ => Err(JournalError::Malformed("tag")),
+        }
+    }
+
+    fn publication(&mut self) -> Result<Publication, JournalError> {
+        Ok((
+            u128::from_le_bytes(self.array("publisher")?),
+            u16::from_le_bytes(self.array("publication")?),
+            u32::from_le_bytes(self.array("generation")?),
+        ))
+    }
+
+    fn message(&mut self) -> Result<StoredMessage<'a>, JournalError> {
+        let flags = self.u8("message flags")?;
+        let name = match flags & flag::NAME {
+            0 => 0,
+            _ => self.varint("name")?,
+        };
+        if flags & flag::ORIGIN != 0 {
+            self.origin = (
+                u64::from_le_bytes(self.array("node")?),
+                u64::from_le_bytes(self.array("incarnation")?),
+                self.u8("stream")?,
+            );
+        }
+        let (node, incarnation, stream) = self.origin;
+        let number = self.varint("number")?;
+        let expires_at_ms = match flags & flag::EXPIRY {
+            0 => None,
+            _ => Some(u64::from_le_bytes(self.array("expiry")?)),
+        };
+        let publication = match flags & flag::PUBLICATION {
+            0 => None,
+            _ => Some(self.publication()?),
+        };
+        let topic = self.text("topic")?;
+        let properties = ApplicationProperties::from_encoded(self.bytes("properties")?)
+            .map_err(|_| JournalError::Malformed("properties"))?;
+        let publish = Publish {
+            qos: qos(flags)?,
+            retain: flags & flag::RETAIN != 0,
+            properties,
+            ..Publish::new(topic, self.bytes("payload")?)
+        };
+        Ok(StoredMessage {
+            name,
+            id: MessageId {
+                node,
+                incarnation,
+                stream,
+                number,
+            },
+            expires_at_ms,
+            publication,
+            publish,
+        })
+    }
+
+    fn append(&mut self) -> Result<Append<'a>, JournalError> {
+        let session = self.varint("session")?;
+        let sequence = self.varint("sequence")?;
+        let flags = self.u8("append flags")?;
+        let message = match flags & flag::NAME {
+            0 => 0,
+            _ => self.varint("name")?,
+        };
+        let packet_id = match flags & flag::PACKET_ID {
+            0 => None,
+            _ => Some(self.packet_id()?),
+        };
+        let mut identifiers = Vec::new();
+        if flags & flag::IDENTIFIERS != 0 {
+            for _ in 0..self.varint("identifiers")? {
+                identifiers.push(self.small("identifier")?);
+            }
+        }
+        let group = match flags & flag::GROUP {
+            0 => None,
+            _ => Some(self.text("group")?),
+        };
+        Ok(Append {
+            session,
+            sequence,
+            message,
+            qos: qos(flags)?,
+            retain: flags & flag::RETAIN != 0,
+            packet_id,
+            identifiers,
+            group,
+        })
+    }
+
+    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], JournalError> {
+        let (array, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(JournalError::Malformed(field))?;
+        self.rest = rest;
+        Ok(*array)
+    }
+
+    fn u8(&mut self, field: &'static str) -> Result<u8, JournalError> {
+        self.array::<1>(field).map(|[byte]| byte)
+    }
+
+    fn varint(&mut self, field: &'static str) -> Result<u64, JournalError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8(field)?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(JournalError::Malformed(field))
+    }
+
+    fn small<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, JournalError> {
+        T::try_from(self.varint(field)?).map_err(|_| JournalError::Malformed(field))
+    }
+
+    fn packet_id(&mut self) -> Result<PacketId, JournalError> {
+        PacketId::new(u16::from_le_bytes(self.array("packet identifier")?))
+            .ok_or(JournalError::Malformed("packet identifier"))
+    }
+
+    fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], JournalError> {
+        let len: usize = self.small(field)?;
+        let (bytes, rest) = self
+            .rest
+            .split_at_checked(len)
+            .ok_or(JournalError::Malformed(field))?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self, field: &'static str) -> Result<&'a str, JournalError> {
+        std::str::from_utf8(self.bytes(field)?).map_err(|_| JournalError::Malformed(field))
+    }
+}
+
+impl<'a> Iterator for JournalEntries<'a> {
+    type Item = Result<JournalEntry<'a>, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let entry = self.entry();
+        if entry.is_err() {
+            self.rest = &[];
+        }
+        Some(entry)
+    }
+}
+
+fn qos(flags: u8) -> Result<Qos, JournalError> {
+    Qos::from_bits(flags & flag::QOS).ok_or(JournalError::Malformed("QoS"))
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn put_publication(out: &mut Vec<u8>, (session, packet_id, generation): Publication) {
+    out.extend_from_slice(&session.to_le_bytes());
+    out.extend_from_slice(&packet_id.to_le_bytes());
+    out.extend_from_slice(&generation.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests;

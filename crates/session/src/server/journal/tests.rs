@@ -1,0 +1,168 @@
+//! Tests of the journal's format.
+
+use super::*;
+
+fn id(value: u16) -> PacketId {
+    PacketId::new(value).expect("not zero")
+}
+
+fn message(number: u64, name: u64) -> StoredMessage<'static> {
+    StoredMessage {
+        name,
+        id: MessageId {
+            node: 7,
+            incarnation: 3,
+            stream: 1,
+            number,
+        },
+        expires_at_ms: (number == 2).then_some(1_700_000_000_000),
+        publication: (number == 1).then_some((u128::MAX - 1, 9, 4)),
+        publish: Publish {
+            qos: Qos::ExactlyOnce,
+            retain: true,
+            ..Publish::new("a/b", b"payload")
+        },
+    }
+}
+
+fn append(sequence: u64) -> Append<'static> {
+    Append {
+        session: 300,
+        sequence,
+        message: sequence % 2,
+        qos: Qos::AtLeastOnce,
+        retain: false,
+        packet_id: (sequence == 5).then(|| id(65535)),
+        identifiers: if sequence == 6 {
+            vec![1, 268_435_455]
+        } else {
+            Vec::new()
+        },
+        group: (sequence == 7).then_some("$share/g/a/b"),
+    }
+}
+
+fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
+    let mut writer = JournalWriter::default();
+    let mut entries = Vec::new();
+    for number in 1..4 {
+        let message = message(number, number - 1);
+        writer.message(&message);
+        entries.push(JournalEntry::Message(message));
+        let append = append(number + 4);
+        writer.append(&append);
+        entries.push(JournalEntry::Append(append));
+    }
+    let inbound = InboundId {
+        packet_id: id(8),
+        generation: 70_000,
+        is_held: true,
+    };
+    let bits = [1, 2, 3, 4, 5, 6, 7, u128::MAX];
+    writer.assign(1, 2, id(3));
+    writer.done(1, id(65535), 3);
+    writer.received(1, 9, id(4));
+    writer.dropped(1, u64::MAX);
+    writer.inbound(2, inbound);
+    writer.released(2, id(8));
+    writer.session(2, 5, id(6), 7);
+    writer.seen(11, 12, &bits);
+    writer.noted((5, 6, 7));
+    entries.extend([
+        JournalEntry::Assign {
+            session: 1,
+            sequence: 2,
+            packet_id: id(3),
+        },
+        JournalEntry::Done {
+            session: 1,
+            packet_id: id(65535),
+            count: 3,
+        },
+        JournalEntry::Received {
+            session: 1,
+            sequence: 9,
+            packet_id: id(4),
+        },
+        JournalEntry::Dropped {
+            session: 1,
+            sequence: u64::MAX,
+        },
+        JournalEntry::Inbound {
+            session: 2,
+            id: inbound,
+        },
+        JournalEntry::Released {
+            session: 2,
+            packet_id: id(8),
+        },
+        JournalEntry::Session {
+            session: 2,
+            next_sequence: 5,
+            next_packet_id: id(6),
+            inbound_generation: 7,
+        },
+        JournalEntry::Seen {
+            uid: 11,
+            highest: 12,
+            bits,
+        },
+        JournalEntry::Noted((5, 6, 7)),
+    ]);
+    (writer, entries)
+}
+
+#[test]
+fn entries_are_read_as_they_were_written() {
+    let (writer, entries) = written();
+    let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
+        .expect("our version")
+        .collect();
+    assert_eq!(read, Ok(entries));
+}
+
+#[test]
+fn a_cleared_writer_begins_a_record_that_stands_alone() {
+    let (mut writer, _) = written();
+    writer.clear();
+    assert!(writer.is_empty());
+    writer.message(&message(3, 0));
+    let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
+        .expect("our version")
+        .collect();
+    assert_eq!(read, Ok(vec![JournalEntry::Message(message(3, 0))]));
+}
+
+#[test]
+fn a_record_cut_anywhere_gives_only_whole_entries_and_never_panics() {
+    let (writer, entries) = written();
+    let record = writer.record();
+    for len in 1..record.len() {
+        let read = JournalEntries::new(&record[..len]).expect("our version");
+        let whole: Vec<_> = read.map_while(Result::ok).collect();
+        assert!(entries.starts_with(&whole), "{len} bytes");
+    }
+}
+
+#[test]
+fn another_version_an_empty_record_and_an_unknown_tag_are_refused() {
+    assert_eq!(
+        JournalEntries::new(&[9]).map(|_| ()),
+        Err(JournalError::Version(9))
+    );
+    assert_eq!(
+        JournalEntries::new(&[]).map(|_| ()),
+        Err(JournalError::Malformed("version"))
+    );
+    let mut unknown = JournalEntries::new(&[JOURNAL_VERSION, 99]).expect("our version");
+    assert_eq!(unknown.next(), Some(Err(JournalError::Malformed("tag"))));
+    assert_eq!(unknown.next(), None);
+}
+
+#[test]
+fn a_count_that_is_merely_claimed_sets_no_memory_aside() {
+    let mut record = vec![JOURNAL_VERSION, tag::APPEND, 1, 1, flag::IDENTIFIERS];
+    record.extend_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
+    let mut entries = JournalEntries::new(&record).expect("our version");
+    assert!(matches!(entries.next(), Some(Err(_))));
+}

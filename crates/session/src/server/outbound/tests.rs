@@ -1,0 +1,248 @@
+//! Tests of the outbound half of a session.
+
+use super::*;
+use crate::server::MessageId;
+use thicket_mqtt::Publish;
+
+const LIMITS: OutboundLimits = OutboundLimits {
+    messages: 100,
+    bytes: 1_000_000,
+};
+
+fn id(value: u16) -> PacketId {
+    PacketId::new(value).expect("not zero")
+}
+
+fn delivery(qos: Qos, payload: &[u8], expires_at: Option<Instant>) -> Delivery {
+    let publish = Publish {
+        qos,
+        ..Publish::new("a", payload)
+    };
+    let message = Rc::new(Message::new(MessageId::default(), &publish, expires_at));
+    Delivery {
+        message,
+        qos,
+        retain: false,
+        identifiers: MatchedIdentifiers::None,
+        group: None,
+    }
+}
+
+fn sent(started: Option<Started>) -> (u16, bool, Vec<u8>) {
+    match started {
+        Some(Started::Publish {
+            packet_id,
+            dup,
+            delivery,
+        }) => (
+            packet_id.map_or(0, PacketId::value),
+            dup,
+            delivery.message.payload().to_vec(),
+        ),
+        other => panic!("not a PUBLISH: {other:?}"),
+    }
+}
+
+fn outbound_with(qos: Qos, count: u8) -> Outbound {
+    let mut outbound = Outbound::new(LIMITS, true);
+    for number in 0..count {
+        outbound
+            .enqueue(delivery(qos, &[number], None))
+            .expect("room");
+    }
+    outbound
+}
+
+/// One row a pair of the table in the module's documentation.
+#[test]
+fn every_pair_of_state_and_event_is_answered_as_the_table_says() {
+    let free = || Outbound::new(LIMITS, true);
+    let await_puback = || {
+        let mut outbound = outbound_with(Qos::AtLeastOnce, 1);
+        outbound.pull(Instant::from_millis(0), 10);
+        outbound
+    };
+    let await_pubrec = || {
+        let mut outbound = outbound_with(Qos::ExactlyOnce, 1);
+        outbound.pull(Instant::from_millis(0), 10);
+        outbound
+    };
+    let await_pubcomp = || {
+        let mut outbound = await_pubrec();
+        outbound.handle_pubrec(id(1), false);
+        outbound
+    };
+    use Acknowledged::{Done, SendPubrel, Unknown, Wrong};
+    type Build<'a> = &'a dyn Fn() -> Outbound;
+    let rows: [(&str, Build<'_>, [Acknowledged; 4]); 4] = [
+        ("free", &free, [Unknown, Unknown, Unknown, Unknown]),
+        ("awaits PUBACK", &await_puback, [Done, Wrong, Wrong, Wrong]),
+        (
+            "awaits PUBREC",
+            &await_pubrec,
+            [Wrong, SendPubrel, Done, Wrong],
+        ),
+        (
+            "awaits PUBCOMP",
+            &await_pubcomp,
+            [Wrong, SendPubrel, Done, Done],
+        ),
+    ];
+    for (name, build, [puback, pubrec, refused, pubcomp]) in rows {
+        assert_eq!(build().handle_puback(id(1)), puback, "{name}, PUBACK");
+        assert_eq!(
+            build().handle_pubrec(id(1), false),
+            pubrec,
+            "{name}, PUBREC"
+        );
+        assert_eq!(
+            build().handle_pubrec(id(1), true),
+            refused,
+            "{name}, PUBREC >= 0x80"
+        );
+        assert_eq!(build().handle_pubcomp(id(1)), pubcomp, "{name}, PUBCOMP");
+    }
+}
+
+#[test]
+fn identifiers_start_at_one_and_count_up() {
+    let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
+    for number in 1..=3 {
+        assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, number);
+    }
+}
+
+#[test]
+fn no_more_than_the_window_is_in_flight_and_an_acknowledgement_makes_room() {
+    let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
+    assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 1);
+    assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 2);
+    assert_eq!(outbound.pull(Instant::from_millis(0), 2), None);
+    outbound.handle_puback(id(2));
+    assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 3);
+}
+
+#[test]
+fn a_resumed_session_sends_again_in_order_with_dup_within_the_new_window_and_then_goes_on() {
+    let mut outbound = outbound_with(Qos::ExactlyOnce, 4);
+    for _ in 0..3 {
+        outbound.pull(Instant::from_millis(0), 10);
+    }
+    outbound.handle_pubrec(id(2), false);
+    outbound.handle_resume();
+    assert_eq!(
+        sent(outbound.pull(Instant::from_millis(0), 1)),
+        (1, true, vec![0])
+    );
+    assert_eq!(
+        outbound.pull(Instant::from_millis(0), 1),
+        Some(Started::Pubrel(id(2)))
+    );
+    assert_eq!(
+        outbound.pull(Instant::from_millis(0), 1),
+        None,
+        "the window is full"
+    );
+    outbound.handle_pubrec(id(1), false);
+    outbound.handle_pubcomp(id(1));
+    assert_eq!(
+        sent(outbound.pull(Instant::from_millis(0), 1)),
+        (3, true, vec![2])
+    );
+    outbound.handle_pubrec(id(3), true);
+    assert_eq!(
+        sent(outbound.pull(Instant::from_millis(0), 1)),
+        (4, false, vec![3])
+    );
+}
+
+#[test]
+fn an_identifier_in_use_is_not_given_again_after_the_counter_wraps() {
+    let mut outbound = outbound_with(Qos::AtLeastOnce, 1);
+    outbound.set_next_packet_id(id(u16::MAX));
+    assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, u16::MAX);
+    outbound
+        .enqueue(delivery(Qos::AtLeastOnce, b"", None))
+        .expect("room");
+    assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, 1);
+    assert_eq!(outbound.handle_puback(id(u16::MAX)), Acknowledged::Done);
+    assert_eq!(outbound.handle_puback(id(1)), Acknowledged::Done);
+    assert_eq!(outbound.inflight(), 0);
+}
+
+#[test]
+fn what_expired_in_the_queue_is_not_sent() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    outbound
+        .enqueue(delivery(
+            Qos::AtLeastOnce,
+            b"old",
+            Some(Instant::from_millis(5)),
+        ))
+        .expect("room");
+    outbound
+        .enqueue(delivery(Qos::AtLeastOnce, b"new", None))
+        .expect("room");
+    assert!(matches!(
+        outbound.pull(Instant::from_millis(5), 10),
+        Some(Started::Expired(_))
+    ));
+    assert_eq!(
+        sent(outbound.pull(Instant::from_millis(5), 10)),
+        (1, false, b"new".to_vec())
+    );
+}
+
+#[test]
+fn a_full_queue_refuses_by_messages_and_by_bytes() {
+    let mut by_messages = Outbound::new(
+        OutboundLimits {
+            messages: 1,
+            bytes: 1_000_000,
+        },
+        true,
+    );
+    assert_eq!(
+        by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)),
+        Ok(())
+    );
+    assert_eq!(
+        by_messages.enqueue(delivery(Qos::AtLeastOnce, b"", None)),
+        Err(QueueFull)
+    );
+    let mut by_bytes = Outbound::new(
+        OutboundLimits {
+            messages: 10,
+            bytes: 200,
+        },
+        true,
+    );
+    assert_eq!(
+        by_bytes.enqueue(delivery(Qos::AtLeastOnce, &[0; 500], None)),
+        Err(QueueFull)
+    );
+    assert_eq!(by_bytes.queued_bytes(), 0);
+}
+
+#[test]
+fn a_restored_window_is_the_one_that_was_saved() {
+    let mut outbound = outbound_with(Qos::ExactlyOnce, 3);
+    for _ in 0..3 {
+        outbound.pull(Instant::from_millis(0), 10);
+    }
+    outbound.handle_pubrec(id(1), false);
+    outbound.handle_pubrec(id(2), true);
+    let saved: Vec<_> = outbound.in_flight().collect();
+    let mut restored = Outbound::new(LIMITS, true);
+    restored.restore(saved.clone());
+    assert_eq!(restored.in_flight().collect::<Vec<_>>(), saved);
+    assert_eq!(restored.next_packet_id(), id(4));
+    assert_eq!(
+        restored.pull(Instant::from_millis(0), 10),
+        Some(Started::Pubrel(id(1)))
+    );
+    assert_eq!(
+        sent(restored.pull(Instant::from_millis(0), 10)),
+        (3, true, vec![2])
+    );
+}

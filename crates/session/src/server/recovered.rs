@@ -1,0 +1,269 @@
+//! What a session held when its node stopped, put together from a journal.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
+
+use thicket_mqtt::{PacketId, Qos};
+
+use super::{
+    Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, Outbound, Redelivery,
+};
+
+/// A message the session holds.
+#[derive(Debug)]
+enum Entry {
+    Queued(Delivery),
+    InFlight(PacketId, Delivery),
+    Received(PacketId),
+}
+
+/// What the entries of one session say so far. Entries come in the order they were written.
+#[derive(Debug, Default)]
+pub struct RecoveredSession {
+    entries: BTreeMap<u64, Entry>,
+    /// The message in flight under each identifier.
+    in_flight: HashMap<PacketId, u64>,
+    inbound: BTreeMap<PacketId, InboundId>,
+    inbound_generation: u32,
+    next_sequence: u64,
+    next_packet_id: Option<PacketId>,
+}
+
+impl RecoveredSession {
+    /// The session took `message`.
+    pub fn handle_append(&mut self, append: &Append<'_>, message: &Rc<Message>) {
+        self.next_sequence = self.next_sequence.max(append.sequence + 1);
+        let delivery = Delivery {
+            message: Rc::clone(message),
+            qos: append.qos,
+            retain: append.retain,
+            identifiers: MatchedIdentifiers::from_slice(&append.identifiers),
+            group: append.group.map(Into::into),
+        };
+        let entry = match append.packet_id {
+            Some(packet_id) => {
+                self.note_identifier(packet_id, append.sequence);
+                Entry::InFlight(packet_id, delivery)
+            }
+            None => Entry::Queued(delivery),
+        };
+        self.entries.insert(append.sequence, entry);
+    }
+
+    fn note_identifier(&mut self, packet_id: PacketId, sequence: u64) {
+        self.in_flight.insert(packet_id, sequence);
+        self.next_packet_id = PacketId::new(packet_id.value().wrapping_add(1)).or(PacketId::new(1));
+    }
+
+    /// A queued message got its identifier.
+    pub fn handle_assign(&mut self, sequence: u64, packet_id: PacketId) {
+        if let Some(Entry::Queued(delivery)) = self.entries.remove(&sequence) {
+            self.entries
+                .insert(sequence, Entry::InFlight(packet_id, delivery));
+        }
+        self.note_identifier(packet_id, sequence);
+    }
+
+    /// `count` messages with consecutive identifiers are acknowledged.
+    pub fn handle_done(&mut self, packet_id: PacketId, count: u16) {
+        let mut value = packet_id.value();
+        for _ in 0..count {
+            if let Some(sequence) =
+                PacketId::new(value).and_then(|packet_id| self.in_flight.remove(&packet_id))
+            {
+                self.entries.remove(&sequence);
+            }
+            value = value.checked_add(1).unwrap_or(1);
+        }
+    }
+
+    /// PUBREC came.
+    pub fn handle_received(&mut self, sequence: u64, packet_id: PacketId) {
+        self.next_sequence = self.next_sequence.max(sequence + 1);
+        self.entries.insert(sequence, Entry::Received(packet_id));
+        self.in_flight.insert(packet_id, sequence);
+    }
+
+    /// A message left without being sent.
+    pub fn handle_dropped(&mut self, sequence: u64) {
+        self.entries.remove(&sequence);
+    }
+
+    /// A QoS 2 publication of the client.
+    pub fn handle_inbound(&mut self, id: InboundId) {
+        self.inbound_generation = self.inbound_generation.max(id.generation);
+        self.inbound.insert(id.packet_id, id);
+    }
+
+    /// A QoS 2 publication is over.
+    pub fn handle_released(&mut self, packet_id: PacketId) {
+        self.inbound.remove(&packet_id);
+    }
+
+    /// The counters of a session that was written again.
+    pub fn handle_session(
+        &mut self,
+        next_sequence: u64,
+        next_packet_id: PacketId,
+        generation: u32,
+    ) {
+        self.next_sequence = self.next_sequence.max(next_sequence);
+        self.next_packet_id = Some(next_packet_id);
+        self.inbound_generation = self.inbound_generation.max(generation);
+    }
+
+    /// Messages held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no message is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Fills a new session. Whether the sequences of its queue are as the journal has them; if not (messages in the middle are
+    /// missing) the whole session must be written anew.
+    pub fn restore(self, outbound: &mut Outbound, inbound: &mut Inbound) -> bool {
+        *inbound = Inbound::restore(self.inbound.into_values(), self.inbound_generation);
+        let mut in_flight = Vec::new();
+        let mut queue = Vec::new();
+        let mut first_queued = None;
+        for (sequence, entry) in self.entries {
+            match entry {
+                Entry::InFlight(packet_id, delivery) => {
+                    in_flight.push((sequence, Redelivery::Publish(packet_id, delivery)));
+                }
+                Entry::Received(packet_id) => {
+                    in_flight.push((sequence, Redelivery::Pubrel(packet_id)));
+                }
+                // Nobody keeps QoS 0 messages for a client that is away.
+                Entry::Queued(delivery) if delivery.qos == Qos::AtMostOnce => {}
+                Entry::Queued(delivery) => {
+                    first_queued.get_or_insert(sequence);
+                    queue.push(delivery);
+                }
+            }
+        }
+        let next_sequence = self.next_sequence.max(1);
+        let is_whole = first_queued.is_none_or(|first| first + queue.len() as u64 == next_sequence);
+        if let Some(next) = self.next_packet_id {
+            outbound.set_next_packet_id(next);
+        }
+        outbound.restore_stored(in_flight, queue, next_sequence);
+        is_whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Held, MessageId, OutboundLimits};
+    use thicket_mqtt::Publish;
+
+    fn id(value: u16) -> PacketId {
+        PacketId::new(value).expect("not zero")
+    }
+
+    fn append(sequence: u64, packet_id: Option<u16>) -> Append<'static> {
+        Append {
+            session: 1,
+            sequence,
+            message: 0,
+            qos: Qos::ExactlyOnce,
+            retain: false,
+            packet_id: packet_id.map(id),
+            identifiers: Vec::new(),
+            group: None,
+        }
+    }
+
+    fn message(payload: &[u8]) -> Rc<Message> {
+        Rc::new(Message::new(
+            MessageId::default(),
+            &Publish::new("a", payload),
+            None,
+        ))
+    }
+
+    /// `QUEUED sequence`, `FLIGHT sequence/identifier`, `RECEIVED sequence/identifier`.
+    fn restored(session: RecoveredSession) -> (Vec<String>, u16, bool) {
+        let limits = OutboundLimits {
+            messages: 10,
+            bytes: 10_000,
+        };
+        let mut outbound = Outbound::new(limits, true);
+        let is_whole = session.restore(&mut outbound, &mut Inbound::default());
+        let held = outbound.held_from(0).map(|held| match held {
+            Held::Queued { sequence, .. } => format!("queued {sequence}"),
+            Held::InFlight {
+                sequence,
+                packet_id,
+                ..
+            } => {
+                format!("in flight {sequence}/{}", packet_id.value())
+            }
+            Held::Received {
+                sequence,
+                packet_id,
+            } => {
+                format!("received {sequence}/{}", packet_id.value())
+            }
+        });
+        (held.collect(), outbound.next_packet_id().value(), is_whole)
+    }
+
+    #[test]
+    fn what_was_not_done_is_in_flight_or_queued_in_order() {
+        let mut session = RecoveredSession::default();
+        for (sequence, packet_id) in [
+            (1, Some(1)),
+            (2, Some(2)),
+            (3, Some(3)),
+            (4, None),
+            (5, None),
+        ] {
+            session.handle_append(&append(sequence, packet_id), &message(b"x"));
+        }
+        session.handle_done(id(1), 1);
+        session.handle_received(2, id(2));
+        session.handle_assign(4, id(4));
+        let held = ["received 2/2", "in flight 3/3", "in flight 4/4", "queued 5"];
+        assert_eq!(
+            restored(session),
+            (held.map(String::from).to_vec(), 5, true)
+        );
+    }
+
+    #[test]
+    fn a_message_written_again_and_then_done_is_gone() {
+        let mut session = RecoveredSession::default();
+        session.handle_append(&append(1, None), &message(b"x"));
+        session.handle_assign(1, id(65535));
+        session.handle_append(&append(1, Some(65535)), &message(b"x"));
+        session.handle_done(id(65535), 2);
+        assert_eq!(restored(session), (Vec::new(), 1, true));
+    }
+
+    #[test]
+    fn a_gap_in_the_queue_is_told() {
+        let mut session = RecoveredSession::default();
+        for sequence in [1, 2, 4] {
+            session.handle_append(&append(sequence, None), &message(b"x"));
+        }
+        assert!(!restored(session).2);
+    }
+
+    #[test]
+    fn entries_of_what_is_no_more_change_nothing() {
+        let mut session = RecoveredSession::default();
+        session.handle_done(id(9), 3);
+        session.handle_dropped(7);
+        session.handle_released(id(1));
+        assert_eq!(restored(session), (Vec::new(), 1, true));
+    }
+}

@@ -1,0 +1,171 @@
+//! What a store keeps of a session beside its messages: one value a session, one a subscription.
+
+use thicket_mqtt::Qos;
+
+use super::{
+    SnapshotError, Subscription,
+    snapshot::{Reader, Writer},
+};
+use crate::topic::SubscriptionFilter;
+
+/// A session as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSession {
+    /// Client identifier.
+    pub client_id: String,
+    /// Identity across nodes.
+    pub uid: u128,
+    /// Session Expiry Interval in seconds, never 0.
+    pub expiry_interval: u32,
+    /// When its client went, milliseconds since 1970; `None`: it is connected.
+    pub disconnected_at_ms: Option<u64>,
+    /// The will of the connection, or of the last one if it waits for its delay.
+    pub will: Option<StoredWill>,
+}
+
+/// A will as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredWill {
+    /// When it is due, milliseconds since 1970; `None`: its client is connected.
+    pub due_at_ms: Option<u64>,
+    /// Will Delay Interval in seconds.
+    pub delay_interval: u32,
+    /// Will topic, prefix of the listener included.
+    pub topic: Box<str>,
+    /// Will payload.
+    pub payload: Box<[u8]>,
+    /// Encoded application properties.
+    pub properties: Box<[u8]>,
+    /// Will QoS.
+    pub qos: Qos,
+    /// Will retain.
+    pub retain: bool,
+    /// Message Expiry Interval in seconds.
+    pub message_expiry_interval: Option<u32>,
+}
+
+impl StoredSession {
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.bytes(self.client_id.as_bytes());
+        out.u128(self.uid);
+        out.u32(self.expiry_interval);
+        out.optional_u64(self.disconnected_at_ms);
+        out.u8(u8::from(self.will.is_some()));
+        if let Some(will) = &self.will {
+            out.optional_u64(will.due_at_ms);
+            out.u32(will.delay_interval);
+            out.bytes(will.topic.as_bytes());
+            out.bytes(&will.payload);
+            out.bytes(&will.properties);
+            out.u8(will.qos as u8 | u8::from(will.retain) << 2);
+            out.optional_u64(will.message_expiry_interval.map(u64::from));
+        }
+        out.finish()
+    }
+
+    /// From bytes that `encode` made.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: of another version, or not ours.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        let mut reader = Reader::new(bytes)?;
+        Ok(Self {
+            client_id: reader.string("client identifier")?,
+            uid: u128::from_le_bytes(reader.array("uid")?),
+            expiry_interval: reader.u32("expiry interval")?,
+            disconnected_at_ms: reader.optional_u64("disconnected at")?,
+            will: match reader.u8("will")? {
+                0 => None,
+                _ => Some(StoredWill::read(&mut reader)?),
+            },
+        })
+    }
+}
+
+impl StoredWill {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, SnapshotError> {
+        let due_at_ms = reader.optional_u64("will due")?;
+        let delay_interval = reader.u32("will delay")?;
+        let topic = reader.text("will topic")?.into();
+        let payload = reader.bytes("will payload")?.into();
+        let properties = reader.bytes("will properties")?.into();
+        let bits = reader.u8("will flags")?;
+        let expiry = reader.optional_u64("will expiry")?;
+        Ok(Self {
+            due_at_ms,
+            delay_interval,
+            topic,
+            payload,
+            properties,
+            qos: Reader::qos(bits)?,
+            retain: bits & 4 != 0,
+            message_expiry_interval: expiry
+                .map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX)),
+        })
+    }
+}
+
+/// One subscription as bytes.
+#[must_use]
+pub fn encode_subscription(filter: &SubscriptionFilter, subscription: &Subscription) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.subscription(filter, subscription);
+    out.finish()
+}
+
+/// One subscription from bytes that [`encode_subscription`] made.
+///
+/// # Errors
+/// [`SnapshotError`]: of another version, or not ours.
+pub fn decode_subscription(
+    bytes: &[u8],
+) -> Result<(SubscriptionFilter, Subscription), SnapshotError> {
+    Reader::new(bytes)?.subscription()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> StoredSession {
+        StoredSession {
+            client_id: "c".into(),
+            uid: 5,
+            expiry_interval: u32::MAX,
+            disconnected_at_ms: Some(1_700_000_000_000),
+            will: Some(StoredWill {
+                due_at_ms: None,
+                delay_interval: 9,
+                topic: "w/x".into(),
+                payload: [1, 2].into(),
+                properties: [].into(),
+                qos: Qos::AtLeastOnce,
+                retain: true,
+                message_expiry_interval: Some(3),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_session_is_read_as_it_was_written_and_cut_bytes_are_refused() {
+        let bytes = session().encode();
+        assert_eq!(StoredSession::decode(&bytes), Ok(session()));
+        for len in 0..bytes.len() {
+            assert!(StoredSession::decode(&bytes[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_read_as_it_was_written() {
+        let filter = SubscriptionFilter::parse("$share/g/a/+").expect("valid");
+        let subscription = Subscription {
+            identifier: Some(7),
+            ..Subscription::default()
+        };
+        let bytes = encode_subscription(&filter, &subscription);
+        assert_eq!(decode_subscription(&bytes), Ok((filter, subscription)));
+    }
+}

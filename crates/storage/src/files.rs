@@ -1,0 +1,221 @@
+//! The file operations that the log needs, and the operating system's.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+/// Where the log keeps its files: the operating system ([`OsFiles`]) or memory that can lose its power
+/// ([`MemoryFiles`](crate::MemoryFiles)).
+///
+/// A change to a directory (a file created, renamed or removed) survives a loss of power only after
+/// [`sync_directory`](Files::sync_directory), a change to a file only after [`sync_data`](StoredFile::sync_data).
+pub trait Files: Clone + Debug + Send + Sync + 'static {
+    /// A file open for reading and writing.
+    type File: StoredFile;
+
+    /// Creates a directory and its parents; one that is there is fine.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Names in a directory, sorted.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+
+    /// Creates an empty file, or empties one that is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Opens a file that is there.
+    ///
+    /// # Errors
+    /// What the system says, `NotFound` among it.
+    fn open(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Gives a file another name, in one step; a file of that name is replaced.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Waits until the names in a directory are on disk.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_directory(&self, directory: &Path) -> io::Result<()>;
+
+    /// Bytes that may still be written on the file system of `directory`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
+}
+
+/// A file open for reading and writing. Clones are the same file, so that another thread may sync what this one writes.
+pub trait StoredFile: Clone + Debug + Send + Sync + 'static {
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn byte_len(&self) -> io::Result<u64>;
+
+    /// Reads at `offset` until `buffer` is full or the file ends; says how many bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// What the system says; then any part of the bytes may have been written.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes the file at least `len` bytes long, its new bytes zero, its space taken from the disk now.
+    ///
+    /// # Errors
+    /// What the system says, `StorageFull` among it.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Cuts the file off at `len`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// Waits until the file's bytes and length are on disk.
+    ///
+    /// # Errors
+    /// What the system says. Then nobody knows which of the bytes are there, also after another call that succeeds.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+/// The operating system's files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OsFiles;
+
+/// A file of the operating system.
+#[derive(Debug, Clone)]
+pub struct OsFile(Arc<fs::File>);
+
+impl Files for OsFiles {
+    type File = OsFile;
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            // A name that is not UTF-8 is none of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<OsFile> {
+        let mut options = fs::File::options();
+        let file = options.read(true).write(true).create(true).truncate(true);
+        Ok(OsFile(Arc::new(file.open(path)?)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<OsFile> {
+        let file = fs::File::options().read(true).write(true).open(path)?;
+        Ok(OsFile(Arc::new(file)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        fs::File::open(directory)?.sync_all()
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let facts = statvfs(directory)?;
+        Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+    }
+}
+
+impl StoredFile for OsFile {
+    fn byte_len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self
+                .0
+                .read_at(&mut buffer[filled..], offset + filled as u64)
+            {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(&*self.0, bytes, offset)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        match fallocate(&*self.0, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(error)
+                if error == rustix::io::Errno::OPNOTSUPP || error == rustix::io::Errno::NOSYS =>
+            {
+                self.write_zeros(len)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+impl OsFile {
+    /// Takes the space the slow way, where the file system cannot promise it.
+    fn write_zeros(&self, len: u64) -> io::Result<()> {
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        let mut offset = self.byte_len()?;
+        while offset < len {
+            let step = (len - offset).min(ZEROS.len() as u64);
+            self.write_all_at(&ZEROS[..step as usize], offset)?;
+            offset += step;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! The append-only log of one worker.
+
+mod reader;
+mod replay;
+mod segment;
+mod spare;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use replay::{Record, Recovered, Replay, TornTail};
+pub use spare::PrepareJob;
+pub use sync::{SyncDone, SyncJob};
+
+use crate::error::{Result, StorageError, io_error, is_no_room};
+use crate::files::{Files, OsFiles, StoredFile};
+use segment::{HEADER_LEN, Kind, MAXIMUM_BODY, RecordHeader};
+use spare::{Segment, Spare};
+
+/// The smallest segment that is allocated where the disk is nearly full, in bytes.
+pub const MINIMUM_SEGMENT_BYTES: u64 = 256 * 1024;
+
+/// How a log is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The node that writes it; the log of another node is refused.
+    pub node: u64,
+    /// Random, another one at each start, not known to clients: makes old bytes and payloads different from records.
+    pub seed: u64,
+    /// Size of a segment in bytes, 64 MiB by default; smaller ones are made where the disk has no room for that.
+    pub segment_bytes: u64,
+    /// Bytes of the disk that are left free, 64 MiB by default. Only a new generation may use them, so that a full log can be
+    /// made smaller.
+    pub reserve_bytes: u64,
+}
+
+impl LogConfig {
+    /// The defaults for a node.
+    #[must_use]
+    pub fn new(node: u64, seed: u64) -> Self {
+        Self {
+            node,
+            seed,
+            segment_bytes: 64 << 20,
+            reserve_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Where a record went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Number of the segment: rises over the life of the log.
+    pub segment: u64,
+    /// Number of the record, one more than that of the record before. It is on disk once [`Log::synced`] is above it.
+    pub sequence: u64,
+}
+
+/// The append-only log of one worker: records in segments, each record one write.
+///
+/// A record is in the hands of the operating system when [`append`](Self::append) returns, and survives SIGKILL. It survives a loss
+/// of power once a sync that began later is done.
+#[derive(Debug)]
+pub struct Log<F: Files = OsFiles> {
+    files: F,
+    directory: PathBuf,
+    config: LogConfig,
+    /// Segments that are there, oldest first; the last one is written to.
+    segments: VecDeque<SegmentInfo>,
+    current: Segment<F::File>,
+    /// Where the next record goes.
+    offset: u64,
+    spare: Arc<Spare<F>>,
+    next_sequence: u64,
+    synced: u64,
+    /// Files with records that no begun sync covers; at most one a segment.
+    dirty: Vec<(PathBuf, F::File)>,
+    is_syncing: bool,
+    /// Segments before this one go with the next sync.
+    removal: Option<u64>,
+    failed: bool,
+    buffer: Vec<u8>,
+}
+
+/// A segment that is there.
+#[derive(Debug, Clone, Copy)]
+struct SegmentInfo {
+    number: u64,
+    bytes: u64,
+}
+
+impl<F: Files> Log<F> {
+    /// Opens or creates the log in `directory`: first what it holds is replayed, then [`Replay::finish`] gives the log.
+    ///
+    /// # Errors
+    /// [`StorageError`] with the file and what to do: one belongs to another node or format, is damaged, or is missing.
+    pub fn open(files: F, directory: &Path, config: LogConfig) -> Result<Replay<F>> {
+        Replay::open(files, directory, config)
+    }
+
+    /// Writes one record, made of `parts` one after the other, with one write.
+    ///
+    /// Never fails for want of room while the record with its header ([`record_bytes`]) is within [`room`](Self::room).
+    ///
+    /// # Errors
+    /// `NoRoom` and `TooLarge`: nothing changed, and later records may be appended. `Failed` and `Io`: the record may be found after a
+    /// start or not, and the log takes no more.
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<Appended> {
+        self.append_kind(Kind::Node, parts)
+    }
+
+    fn append_kind(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<Appended> {
+        self.check_usable()?;
+        let body_len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        if body_len > MAXIMUM_BODY {
+            return Err(StorageError::TooLarge {
+                what: "record",
+                bytes: body_len,
+                maximum: MAXIMUM_BODY,
+            });
+        }
+        let len = segment::record_len(body_len);
+        if self.offset + len > self.current.bytes {
+            self.make_room(len)?;
+        }
+        let header = RecordHeader {
+            body_len: body_len as u32,
+            kind,
+            sequence: self.next_sequence,
+            synced: self.synced,
+        };
+        header.encode(self.current.salt, parts, &mut self.buffer);
+        self.write_buffer()?;
+        Ok(Appended {
+            segment: self.current.number,
+            sequence: header.sequence,
+        })
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        // The next record overwrites what a failed write left; its sequence number keeps a rest of it from being read.
+        let written = self.current.file.write_all_at(&self.buffer, self.offset);
+        let len = self.buffer.len() as u64;
+        self.shrink_buffer();
+        match written {
+            Ok(()) => {}
+            Err(error) if is_no_room(&error) => return Err(self.no_room(len)),
+            Err(error) => {
+                self.failed = true;
+                return Err(io_error(&self.current.path, "write")(error));
+            }
+        }
+        self.offset += len;
+        self.next_sequence += 1;
+        if self
+            .dirty
+            .last()
+            .is_none_or(|(path, _)| *path != self.current.path)
+        {
+            let dirty = (self.current.path.clone(), self.current.file.clone());
+            self.dirty.push(dirty);
+        }
+        Ok(())
+    }
+
+    /// One huge record must not hold its memory for ever.
+    fn shrink_buffer(&mut self) {
+        const KEPT: usize = 1 << 20;
+        if self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
+        }
+    }
+
+    /// Makes sure that a record of `len` bytes fits at `offset`: in the next segment, or in this one if it is still empty.
+    fn make_room(&mut self, len: u64) -> Result<()> {
+        if self.offset > HEADER_LEN {
+            return self.enter_next_segment(len, self.config.reserve_bytes);
+        }
+        self.grow_current(len)
+    }
+
+    fn grow_current(&mut self, len: u64) -> Result<()> {
+        let needed = HEADER_LEN + len;
+        spare::grow(&self.files, &self.directory, &mut self.current, needed)?;
+        let info = self.segments.back_mut().expect("a log has a segment");
+        info.bytes = self.current.bytes;
+        Ok(())
+    }
+
+    /// From here on records go to the next segment, which holds at least one of `len` bytes.
+    fn enter_next_segment(&mut self, len: u64, reserve_bytes: u64) -> Result<()> {
+        let next = self.spare.take(len, reserve_bytes)?;
+        self.segments.push_back(SegmentInfo {
+            number: next.number,
+            bytes: next.bytes,
+        });
+        self.current = next;
+        self.offset = HEADER_LEN;
+        Ok(())
+    }
+
+    /// How many bytes may be appended for sure, headers of records included ([`record_bytes`]), however the disk fills up.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        if self.failed {
+            return 0;
+        }
+        // The rest of this segment may stay unused if the next record does not fit, so the two do not add up.
+        (self.current.bytes - self.offset).max(self.spare.room())
+    }
+
+    /// Whether the last attempt to allocate the next segment found no room on the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.spare.is_full()
+    }
+
+    /// Whether the next segment is still to be allocated: call [`poll_room`](Self::poll_room), or let another thread run
+    /// [`begin_prepare`](Self::begin_prepare).
+    #[must_use]
+    pub fn wants_segment(&self) -> bool {
+        self.spare.is_wanted()
+    }
+
+    /// Allocates the next segment if it is not there yet; to be called about once a second, and whenever
+    /// [`wants_segment`](Self::wants_segment) says so and a few milliseconds do not matter.
+    ///
+    /// # Errors
+    /// What the system says, except that a full disk is none: then [`is_full`](Self::is_full) says so.
+    pub fn poll_room(&mut self) -> Result<()> {
+        self.begin_prepare().map_or(Ok(()), PrepareJob::run)
+    }
+
+    /// The work of [`poll_room`](Self::poll_room), to be done by another thread; `None` if there is none.
+    #[must_use]
+    pub fn begin_prepare(&self) -> Option<PrepareJob<F>> {
+        if self.failed {
+            return None;
+        }
+        PrepareJob::new(&self.spare)
+    }
+
+    /// Starts a new segment, in which the node rewrites what lives; gives its number for [`remove_before`](Self::remove_before).
+    ///
+    /// May use the reserve of the disk, so that a full log can be made smaller.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append); on `NoRoom` nothing changed.
+    pub fn start_generation(&mut self) -> Result<u64> {
+        self.check_usable()?;
+        let len = segment::record_len(0);
+        if self.offset > HEADER_LEN {
+            self.enter_next_segment(len, 0)?;
+        }
+        let appended = self.append_kind(Kind::Generation, &[])?;
+        Ok(appended.segment)
+    }
+
+    /// Asks for the segments before `segment` to be deleted, as soon as all that was appended until now is synced: the next
+    /// [`sync`](Self::sync), or [`SyncJob`], does both.
+    ///
+    /// The segment with the newest record stays. A crash on the way leaves some of the segments, oldest gone first, so that a
+    /// replay always gives the end of the log without a gap.
+    pub fn remove_before(&mut self, segment: u64) {
+        let is_empty = self.offset == HEADER_LEN;
+        let segment = segment.min(self.current.number - u64::from(is_empty));
+        if self.first_segment() < segment {
+            self.removal = Some(segment);
+        }
+    }
+
+    /// Number of the oldest segment.
+    #[must_use]
+    pub fn first_segment(&self) -> u64 {
+        self.segments
+            .front()
+            .map_or(self.current.number, |info| info.number)
+    }
+
+    /// Number of the segment that records go to.
+    #[must_use]
+    pub fn current_segment(&self) -> u64 {
+        self.current.number
+    }
+
+    /// Bytes that the segments take on disk, without the one allocated ahead.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.segments.iter().map(|info| info.bytes).sum()
+    }
+
+    /// Records with a lower number than this are on disk.
+    #[must_use]
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// The number that the next record gets.
+    #[must_use]
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        if self.failed {
+            return Err(StorageError::Failed {
+                path: self.directory.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn no_room(&self, needed_bytes: u64) -> StorageError {
+        StorageError::NoRoom {
+            path: self.directory.clone(),
+            needed_bytes,
+        }
+    }
+}
+
+/// How many bytes of [`Log::room`] a record with a body of `body_len` bytes takes.
+#[must_use]
+pub fn record_bytes(body_len: u64) -> u64 {
+    segment::record_len(body_len)
+}
+
+/// The next number of a small generator (SplitMix64).
+pub(crate) fn mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

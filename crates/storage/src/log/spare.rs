@@ -1,0 +1,259 @@
+//! Making segments, and the one that is made ahead.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::segment::{self, HEADER_LEN, SegmentHeader};
+use super::{LogConfig, MINIMUM_SEGMENT_BYTES, mix};
+use crate::error::{Result, StorageError, io_error, is_no_room};
+use crate::files::{Files, StoredFile};
+
+/// A segment that records can be written to.
+#[derive(Debug)]
+pub(crate) struct Segment<F> {
+    pub(crate) number: u64,
+    pub(crate) salt: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: F,
+    /// Length of the file: allocated.
+    pub(crate) bytes: u64,
+}
+
+/// The segment after the current one, made by whichever thread comes first.
+#[derive(Debug)]
+pub(crate) struct Spare<F: Files> {
+    files: F,
+    directory: PathBuf,
+    config: LogConfig,
+    next: Mutex<Next<F::File>>,
+}
+
+#[derive(Debug)]
+struct Next<S> {
+    /// Number of the segment that is or will be made.
+    number: u64,
+    state: State<S>,
+}
+
+#[derive(Debug)]
+enum State<S> {
+    /// To be made.
+    Wanted,
+    /// The disk had no room for it.
+    Full,
+    Ready(Segment<S>),
+}
+
+impl<F: Files> Spare<F> {
+    /// Nothing made yet; the first will be `number`.
+    pub(crate) fn new(files: F, directory: PathBuf, config: LogConfig, number: u64) -> Self {
+        let state = State::Wanted;
+        Self {
+            files,
+            directory,
+            config,
+            next: Mutex::new(Next { number, state }),
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, Next<F::File>> {
+        self.next
+            .lock()
+            .expect("no thread panics while it makes a segment")
+    }
+
+    /// What `look` finds; `None` while another thread makes the segment.
+    fn look<T>(&self, look: impl FnOnce(&State<F::File>) -> T) -> Option<T> {
+        let next = self.next.try_lock().ok()?;
+        Some(look(&next.state))
+    }
+
+    /// Bytes for records in the segment made ahead; 0 while another thread makes it.
+    pub(crate) fn room(&self) -> u64 {
+        let room = self.look(|state| match state {
+            State::Ready(segment) => segment.bytes - HEADER_LEN,
+            State::Wanted | State::Full => 0,
+        });
+        room.unwrap_or(0)
+    }
+
+    /// Whether the disk had no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.look(|state| matches!(state, State::Full)) == Some(true)
+    }
+
+    /// Whether it is still to be made; not while another thread makes it, and not while the disk was found full.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.look(|state| matches!(state, State::Wanted)) == Some(true)
+    }
+
+    /// The next segment, with room for a record of `len` bytes; made now if it was not made ahead.
+    pub(crate) fn take(&self, len: u64, reserve: u64) -> Result<Segment<F::File>> {
+        let needed = HEADER_LEN + len;
+        let mut next = self.next();
+        if !matches!(next.state, State::Ready(_)) {
+            self.make(&mut next, needed, reserve)?;
+        }
+        let State::Ready(segment) = &mut next.state else {
+            return Err(self.no_room(needed));
+        };
+        grow(&self.files, &self.directory, segment, needed)?;
+        next.number += 1;
+        match std::mem::replace(&mut next.state, State::Wanted) {
+            State::Ready(segment) => Ok(segment),
+            State::Wanted | State::Full => Err(self.no_room(needed)),
+        }
+    }
+
+    /// Makes the next segment: as large as configured, or half, or half of that, where room is scarce.
+    fn make(&self, next: &mut Next<F::File>, needed: u64, reserve: u64) -> Result<()> {
+        let smallest = MINIMUM_SEGMENT_BYTES
+            .min(self.config.segment_bytes)
+            .max(needed);
+        let mut bytes = self.config.segment_bytes.max(needed);
+        next.state = State::Full;
+        loop {
+            let place = Place {
+                files: &self.files,
+                directory: &self.directory,
+                config: &self.config,
+            };
+            if let Some(segment) = place.create(next.number, bytes, reserve)? {
+                next.state = State::Ready(segment);
+                return Ok(());
+            }
+            if bytes == smallest {
+                return Ok(());
+            }
+            bytes = (bytes / 2).max(smallest);
+        }
+    }
+
+    fn no_room(&self, needed_bytes: u64) -> StorageError {
+        StorageError::NoRoom {
+            path: self.directory.clone(),
+            needed_bytes,
+        }
+    }
+}
+
+/// Allocates the next segment of a log; may run on any thread.
+#[derive(Debug)]
+pub struct PrepareJob<F: Files> {
+    spare: Arc<Spare<F>>,
+}
+
+impl<F: Files> PrepareJob<F> {
+    pub(crate) fn new(spare: &Arc<Spare<F>>) -> Option<Self> {
+        let is_missing = spare.look(|state| !matches!(state, State::Ready(_)));
+        (is_missing == Some(true)).then(|| Self {
+            spare: Arc::clone(spare),
+        })
+    }
+
+    /// Allocates it, unless that was done meanwhile.
+    ///
+    /// # Errors
+    /// What the system says, except that a full disk is none: then [`Log::is_full`](super::Log::is_full) says so.
+    pub fn run(self) -> Result<()> {
+        let mut next = self.spare.next();
+        if matches!(next.state, State::Ready(_)) {
+            return Ok(());
+        }
+        let reserve = self.spare.config.reserve_bytes;
+        self.spare.make(&mut next, HEADER_LEN, reserve)
+    }
+}
+
+/// Where segments are made.
+struct Place<'a, F> {
+    files: &'a F,
+    directory: &'a Path,
+    config: &'a LogConfig,
+}
+
+impl<F: Files> Place<'_, F> {
+    /// Makes segment `number` under its name, header synced; `None` if that would leave less than `reserve` bytes on the disk.
+    fn create(&self, number: u64, bytes: u64, reserve: u64) -> Result<Option<Segment<F::File>>> {
+        let free = self
+            .files
+            .free_bytes(self.directory)
+            .map_err(io_error(self.directory, "read the free space"))?;
+        if free < bytes.saturating_add(reserve) {
+            return Ok(None);
+        }
+        let unfinished = segment::unfinished_path(self.directory, number);
+        let path = segment::path(self.directory, number);
+        let mut state = self.config.seed ^ number.rotate_left(32);
+        let header = SegmentHeader {
+            number,
+            node: self.config.node,
+            salt: mix(&mut state),
+        };
+        let made = write_header(self.files, &unfinished, &header, bytes).and_then(|file| {
+            self.files.rename(&unfinished, &path)?;
+            self.files.sync_directory(self.directory)?;
+            Ok(file)
+        });
+        match made {
+            Ok(file) => Ok(Some(Segment {
+                number,
+                salt: header.salt,
+                path,
+                file,
+                bytes,
+            })),
+            Err(error) => {
+                // What is left of it takes room; the next start removes it if this fails too.
+                let _ = self.files.remove(&unfinished);
+                if is_no_room(&error) {
+                    return Ok(None);
+                }
+                Err(io_error(&path, "make the segment")(error))
+            }
+        }
+    }
+}
+
+fn write_header<F: Files>(
+    files: &F,
+    path: &Path,
+    header: &SegmentHeader,
+    bytes: u64,
+) -> io::Result<F::File> {
+    let file = files.create(path)?;
+    file.allocate(bytes)?;
+    file.write_all_at(&header.encode(), 0)?;
+    file.sync_data()?;
+    Ok(file)
+}
+
+/// Makes a segment at least `needed` bytes long, for a record that is larger than a segment.
+pub(crate) fn grow<F: Files>(
+    files: &F,
+    directory: &Path,
+    segment: &mut Segment<F::File>,
+    needed: u64,
+) -> Result<()> {
+    if segment.bytes >= needed {
+        return Ok(());
+    }
+    let no_room = || StorageError::NoRoom {
+        path: directory.to_owned(),
+        needed_bytes: needed,
+    };
+    let free = files
+        .free_bytes(directory)
+        .map_err(io_error(directory, "read the free space"))?;
+    if free < needed - segment.bytes {
+        return Err(no_room());
+    }
+    match segment.file.allocate(needed) {
+        Ok(()) => {}
+        Err(error) if is_no_room(&error) => return Err(no_room()),
+        Err(error) => return Err(io_error(&segment.path, "allocate")(error)),
+    }
+    segment.bytes = needed;
+    Ok(())
+}

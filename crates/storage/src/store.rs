@@ -1,0 +1,515 @@
+//! The embedded store: small keyed values, changed in atomic batches over keyspaces.
+//!
+//! The engine is `fjall`, a log-structured merge tree. What it does on failure, read in its source (3.1.13) and relied on here:
+//!
+//! - A batch is one entry of its journal with a checksum; at a start the journal is cut off at the first incomplete one. A batch
+//!   without a durability stays in a buffer of the process, so every commit here asks for at least the write.
+//! - After a failed write or sync it is *poisoned*: it refuses every later change and sync until it is opened again. A full disk is no
+//!   exception. So [`Store::commit`] refuses before that, while less than a reserve is free.
+//! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be written out by the engine's one thread: a
+//!   store is better not changed by a thread that must never wait.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use fjall::{Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
+use rustix::fs::statvfs;
+
+use crate::error::{Result, StorageError, io_error};
+
+/// Format of the store that this version reads and writes.
+const FORMAT: u64 = 1;
+/// In [`Keyspace::Node`]: format and node, eight bytes each, little-endian.
+const FORMAT_KEY: &[u8] = b"\0format";
+const MAXIMUM_KEY: usize = u16::MAX as usize;
+const MAXIMUM_VALUE: usize = 1 << 30;
+
+/// A part of the store with keys of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Keyspace {
+    /// Sessions, with their subscriptions.
+    Sessions,
+    /// Retained messages.
+    Retained,
+    /// Interests of other nodes, and what backups hold for them.
+    Cluster,
+    /// What the node knows about itself. The key `"\0format"` is taken.
+    Node,
+}
+
+impl Keyspace {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sessions, Self::Retained, Self::Cluster, Self::Node];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            Self::Retained => "retained",
+            Self::Cluster => "cluster",
+            Self::Node => "node",
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::Sessions => 0,
+            Self::Retained => 1,
+            Self::Cluster => 2,
+            Self::Node => 3,
+        }
+    }
+}
+
+/// One change of the store. A key has at most 65,535 bytes and at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreOp<'a> {
+    /// Sets the value of a key.
+    Put {
+        /// Where.
+        keyspace: Keyspace,
+        /// Which.
+        key: &'a [u8],
+        /// At most 1 GiB.
+        value: &'a [u8],
+    },
+    /// Removes a key; one that is not there is fine.
+    Remove {
+        /// Where.
+        keyspace: Keyspace,
+        /// Which.
+        key: &'a [u8],
+    },
+}
+
+/// How safe a commit is when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// In the hands of the operating system: survives SIGKILL, and a loss of power after the next [`Store::sync`].
+    Written,
+    /// On disk.
+    Synced,
+}
+
+/// How a store is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The node that writes it; the store of another node is refused.
+    pub node: u64,
+    /// Bytes of the disk that are left free, 128 MiB by default: what the engine writes later to tidy up.
+    pub reserve_bytes: u64,
+    /// Memory for blocks that were read, in bytes, 1 MiB by default: a node reads its store once, at its start.
+    pub cache_bytes: u64,
+    /// Changes of one keyspace in memory before they are written out, in bytes, 8 MiB by default.
+    pub memtable_bytes: u64,
+}
+
+impl StoreConfig {
+    /// The defaults for a node.
+    #[must_use]
+    pub fn new(node: u64) -> Self {
+        Self {
+            node,
+            reserve_bytes: 128 << 20,
+            cache_bytes: 1 << 20,
+            memtable_bytes: 8 << 20,
+        }
+    }
+}
+
+/// A key and its value.
+#[derive(Clone)]
+pub struct Entry {
+    key: fjall::Slice,
+    value: fjall::Slice,
+}
+
+impl Entry {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} = {} bytes",
+            self.key.escape_ascii(),
+            self.value.len()
+        )
+    }
+}
+
+/// The embedded store of one node. May be used by several threads.
+pub struct Store {
+    directory: PathBuf,
+    config: StoreConfig,
+    database: Database,
+    trees: [Tree; 4],
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens or creates the store in `directory`.
+    ///
+    /// # Errors
+    /// `ForeignFormat`, `ForeignNode`, `NoRoom` for a new one, and `Store` with the engine's words.
+    pub fn open(directory: &Path, config: StoreConfig) -> Result<Self> {
+        std::fs::create_dir_all(directory).map_err(io_error(directory, "make the directory"))?;
+        let refuse = |error: fjall::Error| store_error(directory, "be opened", &error);
+        let database = Database::builder(directory)
+            .cache_size(config.cache_bytes)
+            // The engine's least.
+            .max_journaling_size(64 << 20)
+            .worker_threads(1)
+            .open()
+            .map_err(refuse)?;
+        let tree = |keyspace: Keyspace| {
+            let options =
+                || KeyspaceCreateOptions::default().max_memtable_size(config.memtable_bytes);
+            database.keyspace(keyspace.name(), options).map_err(refuse)
+        };
+        let [sessions, retained, cluster, node] = Keyspace::ALL.map(tree);
+        let store = Self {
+            directory: directory.to_owned(),
+            config,
+            trees: [sessions?, retained?, cluster?, node?],
+            database,
+        };
+        store.check_format()?;
+        Ok(store)
+    }
+
+    fn check_format(&self) -> Result<()> {
+        let Some(value) = self.value(Keyspace::Node, FORMAT_KEY)? else {
+            let value = [FORMAT.to_le_bytes(), self.config.node.to_le_bytes()].concat();
+            let op = StoreOp::Put {
+                keyspace: Keyspace::Node,
+                key: FORMAT_KEY,
+                value: &value,
+            };
+            return self.commit(&[op], Durability::Synced);
+        };
+        let number = |at: usize| {
+            let bytes = value.get(at..at + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let path = self.directory.clone();
+        match (number(0), number(8)) {
+            (Some(FORMAT), Some(node)) if node == self.config.node => Ok(()),
+            (Some(FORMAT), Some(found)) => Err(StorageError::ForeignNode {
+                path,
+                found,
+                expected: self.config.node,
+            }),
+            (found, _) => Err(StorageError::ForeignFormat {
+                path,
+                found: found.unwrap_or(0),
+                expected: FORMAT,
+            }),
+        }
+    }
+
+    /// Makes all changes or none, in order; visible to [`iterate`](Self::iterate) when it returns.
+    ///
+    /// # Errors
+    /// `NoRoom`, `TooLarge` and `EmptyKey`: nothing changed. `Store`: the engine failed; nobody knows whether the changes will be there, and it takes
+    /// no more until the store is opened again.
+    pub fn commit(&self, ops: &[StoreOp<'_>], durability: Durability) -> Result<()> {
+        let mut batch = self.database.batch().durability(Some(match durability {
+            Durability::Written => PersistMode::Buffer,
+            Durability::Synced => PersistMode::SyncData,
+        }));
+        let mut bytes = 0;
+        for op in ops {
+            match *op {
+                StoreOp::Put {
+                    keyspace,
+                    key,
+                    value,
+                } => {
+                    check_key(key)?;
+                    check_len("value", value.len(), MAXIMUM_VALUE)?;
+                    bytes += key.len() + value.len();
+                    batch.insert(&self.trees[keyspace.index()], key, value);
+                }
+                StoreOp::Remove { keyspace, key } => {
+                    check_key(key)?;
+                    bytes += key.len();
+                    batch.remove(&self.trees[keyspace.index()], key);
+                }
+            }
+        }
+        self.check_room(bytes as u64)?;
+        batch
+            .commit()
+            .map_err(|error| store_error(&self.directory, "commit", &error))
+    }
+
+    /// Whether the disk has room for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) takes them now.
+    ///
+    /// # Errors
+    /// `NoRoom`, or `Io` if the system does not say.
+    pub fn check_room(&self, bytes: u64) -> Result<()> {
+        let facts = statvfs(&self.directory)
+            .map_err(|error| io_error(&self.directory, "read the free space")(error.into()))?;
+        let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+        // Once in the journal, once in a table.
+        if free < self.config.reserve_bytes.saturating_add(2 * bytes) {
+            return Err(StorageError::NoRoom {
+                path: self.directory.clone(),
+                needed_bytes: bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was committed is on disk.
+    ///
+    /// # Errors
+    /// `Store`; then it takes no more until it is opened again.
+    pub fn sync(&self) -> Result<()> {
+        self.database
+            .persist(PersistMode::SyncData)
+            .map_err(|error| store_error(&self.directory, "sync", &error))
+    }
+
+    /// The value of one key; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Store`: reading failed, or what was read is damaged.
+    pub fn value(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.trees[keyspace.index()].get(key);
+        let value = value.map_err(|error| store_error(&self.directory, "read", &error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// All keys of a keyspace with their values, in the order of the keys' bytes, as they are now.
+    ///
+    /// # Errors
+    /// Each item may be `Store`: reading failed, or what was read is damaged.
+    pub fn iterate(&self, keyspace: Keyspace) -> impl Iterator<Item = Result<Entry>> + '_ {
+        let entries = self.trees[keyspace.index()].iter().map(|guard| {
+            let (key, value) = guard
+                .into_inner()
+                .map_err(|error| store_error(&self.directory, "read", &error))?;
+            Ok(Entry { key, value })
+        });
+        entries.filter(move |entry| {
+            let is_format = keyspace == Keyspace::Node
+                && entry.as_ref().is_ok_and(|entry| entry.key() == FORMAT_KEY);
+            !is_format
+        })
+    }
+
+    /// Bytes that the store takes on disk.
+    ///
+    /// # Errors
+    /// `Store`: the engine cannot say.
+    pub fn disk_bytes(&self) -> Result<u64> {
+        self.database
+            .disk_space()
+            .map_err(|error| store_error(&self.directory, "measure itself", &error))
+    }
+}
+
+/// The engine would panic at an empty key.
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(StorageError::EmptyKey);
+    }
+    check_len("key", key.len(), MAXIMUM_KEY)
+}
+
+fn check_len(what: &'static str, len: usize, maximum: usize) -> Result<()> {
+    if len > maximum {
+        return Err(StorageError::TooLarge {
+            what,
+            bytes: len as u64,
+            maximum: maximum as u64,
+        });
+    }
+    Ok(())
+}
+
+/// The engine's errors in words of ours.
+fn store_error(directory: &Path, action: &'static str, error: &fjall::Error) -> StorageError {
+    let problem = match error {
+        fjall::Error::Poisoned => "an earlier write or sync failed, nothing is stored until the node is started again".to_owned(),
+        fjall::Error::Locked => "another process has it open".to_owned(),
+        fjall::Error::Io(error) => error.to_string(),
+        fjall::Error::InvalidVersion(_) => "another version of the engine wrote it; start the version that did".to_owned(),
+        fjall::Error::JournalRecovery(problem) => format!(
+            "its journal is damaged ({problem:?}); restore the data directory from a backup, or move the store away and accept the loss"
+        ),
+        fjall::Error::Storage(problem) => format!(
+            "{problem:?}; if its files are damaged, restore the data directory from a backup, or move the store away and accept the loss"
+        ),
+        fjall::Error::Unrecoverable => {
+            "its files are damaged; restore the data directory from a backup, or move the store away and accept the loss".to_owned()
+        }
+        other => format!("{other:?}"),
+    };
+    StorageError::Store {
+        path: directory.to_owned(),
+        action,
+        problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("thicket-store-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    fn put<'a>(keyspace: Keyspace, key: &'a [u8], value: &'a [u8]) -> StoreOp<'a> {
+        StoreOp::Put {
+            keyspace,
+            key,
+            value,
+        }
+    }
+
+    fn all(store: &Store, keyspace: Keyspace) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let entries = store
+            .iterate(keyspace)
+            .map(|entry| entry.expect("readable"));
+        entries
+            .map(|entry| (entry.key().to_vec(), entry.value().to_vec()))
+            .collect()
+    }
+
+    #[test]
+    fn a_batch_over_keyspaces_is_there_after_opening_again() {
+        let path = temporary("batch");
+        let store = Store::open(&path, StoreConfig::new(1)).expect("new");
+        for keyspace in Keyspace::ALL {
+            assert_eq!(all(&store, keyspace), [], "{keyspace:?}");
+        }
+        let first = [
+            put(Keyspace::Sessions, b"b", b"2"),
+            put(Keyspace::Sessions, b"a", b"1"),
+            put(Keyspace::Retained, b"t", b"hot"),
+        ];
+        store.commit(&first, Durability::Written).expect("room");
+        let remove = StoreOp::Remove {
+            keyspace: Keyspace::Retained,
+            key: b"t",
+        };
+        store
+            .commit(
+                &[remove, put(Keyspace::Node, b"n", b"")],
+                Durability::Synced,
+            )
+            .expect("room");
+        drop(store);
+        let store = Store::open(&path, StoreConfig::new(1)).expect("ours");
+        let sessions = all(&store, Keyspace::Sessions);
+        assert_eq!(
+            sessions,
+            [
+                (b"a".to_vec(), b"1".to_vec()),
+                (b"b".to_vec(), b"2".to_vec())
+            ]
+        );
+        assert_eq!(all(&store, Keyspace::Retained), []);
+        assert_eq!(all(&store, Keyspace::Node), [(b"n".to_vec(), Vec::new())]);
+        assert_eq!(
+            store.value(Keyspace::Sessions, b"b").expect("readable"),
+            Some(b"2".to_vec())
+        );
+        assert_eq!(
+            store.value(Keyspace::Sessions, b"c").expect("readable"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_store_of_another_node_or_format_is_refused_in_words() {
+        let path = temporary("foreign");
+        let store = Store::open(&path, StoreConfig::new(1)).expect("new");
+        let error = |node| {
+            Store::open(&path, StoreConfig::new(node))
+                .expect_err("refused")
+                .to_string()
+        };
+        assert!(
+            error(1).contains("another process has it open"),
+            "{}",
+            error(1)
+        );
+        drop(store);
+        assert!(
+            error(2).contains("belongs to node 0000000000000001"),
+            "{}",
+            error(2)
+        );
+        let store = Store::open(&path, StoreConfig::new(1)).expect("ours");
+        let other = [9_u64.to_le_bytes(), 1_u64.to_le_bytes()].concat();
+        store
+            .commit(
+                &[put(Keyspace::Node, FORMAT_KEY, &other)],
+                Durability::Synced,
+            )
+            .expect("room");
+        drop(store);
+        assert!(error(1).contains("written in format 9"), "{}", error(1));
+    }
+
+    #[test]
+    fn a_full_disk_is_refused_before_the_engine_meets_it() {
+        let path = temporary("full");
+        let mut store = Store::open(&path, StoreConfig::new(1)).expect("new");
+        store.config.reserve_bytes = u64::MAX;
+        let refused = store.commit(&[put(Keyspace::Sessions, b"a", b"1")], Durability::Written);
+        assert!(
+            matches!(refused, Err(StorageError::NoRoom { .. })),
+            "{refused:?}"
+        );
+        store.config.reserve_bytes = 0;
+        store
+            .commit(&[put(Keyspace::Sessions, b"b", b"2")], Durability::Written)
+            .expect("room again");
+        assert_eq!(all(&store, Keyspace::Sessions).len(), 1);
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_or_empty_changes_nothing() {
+        let path = temporary("long");
+        let store = Store::open(&path, StoreConfig::new(1)).expect("new");
+        let long = vec![b'k'; MAXIMUM_KEY + 1];
+        let ops = [
+            put(Keyspace::Sessions, b"a", b"1"),
+            put(Keyspace::Sessions, &long, b"2"),
+        ];
+        let error = store
+            .commit(&ops, Durability::Written)
+            .expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "key of 65536 bytes, at most 65535 are possible"
+        );
+        assert_eq!(all(&store, Keyspace::Sessions), []);
+    }
+}
