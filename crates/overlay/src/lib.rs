@@ -66,7 +66,7 @@
 //! Record { number: 1, qos: Qos::AtLeastOnce, topic: "tide/height", payload: b"3.2", ..Record::default() }.encode(&mut record);
 //! let south_slot = north.slot_of(NodeId(2)).expect("it is up");
 //! let (stream, destinations) = (StreamId(0), &[south_slot]);
-//! north.forward(now, Forward { stream, number: 1, qos: Qos::AtLeastOnce, destinations, record: &record })?;
+//! north.forward(now, Forward { stream, number: 1, qos: Qos::AtLeastOnce, destinations, interested: None, record: &record })?;
 //! round(&mut north, &mut south, false);
 //!
 //! // South's workers have taken it: the acknowledgement goes back.

@@ -28,7 +28,7 @@ pub(crate) struct Peer {
     /// How often a link was selected: by us, if we decide, else by the other node.
     pub(crate) selects: u64,
     pub(crate) interests: RemoteInterests,
-    /// Its interests came over the present link: it has seen that we are up.
+    /// An acknowledgement came over the present link: it has seen that we are up.
     pub(crate) hears_us: bool,
     pub(crate) owes_applied: bool,
     /// The version of our interests sent on the present link, `None`: a snapshot is due.

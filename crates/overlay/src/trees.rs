@@ -33,7 +33,9 @@ pub(crate) struct Trees {
     /// By members: what this node named.
     named: BTreeMap<Vec<NodeId>, Arc<NamedTree>>,
     /// By the list of destinations as the workers give it.
-    by_destinations: BTreeMap<Vec<NodeSlot>, Arc<NamedTree>>,
+    by_destinations: BTreeMap<Arc<[NodeSlot]>, Arc<NamedTree>>,
+    /// Lists in use, each once.
+    lists: BTreeSet<Arc<[NodeSlot]>>,
     /// What others named.
     relayed: BTreeMap<Arc<TreeName>, Arc<NamedTree>>,
     /// Roots of balanced trees, by members: were they elected anew with every tree, each would move the others.
@@ -56,6 +58,7 @@ impl Trees {
             single,
             named: BTreeMap::new(),
             by_destinations: BTreeMap::new(),
+            lists: BTreeSet::new(),
             relayed: BTreeMap::new(),
             balanced: BTreeMap::new(),
             elections: 0,
@@ -164,9 +167,22 @@ impl Trees {
         if self.by_destinations.len() >= self.config.maximum_trees.saturating_mul(LISTS_PER_TREE) {
             self.by_destinations.clear();
         }
-        self.by_destinations
-            .insert(slots.to_vec(), Arc::clone(&tree));
+        let list = self.intern(slots);
+        self.by_destinations.insert(list, Arc::clone(&tree));
         tree
+    }
+
+    /// One copy of each list of destinations, for all messages that have it.
+    pub(crate) fn intern(&mut self, slots: &[NodeSlot]) -> Arc<[NodeSlot]> {
+        if let Some(list) = self.lists.get(slots) {
+            return Arc::clone(list);
+        }
+        if self.lists.len() >= self.config.maximum_trees.saturating_mul(LISTS_PER_TREE) {
+            self.lists.clear();
+        }
+        let list: Arc<[NodeSlot]> = slots.into();
+        self.lists.insert(Arc::clone(&list));
+        list
     }
 
     /// The tree over exactly these nodes, this one among them: equal sets share one. The single tree where the nodes do not hang
@@ -238,11 +254,7 @@ impl Trees {
         let tree = |named: &NamedTree| named.name.members.len() * 40 + 64;
         let named: usize = self.named.values().map(|named| tree(named)).sum();
         let relayed: usize = self.relayed.values().map(|named| tree(named)).sum();
-        let lists: usize = self
-            .by_destinations
-            .keys()
-            .map(|list| list.len() * 2 + 64)
-            .sum();
+        let lists: usize = self.lists.iter().map(|list| list.len() * 2 + 64).sum();
         named + relayed + lists
     }
 }

@@ -88,6 +88,7 @@ impl Hub {
             is_ready: false,
             config,
         };
+        hub.start_flooding();
         hub.view_changed(now);
         hub
     }

@@ -395,7 +395,6 @@ impl Overlay {
         let Some(peer) = self.peer_mut(slot) else {
             return Ok(());
         };
-        peer.hears_us = true;
         if let Some((version, changes)) = peer
             .interests
             .apply(batch, maximum)
@@ -432,6 +431,7 @@ impl Overlay {
         let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
             return Ok(());
         };
+        peer.hears_us = true;
         peer.outbound.raise_limit(view.credit_limit);
         peer.control.confirm(view.control_received);
         let mut relayed = None;

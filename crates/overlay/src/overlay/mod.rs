@@ -11,6 +11,7 @@ mod tunnels;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use thicket_session::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::config::OverlayConfig;
 use crate::dialler::Dialler;
 use crate::doors::{ControlError, Event, EventLevel, Input, Output};
 use crate::hello::{Hello, WIRE_VERSION};
-use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin};
+use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
 use crate::link::{Link, LinkState};
@@ -54,6 +55,8 @@ pub struct Overlay {
     /// Nodes of our component without a link, and when they get one over others.
     unlinked: BTreeMap<NodeId, Instant>,
     trees: Trees,
+    /// For each message kept, the nodes that wanted its topic: they name its tree, so that it keeps its place among its like.
+    routes: BTreeMap<(StreamId, u64), Arc<[NodeSlot]>>,
     /// Batches of others that wait for a way.
     held: Vec<trees::Held>,
     /// Links we ended whose last bytes the shell has not written yet.
@@ -119,6 +122,7 @@ impl Overlay {
             next_tunnel: 0,
             unlinked: BTreeMap::new(),
             trees,
+            routes: BTreeMap::new(),
             held: Vec::new(),
             closing: BTreeMap::new(),
             dialler: Dialler::new(

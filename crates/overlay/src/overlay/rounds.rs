@@ -447,7 +447,9 @@ impl Overlay {
     }
 
     fn report_completed(&mut self) {
-        for (stream, ranges) in self.store.take_completed() {
+        let completed: Vec<_> = self.store.take_completed().collect();
+        for (stream, ranges) in completed {
+            self.forget_routes(stream, &ranges);
             self.outputs
                 .push_back(Output::Acknowledged { stream, ranges });
         }

@@ -182,6 +182,8 @@ impl Overlay {
             .interests_applied
             .filter(|version| *version <= own_version && has_changes.is_some());
         peer.owes_applied = peer.interests.applied().is_some();
+        // Says that this end is up.
+        peer.owes_control = true;
         peer.control.start_link(resume.control_received);
         let lost = peer
             .outbound

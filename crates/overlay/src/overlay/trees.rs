@@ -2,6 +2,7 @@
 //! tree as it sees it (rules 20, 21), and the origin sends again what a changed view may have lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use thicket_session::time::Instant;
@@ -77,7 +78,11 @@ impl Overlay {
     /// A numbered message, kept already: sent to those destinations whose window and link have room.
     pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>) {
         let (slots, nodes) = self.those_not_out(message.destinations);
-        let tree = self.trees.pick(message.destinations, &nodes);
+        let wanted = message.interested.unwrap_or(message.destinations);
+        let route = self.trees.intern(wanted);
+        self.routes
+            .insert((message.stream, message.number), Arc::clone(&route));
+        let tree = self.tree_for(&route);
         let len = message.record.len() as u32;
         let mut ready = Vec::with_capacity(slots.len());
         for (slot, node) in slots.into_iter().zip(nodes) {
@@ -101,7 +106,7 @@ impl Overlay {
     /// A message without a number: sent once, dropped where there is no room.
     pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>) {
         let (_, nodes) = self.those_not_out(message.destinations);
-        let tree = self.trees.pick(message.destinations, &nodes);
+        let tree = self.tree_for(message.interested.unwrap_or(message.destinations));
         let incarnation = self.view.own().incarnation;
         let (stream, low) = (message.stream, self.store.low(message.stream));
         for ((slot, link), destinations) in self.split(&tree, &nodes) {
@@ -111,7 +116,7 @@ impl Overlay {
                 }
                 continue;
             }
-            for (name, remaining) in name_all(&tree.name, self.config.node, destinations) {
+            for (name, remaining) in self.name_all(&tree.name, destinations) {
                 let header = TreeHeader {
                     name,
                     origin: self.config.node,
@@ -155,7 +160,7 @@ impl Overlay {
         }
         let low = self.store.low(stream);
         for (hop, destinations) in self.split(tree, ready) {
-            for (name, remaining) in name_all(&tree.name, self.config.node, destinations) {
+            for (name, remaining) in self.name_all(&tree.name, destinations) {
                 let header = TreeHeader {
                     name,
                     origin: self.config.node,
@@ -170,19 +175,24 @@ impl Overlay {
         }
     }
 
-    /// Who is next on the way to `node`: by the tree; straight where that leads nowhere, and to a node that may not know yet that
-    /// this one is up: over its own link messages cannot come before that.
+    /// Who is next on the way to `node`, for a message of this node. A node that may not know yet that this one is up is not sent
+    /// anything: over a tree messages could come before that.
     fn hop(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
         let hears_us = self
             .peer_of(node)
-            .is_none_or(|peer| peer.hears_us || peer.link.is_none());
-        let by_tree = tree
-            .tree
-            .next_hop(self.config.node, node)
-            .filter(|_| hears_us);
-        by_tree
-            .and_then(|next| self.link_up(next))
-            .or_else(|| self.link_up(node))
+            .is_some_and(|peer| peer.hears_us || peer.link.is_none());
+        self.hop_by(tree, node).filter(|_| hears_us)
+    }
+
+    /// The next hop by the tree; nodes that it does not span are reached over the tree of all.
+    fn hop_by(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
+        let own = self.config.node;
+        let next = if tree.tree.contains(node) {
+            tree.tree.next_hop(own, node)
+        } else {
+            self.trees.single().tree.next_hop(own, node)
+        };
+        next.and_then(|next| self.link_up(next))
     }
 
     /// Every destination in one branch; those without any way are left to a later resend.
@@ -194,6 +204,38 @@ impl Overlay {
             }
         }
         branches
+    }
+
+    /// The name with the destinations in it. Those that the tree does not have ride on the tree of all; those that are not in the
+    /// view yet on one of this node and them.
+    fn name_all(
+        &self,
+        name: &Arc<TreeName>,
+        destinations: Vec<NodeId>,
+    ) -> Vec<(Arc<TreeName>, MemberSet)> {
+        let own = self.config.node;
+        let (members, others): (Vec<_>, Vec<_>) = destinations
+            .into_iter()
+            .partition(|node| name.place(*node).is_some());
+        let single = &self.trees.single().name;
+        let (known, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|node| single.place(*node).is_some());
+        let mut all = Vec::with_capacity(1);
+        for (name, nodes) in [(name, members), (single, known)] {
+            if !nodes.is_empty() && name.place(own).is_some() {
+                all.push((Arc::clone(name), MemberSet::of(name, nodes)));
+            }
+        }
+        for node in others {
+            let pair = Arc::new(TreeName {
+                root: own,
+                members: vec![own.min(node), own.max(node)],
+            });
+            let remaining = MemberSet::of(&pair, [node]);
+            all.push((pair, remaining));
+        }
+        all
     }
 
     fn is_congested(&self, link: LinkId) -> bool {
@@ -274,7 +316,7 @@ impl Overlay {
             }
         }
         for ((stream, number), nodes) in released {
-            let tree = self.tree_of_pending(stream, number);
+            let tree = self.tree_of(stream, number);
             self.transmit(now, &tree, stream, number, &nodes);
         }
     }
@@ -288,7 +330,7 @@ impl Overlay {
     ) -> Option<((StreamId, u64), NodeId)> {
         let (stream, number) = self.peers.get(index)?.flow.first_parked()?;
         let node = self.peers.get(index)?.node;
-        let tree = self.tree_of_pending(stream, number);
+        let tree = self.tree_of(stream, number);
         let (_, link_id) = self.hop(&tree, node)?;
         let more = planned.entry(link_id).or_default();
         let link = self.links.get_mut(&link_id)?;
@@ -305,17 +347,27 @@ impl Overlay {
         Some((key, node))
     }
 
-    /// The tree over those that have not acknowledged a message yet.
-    fn tree_of_pending(&mut self, stream: StreamId, number: u64) -> Arc<NamedTree> {
-        let waiting = self
-            .peers
-            .iter()
-            .enumerate()
-            .filter(|(_, peer)| peer.outbound.contains(stream, number));
-        let (slots, nodes): (Vec<_>, Vec<_>) = waiting
-            .map(|(index, peer)| (slot_of_index(index), peer.node))
-            .unzip();
-        self.trees.pick(&slots, &nodes)
+    /// The tree of a message that is kept.
+    fn tree_of(&mut self, stream: StreamId, number: u64) -> Arc<NamedTree> {
+        match self.routes.get(&(stream, number)).map(Arc::clone) {
+            Some(route) => self.tree_for(&route),
+            None => Arc::clone(self.trees.single()),
+        }
+    }
+
+    fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
+        let (_, nodes) = self.those_not_out(route);
+        self.trees.pick(route, &nodes)
+    }
+
+    /// Messages are complete: their trees are no longer needed.
+    pub(super) fn forget_routes(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
+        for range in ranges {
+            let (first, last) = ((stream, *range.start()), (stream, *range.end()));
+            while let Some(key) = self.routes.range(first..=last).next().map(|(key, _)| *key) {
+                self.routes.remove(&key);
+            }
+        }
     }
 
     /// Sends everything under way to a node again: what it has already it drops and acknowledges.
@@ -334,7 +386,7 @@ impl Overlay {
             .collect();
         peer.counters.resends += numbers.len() as u64;
         for (stream, number) in numbers {
-            let tree = self.tree_of_pending(stream, number);
+            let tree = self.tree_of(stream, number);
             self.transmit(now, &tree, stream, number, &[node]);
         }
     }
@@ -440,7 +492,7 @@ impl Overlay {
         hops: u8,
         from: Option<NodeId>,
     ) -> Option<Hop> {
-        let by_tree = self.hop(tree, node).filter(|_| hops < MAXIMUM_HOPS);
+        let by_tree = self.hop_by(tree, node).filter(|_| hops < MAXIMUM_HOPS);
         let goes_back = |(slot, _): &Hop| self.peer(*slot).map(|peer| peer.node) == from;
         by_tree
             .filter(|hop| !goes_back(hop))
@@ -523,30 +575,6 @@ impl Overlay {
             self.counters.relayed_bytes += records.len() as u64;
         }
     }
-}
-
-/// The name with the destinations in it; a destination the tree does not have gets a name of its own: origin and destination.
-fn name_all(
-    name: &Arc<TreeName>,
-    own: NodeId,
-    destinations: Vec<NodeId>,
-) -> Vec<(Arc<TreeName>, MemberSet)> {
-    let (members, others): (Vec<_>, Vec<_>) = destinations
-        .into_iter()
-        .partition(|node| name.place(*node).is_some());
-    let mut all = Vec::with_capacity(1);
-    if !members.is_empty() && name.place(own).is_some() {
-        all.push((Arc::clone(name), MemberSet::of(name, members)));
-    }
-    for node in others {
-        let pair = Arc::new(TreeName {
-            root: own,
-            members: vec![own.min(node), own.max(node)],
-        });
-        let remaining = MemberSet::of(&pair, [node]);
-        all.push((pair, remaining));
-    }
-    all
 }
 
 impl Link {

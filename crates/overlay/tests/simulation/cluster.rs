@@ -578,6 +578,7 @@ impl Cluster {
             number,
             qos,
             destinations: &destinations,
+            interested: None,
             record: &record,
         };
         match life

@@ -3,6 +3,7 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use thicket_overlay::routing::RoutingMode;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
     time::Instant,
@@ -43,11 +44,12 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(plan: Plan, seed: u64) -> Self {
+    pub fn new(plan: Plan, routing: RoutingMode, seed: u64) -> Self {
         let mut world = World::new(seed, Weather::CALM);
         let mut random = Random::new(!seed);
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
+            spec.routing = routing;
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
             spec.stores = plan.kills;

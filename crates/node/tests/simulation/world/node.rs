@@ -8,7 +8,7 @@ use thicket_node::{
     ListenerId, Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
     WorkerOutput,
 };
-use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
+use thicket_overlay::{Incarnation, NodeId, OverlayConfig, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
 
 use super::{
@@ -26,6 +26,7 @@ pub struct NodeSpec {
     pub listeners: Vec<ListenerConfig>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
+    pub routing: RoutingMode,
     /// It has a data directory.
     pub stores: bool,
     /// A log smaller than this is left as it is.
@@ -43,6 +44,7 @@ impl NodeSpec {
                 topic_prefix: String::new(),
             }],
             wall_ahead: 0,
+            routing: RoutingMode::Mesh,
             stores: false,
             small_log_bytes: 16 * 1024,
         }
@@ -192,12 +194,13 @@ impl Node {
         let mut workers: Vec<Worker> = (0..self.spec.workers)
             .map(|id| worker(id, net.random.next()))
             .collect();
-        let overlay = OverlayConfig::new(
+        let mut overlay = OverlayConfig::new(
             self.id,
             incarnation,
             &self.spec.cluster_name,
             &self.address(),
         );
+        overlay.routing.mode = self.spec.routing;
         let config = HubConfig {
             workers: self.spec.workers,
             overlay,
