@@ -95,6 +95,13 @@ impl Outbound {
         queues.flat_map(|(stream, numbers)| numbers.into_iter().map(move |number| (stream, number)))
     }
 
+    /// The last pending number of the stream before `number`.
+    pub(crate) fn pending_before(&self, stream: StreamId, number: u64) -> Option<u64> {
+        let pending = &self.streams.get(&stream)?.pending;
+        let at = pending.partition_point(|other| *other < number);
+        pending.get(at.checked_sub(1)?).copied()
+    }
+
     /// Bytes the destination takes when nothing is under way.
     pub(crate) const fn window(&self) -> u64 {
         self.credit.window

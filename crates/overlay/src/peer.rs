@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) link: Option<LinkId>,
     /// How often a link was selected: by us, if we decide, else by the other node.
     pub(crate) selects: u64,
+    /// How often a link of our own with it came up.
+    pub(crate) link_epoch: u64,
     pub(crate) interests: RemoteInterests,
     /// An acknowledgement came over the present link: it has seen that we are up.
     pub(crate) hears_us: bool,
@@ -86,6 +88,7 @@ impl Peer {
             state: PeerState::Out,
             link: None,
             selects: 0,
+            link_epoch: 0,
             interests: RemoteInterests::default(),
             hears_us: false,
             owes_applied: false,

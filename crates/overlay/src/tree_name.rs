@@ -4,13 +4,18 @@
 //! batch  version u8 | flags u8 (1: the name follows) | alias varint | [root u64, count varint, members u64*]
 //!        | origin varint (its place among the members) | incarnation varint | stream varint | low varint | hops u8
 //!        | remaining destinations: a bit for each member, the first in bit 0 of the first byte | records to the end
+//! record a record as in any batch, and if it has a number, for each remaining destination a gap varint
 //! ```
+//!
+//! The gap says how far before the record's number the one lies that the destination must hand over first; 0: none. Copies of one
+//! stream may take different ways, yet arrive in order.
 //!
 //! A name is said once a link and direction and has an alias from then on. Alias 0 with a name begins the table anew.
 
 use std::sync::Arc;
 
 use crate::identity::{Incarnation, NodeId, StreamId};
+use crate::record::Record;
 use crate::wire::{Reader, WireError, put_varint};
 
 /// The version in front of every batch on a tree.
@@ -224,6 +229,57 @@ impl Aliases {
 pub(crate) struct OpenBatch {
     pub(crate) header: TreeHeader,
     pub(crate) records: Vec<u8>,
+}
+
+impl OpenBatch {
+    /// Appends a record and its gaps; those without a number have none.
+    pub(crate) fn push(&mut self, record: &[u8], gaps: &[u64]) {
+        self.records.extend_from_slice(record);
+        for gap in gaps {
+            put_varint(&mut self.records, *gap);
+        }
+    }
+}
+
+/// A record of a batch on a tree.
+#[derive(Debug)]
+pub(crate) struct TreeRecord<'a> {
+    pub(crate) record: Record<'a>,
+    /// As encoded.
+    pub(crate) bytes: &'a [u8],
+    /// For each remaining destination, ascending; none for a record without a number.
+    pub(crate) gaps: Vec<u64>,
+}
+
+/// Reads all records of a batch with so many remaining destinations.
+pub(crate) fn read_records(
+    bytes: &[u8],
+    destinations: usize,
+) -> Result<Vec<TreeRecord<'_>>, WireError> {
+    let mut reader = Reader::new(bytes);
+    let mut records = Vec::new();
+    while !reader.is_empty() {
+        let (record, len) = Record::decode(reader.rest())?;
+        let bytes = reader.take(len)?;
+        let count = if record.number > 0 { destinations } else { 0 };
+        let mut gaps = Vec::with_capacity(count);
+        for _ in 0..count {
+            let gap = reader.varint()?;
+            if gap >= record.number && gap > 0 {
+                return Err(WireError::Value {
+                    field: "gap before a record",
+                    value: gap,
+                });
+            }
+            gaps.push(gap);
+        }
+        records.push(TreeRecord {
+            record,
+            bytes,
+            gaps,
+        });
+    }
+    Ok(records)
 }
 
 #[cfg(test)]

@@ -115,12 +115,18 @@ impl Trees {
     }
 
     /// The view changed: trees are computed anew when they are needed. Answers the destinations that a tree in use reached over a
-    /// link that is no more.
-    pub(crate) fn update(&mut self, topology: Topology) -> BTreeSet<NodeId> {
-        if topology == self.topology {
+    /// link that is no more, or one of those `lost` in between.
+    pub(crate) fn update(
+        &mut self,
+        topology: Topology,
+        lost: &BTreeSet<(NodeId, NodeId)>,
+    ) -> BTreeSet<NodeId> {
+        if topology == self.topology && lost.is_empty() {
             return BTreeSet::new();
         }
-        let is_lost = |from: NodeId, to: NodeId| topology.link(from, to).is_none();
+        let is_lost = |from: NodeId, to: NodeId| {
+            topology.link(from, to).is_none() || lost.contains(&(from.min(to), from.max(to)))
+        };
         let any_lost = self.topology.links().any(|(a, b, _)| is_lost(a, b));
         let mut cut_off = BTreeSet::new();
         if any_lost {
@@ -408,10 +414,10 @@ mod tests {
             node.roots = 10 - node.node.0;
             node
         }));
-        trees.update(changed);
+        trees.update(changed, &BTreeSet::new());
         let again: Vec<_> = sets.iter().map(|set| pick(&mut trees, set).0).collect();
         assert_eq!(again, roots, "a new count of roots moves no tree");
-        trees.update(mesh(4, &[]));
+        trees.update(mesh(4, &[]), &BTreeSet::new());
         assert_eq!(
             pick(&mut trees, &sets[0]).0,
             1,
@@ -424,24 +430,31 @@ mod tests {
         // The root is 5: the single tree is a star.
         let mut trees = trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
         assert_eq!(
-            trees.update(mesh(5, &[])),
+            trees.update(mesh(5, &[]), &BTreeSet::new()),
             BTreeSet::new(),
             "nothing changed"
         );
         assert_eq!(
-            trees.update(mesh(5, &[(1, 2)])),
+            trees.update(mesh(5, &[(1, 2)]), &BTreeSet::new()),
             BTreeSet::new(),
             "no part of the tree"
         );
         assert_eq!(
-            trees.update(mesh(5, &[(1, 2), (5, 3)])),
+            trees.update(mesh(5, &[(1, 2), (5, 3)]), &BTreeSet::new()),
             BTreeSet::from([NodeId(3)])
+        );
+        let flapped = BTreeSet::from([(NodeId(4), NodeId(5))]);
+        let same = mesh(5, &[(1, 2), (5, 3)]);
+        assert_eq!(
+            trees.update(same, &flapped),
+            BTreeSet::from([NodeId(4)]),
+            "it came back meanwhile"
         );
         assert_eq!(trees.elections, 0);
         // 3 hung on 1, as the lowest address.
         let rest: Vec<NodeId> = [2, 4, 5].map(NodeId).to_vec();
         assert_eq!(
-            trees.update(mesh(4, &[])),
+            trees.update(mesh(4, &[]), &BTreeSet::new()),
             rest.into_iter().collect(),
             "the root is gone"
         );

@@ -35,6 +35,8 @@ pub(crate) struct NodeRecord {
     pub(crate) routing: u8,
     /// Live links and their quantised RTT in tenths of a millisecond, by node, ascending.
     pub(crate) links: Vec<(NodeId, u32)>,
+    /// For each of them how often a link with that node came up: what was on the one before may be lost.
+    pub(crate) epochs: Vec<u64>,
 }
 
 impl NodeRecord {
@@ -61,6 +63,9 @@ impl NodeRecord {
             out.extend_from_slice(&node.0.to_le_bytes());
             put_varint(out, u64::from(*rtt));
         }
+        for epoch in &self.epochs {
+            put_varint(out, *epoch);
+        }
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -79,6 +84,7 @@ impl NodeRecord {
             rate: reader.varint()?,
             routing: reader.u8()?,
             links: Vec::new(),
+            epochs: Vec::new(),
         };
         // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
         for _ in 0..reader.varint()? {
@@ -100,7 +106,21 @@ impl NodeRecord {
             }
             record.links.push((node, rtt));
         }
+        for _ in 0..record.links.len() {
+            record.epochs.push(reader.varint()?);
+        }
         Ok(record)
+    }
+
+    /// The nodes with which it had a link that it has no more, or another one.
+    pub(crate) fn links_lost_since(&self, before: &Self) -> Vec<NodeId> {
+        let still = |node: &NodeId, epoch: &u64| {
+            let mut links = self.links.iter().zip(&self.epochs);
+            links.any(|((other, _), now)| other == node && now == epoch)
+        };
+        let links = before.links.iter().zip(&before.epochs);
+        let lost = links.filter(|((node, _), epoch)| !still(node, epoch));
+        lost.map(|((node, _), _)| *node).collect()
     }
 
     /// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
@@ -243,6 +263,7 @@ mod tests {
             rate: 0,
             routing: 0,
             links: links.iter().map(|node| (NodeId(*node), 0)).collect(),
+            epochs: vec![1; links.len()],
         }
     }
 

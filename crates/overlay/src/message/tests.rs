@@ -19,6 +19,7 @@ fn record() -> NodeRecord {
         rate: 64,
         routing: 1,
         links: vec![(NodeId(8), 3), (NodeId(9), 200)],
+        epochs: vec![1, 700],
     }
 }
 

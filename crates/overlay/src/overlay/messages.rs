@@ -327,7 +327,7 @@ impl Overlay {
             return self.on_known_as(now, known);
         }
         let (node, process, address) = (record.node, record.process, record.address.clone());
-        let former = self.view.record(node).map(|record| record.address.clone());
+        let former = self.view.record(node).cloned();
         match self.view.apply(record.clone()) {
             RecordNews::Old => return,
             RecordNews::Full => {
@@ -340,8 +340,11 @@ impl Overlay {
             }
             RecordNews::Newer => {}
         }
-        if let Some(former) = former.filter(|former| *former != address) {
-            self.dialler.forget(&former, node);
+        if let Some(former) = former {
+            self.note_lost_links(&former, &record);
+            if former.address != address {
+                self.dialler.forget(&former.address, node);
+            }
         }
         self.dialler.hear(now, &address, Some(node));
         self.view_changed = true;

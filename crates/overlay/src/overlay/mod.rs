@@ -4,12 +4,13 @@ mod close;
 mod forwarding;
 mod handshake;
 mod messages;
+mod relay;
 mod rounds;
 mod selection;
 mod trees;
 mod tunnels;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -57,8 +58,10 @@ pub struct Overlay {
     trees: Trees,
     /// For each message kept, the nodes that wanted its topic: they name its tree, so that it keeps its place among its like.
     routes: BTreeMap<(StreamId, u64), Arc<[NodeSlot]>>,
+    /// Links that ended since the trees were computed last, the lower node first.
+    lost_links: BTreeSet<(NodeId, NodeId)>,
     /// Batches of others that wait for a way.
-    held: Vec<trees::Held>,
+    held: Vec<relay::Held>,
     /// Links we ended whose last bytes the shell has not written yet.
     closing: BTreeMap<LinkId, Link>,
     dialler: Dialler,
@@ -106,6 +109,7 @@ impl Overlay {
             rate: 0,
             routing: config.routing.mode.code(),
             links: Vec::new(),
+            epochs: Vec::new(),
         };
         let view = View::new(own, config.limits.nodes);
         let trees = Trees::new(config.node, config.routing.clone(), view.topology());
@@ -123,6 +127,7 @@ impl Overlay {
             unlinked: BTreeMap::new(),
             trees,
             routes: BTreeMap::new(),
+            lost_links: BTreeSet::new(),
             held: Vec::new(),
             closing: BTreeMap::new(),
             dialler: Dialler::new(

@@ -9,6 +9,7 @@ use crate::link::{Link, LinkState, SentHello};
 use crate::measure::{capability, publish_capability, publish_count, quantise_rtt, rtt_moved};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
 use crate::peer::PeerState;
+use crate::view::NodeRecord;
 
 /// Deadlines of links, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,14 +186,13 @@ impl Overlay {
     fn update_own_record(&mut self, now: Instant) {
         self.measures_to_publish(now);
         let links = self.listed_links();
+        let epochs: Vec<u64> = links.iter().map(|(node, _)| self.epoch_of(*node)).collect();
         let has_same_links = {
             let own = self.view.own();
-            own.links.len() == links.len()
-                && own
-                    .links
-                    .iter()
-                    .zip(&links)
-                    .all(|(before, link)| before.0 == link.0)
+            let same = |(before, link): (&(NodeId, u32), &(NodeId, u32))| before.0 == link.0;
+            own.epochs == epochs
+                && own.links.len() == links.len()
+                && own.links.iter().zip(&links).all(same)
         };
         let is_due =
             now >= self.record_sent + self.config.timing.record_interval && self.record_is_stale();
@@ -204,15 +204,29 @@ impl Overlay {
         let measures = self.measures_to_publish(now);
         let own = self.view.own_mut();
         own.version += 1;
+        let before = own.clone();
         own.links = links;
+        own.epochs = epochs;
         own.clients = clients;
         own.subscriptions = subscriptions;
         own.interest_version = interest_version;
         (own.capability, own.roots, own.rate) = measures;
         let record = own.clone();
+        self.note_lost_links(&before, &record);
         self.record_sent = now;
         self.view_changed = true;
         self.flood(&record, None);
+    }
+
+    fn epoch_of(&self, node: NodeId) -> u64 {
+        self.peer_of(node).map_or(0, |peer| peer.link_epoch)
+    }
+
+    /// Links of a node that are no more, or others now: what was on them may be lost.
+    pub(super) fn note_lost_links(&mut self, before: &NodeRecord, after: &NodeRecord) {
+        let lost = after.links_lost_since(before).into_iter();
+        self.lost_links
+            .extend(lost.map(|other| (after.node.min(other), after.node.max(other))));
     }
 
     /// Live links with the RTT to publish: the published one stays until the measured one has clearly left its step.

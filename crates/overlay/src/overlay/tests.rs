@@ -266,6 +266,7 @@ fn message(name: &str, peer: u64) -> Message<'static> {
             rate: 0,
             routing: 0,
             links: Vec::new(),
+            epochs: Vec::new(),
         }),
         "Interests" => interests(0),
         "Interests, gap" => interests(3),

@@ -1,42 +1,24 @@
 //! Messages over trees: the origin picks and names one, every node on the way splits what is left of the destinations by the
 //! tree as it sees it (rules 20, 21), and the origin sends again what a changed view may have lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use thicket_session::time::Instant;
 
-use super::messages::{Deliver, LinkError};
 use super::{Overlay, slot_of_index};
 use crate::channel::Channel;
-use crate::doors::{Delivery, EventLevel, Forward};
-use crate::identity::{LinkId, NodeId, NodeSlot, Origin, StreamId};
-use crate::inbound::Arrival;
+use crate::doors::{EventLevel, Forward};
+use crate::identity::{LinkId, NodeId, NodeSlot, StreamId};
 use crate::link::{Link, LinkState};
-use crate::record::{Records, age_expiry};
+use crate::record::age_expiry;
 use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
-use crate::tunnel::MAXIMUM_HOPS;
-
-/// Batches and their bytes without a way that are kept.
-const MAXIMUM_HELD: usize = 1024;
-const MAXIMUM_HELD_BYTES: usize = 1024 * 1024;
-
-/// A batch for which no way is known.
-#[derive(Debug)]
-pub(super) struct Held {
-    until: Instant,
-    header: TreeHeader,
-    missed: Vec<NodeId>,
-    records: Vec<u8>,
-    /// Records in all, and with a number.
-    counts: (u64, u64),
-}
 
 /// A neighbour and the link to it.
-type Hop = (NodeSlot, LinkId);
+pub(super) type Hop = (NodeSlot, LinkId);
 
 impl Overlay {
     pub(super) fn routes_over_trees(&self) -> bool {
@@ -57,7 +39,8 @@ impl Overlay {
         }
         let elections = self.trees.elections;
         let topology = self.view.topology().component(self.config.node);
-        let cut_off = self.trees.update(topology);
+        let lost_links = std::mem::take(&mut self.lost_links);
+        let cut_off = self.trees.update(topology, &lost_links);
         if self.trees.elections != elections {
             let root = self.trees.single().name.root;
             self.event(
@@ -126,7 +109,7 @@ impl Overlay {
                     hops: 0,
                     remaining,
                 };
-                self.append((slot, link), header, message.record, 1);
+                self.append((slot, link), header, message.record, &[]);
             }
         }
     }
@@ -170,7 +153,8 @@ impl Overlay {
                     hops: 0,
                     remaining,
                 };
-                self.append(hop, header, &record, 1);
+                let gaps = self.gaps(&header, number);
+                self.append(hop, header, &record, &gaps);
             }
         }
     }
@@ -185,7 +169,7 @@ impl Overlay {
     }
 
     /// The next hop by the tree; nodes that it does not span are reached over the tree of all.
-    fn hop_by(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
+    pub(super) fn hop_by(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
         let own = self.config.node;
         let next = if tree.tree.contains(node) {
             tree.tree.next_hop(own, node)
@@ -238,38 +222,56 @@ impl Overlay {
         all
     }
 
-    fn is_congested(&self, link: LinkId) -> bool {
+    pub(super) fn is_congested(&self, link: LinkId) -> bool {
         let maximum = self.config.limits.out_buffer_bytes;
         self.links
             .get(&link)
             .is_none_or(|link| link.waiting() >= maximum)
     }
 
-    /// Adds records to the batch under way on a link.
-    fn append(&mut self, hop: Hop, header: TreeHeader, records: &[u8], count: u64) {
+    /// For each of the remaining destinations, how far before this number the one lies that it must have first; 0: none. What it
+    /// has acknowledged it has.
+    fn gaps(&self, header: &TreeHeader, number: u64) -> Vec<u64> {
+        let gap = |node: NodeId| {
+            let before = self
+                .peer_of(node)?
+                .outbound
+                .pending_before(header.stream, number)?;
+            let same =
+                self.store.sendable(header.stream, before)?.incarnation == header.incarnation;
+            same.then_some(number - before)
+        };
+        header
+            .remaining
+            .nodes(&header.name)
+            .map(|node| gap(node).unwrap_or(0))
+            .collect()
+    }
+
+    /// Adds a record to the batch under way on a link.
+    pub(super) fn append(&mut self, hop: Hop, header: TreeHeader, record: &[u8], gaps: &[u64]) {
         let maximum = self.config.limits.batch_bytes;
         let Some(link) = self.links.get_mut(&hop.1) else {
             return;
         };
-        match &mut link.open_batch {
-            Some(open)
-                if open.header.joins(&header) && open.records.len() + records.len() <= maximum =>
-            {
-                open.header.low = open.header.low.min(header.low);
-                open.records.extend_from_slice(records);
-            }
-            Some(_) | None => {
-                self.seal_tree_batch(hop);
-                if let Some(link) = self.links.get_mut(&hop.1) {
-                    link.open_batch = Some(OpenBatch {
-                        header,
-                        records: records.to_vec(),
-                    });
-                }
-            }
+        let joins = link.open_batch.as_ref().is_some_and(|open| {
+            open.header.joins(&header) && open.records.len() + record.len() <= maximum
+        });
+        if !joins {
+            self.seal_tree_batch(hop);
         }
+        let Some(link) = self.links.get_mut(&hop.1) else {
+            return;
+        };
+        let low = header.low;
+        let open = link.open_batch.get_or_insert_with(|| OpenBatch {
+            header,
+            records: Vec::new(),
+        });
+        open.header.low = open.header.low.min(low);
+        open.push(record, gaps);
         if let Some(peer) = self.peer_mut(hop.0) {
-            peer.counters.data_out_messages += count;
+            peer.counters.data_out_messages += 1;
         }
     }
 
@@ -396,184 +398,6 @@ impl Overlay {
         let after = self.config.timing.resend_after;
         let flows = self.peers.iter().filter(|peer| !peer.is_out());
         flows.filter_map(|peer| peer.flow.resend_at(after)).min()
-    }
-
-    /// A batch on a tree, from a neighbour: for us, for others, or both.
-    pub(super) fn on_tree_batch(
-        &mut self,
-        slot: NodeSlot,
-        id: LinkId,
-        payload: &[u8],
-        deliver: Deliver<'_>,
-    ) -> Result<(), LinkError> {
-        let own = self.config.node;
-        let Some(link) = self.links.get_mut(&id) else {
-            return Ok(());
-        };
-        let (header, records) = TreeHeader::decode(payload, &mut link.heard)?;
-        let (mut count, mut numbered) = (0, 0);
-        for record in Records::new(records) {
-            let (record, _) = record?;
-            count += 1;
-            numbered += usize::from(record.number > 0);
-        }
-        if let Some(peer) = self.peer_mut(slot) {
-            peer.counters.data_in_messages += count;
-        }
-        let (mine, rest): (Vec<_>, Vec<_>) = header
-            .remaining
-            .nodes(&header.name)
-            .partition(|node| *node == own);
-        if header.origin == own {
-            // Only a node that errs sends us what is ours.
-            self.counters.relay_misses += count;
-            return Ok(());
-        }
-        if !mine.is_empty() {
-            self.take_from_tree(&header, records, deliver);
-        }
-        if !rest.is_empty() {
-            let from = self.peer(slot).map(|peer| peer.node);
-            self.relay(&header, &rest, records, (count, numbered as u64), from);
-        }
-        Ok(())
-    }
-
-    /// Hands over what is new here of a batch.
-    fn take_from_tree(&mut self, header: &TreeHeader, records: &[u8], deliver: Deliver<'_>) {
-        let maximum_ranges = self.config.limits.window_ranges;
-        let slot = self.slots.get(&header.origin).copied();
-        let found = slot.and_then(|slot| Some((slot, self.peer_mut(slot)?)));
-        // What a former process of the origin sent must not come after what this one did.
-        let Some((slot, peer)) = found
-            .filter(|(_, peer)| !peer.is_out() && header.incarnation >= peer.first_incarnation)
-        else {
-            self.counters.relay_misses += 1;
-            return;
-        };
-        let (incarnation, stream) = (header.incarnation, header.stream);
-        if peer
-            .inbound
-            .start_batch(incarnation, stream, header.low, maximum_ranges)
-            .is_err()
-        {
-            peer.counters.refused += 1;
-            return;
-        }
-        let origin = Origin {
-            slot,
-            incarnation,
-            stream,
-        };
-        for (record, bytes) in Records::new(records).flatten() {
-            match peer.inbound.arrive_over_tree(
-                incarnation,
-                stream,
-                record.number,
-                bytes.len() as u32,
-            ) {
-                Arrival::New => deliver(Delivery {
-                    origin,
-                    record,
-                    bytes,
-                }),
-                Arrival::Known => peer.counters.duplicates += 1,
-                Arrival::NoRoom => peer.counters.dropped += 1,
-            }
-        }
-    }
-
-    /// The next hop of a copy that came from `from`. Back there it does not go, nor on along trees past the limit: then the views
-    /// differ, and straight is better.
-    fn next_for(
-        &self,
-        tree: &NamedTree,
-        node: NodeId,
-        hops: u8,
-        from: Option<NodeId>,
-    ) -> Option<Hop> {
-        let by_tree = self.hop_by(tree, node).filter(|_| hops < MAXIMUM_HOPS);
-        let goes_back = |(slot, _): &Hop| self.peer(*slot).map(|peer| peer.node) == from;
-        by_tree
-            .filter(|hop| !goes_back(hop))
-            .or_else(|| self.link_up(node))
-            .or(by_tree)
-    }
-
-    /// No way is known to these: kept for the next view, for a while and within a bound (rule 20).
-    fn hold(
-        &mut self,
-        header: &TreeHeader,
-        missed: Vec<NodeId>,
-        records: &[u8],
-        counts: (u64, u64),
-    ) {
-        let bytes: usize = self.held.iter().map(|held| held.records.len()).sum();
-        if bytes + records.len() > MAXIMUM_HELD_BYTES || self.held.len() >= MAXIMUM_HELD {
-            self.counters.relay_misses += counts.0;
-            return;
-        }
-        self.held.push(Held {
-            until: self.last_round + self.config.timing.resend_after,
-            header: header.clone(),
-            missed,
-            records: records.to_vec(),
-            counts,
-        });
-    }
-
-    /// The view changed: what had no way may have one.
-    fn relay_held(&mut self, now: Instant) {
-        for held in std::mem::take(&mut self.held) {
-            if now < held.until {
-                self.relay(&held.header, &held.missed, &held.records, held.counts, None);
-            } else {
-                self.counters.relay_misses += held.counts.0;
-            }
-        }
-    }
-
-    /// Passes a batch on. Numbered messages never wait here and are never dropped for want of room: their origins' windows
-    /// bound them. Others are.
-    fn relay(
-        &mut self,
-        header: &TreeHeader,
-        rest: &[NodeId],
-        records: &[u8],
-        (count, numbered): (u64, u64),
-        from: Option<NodeId>,
-    ) {
-        let tree = self.trees.of_name(&header.name);
-        let mut branches: BTreeMap<Hop, BTreeSet<NodeId>> = BTreeMap::new();
-        let mut missed = Vec::new();
-        for node in rest {
-            match self.next_for(&tree, *node, header.hops, from) {
-                Some(hop) => drop(branches.entry(hop).or_default().insert(*node)),
-                None => missed.push(*node),
-            }
-        }
-        if !missed.is_empty() {
-            self.hold(header, missed, records, (count, numbered));
-        }
-        for (hop, nodes) in branches {
-            let header = TreeHeader {
-                hops: header.hops.saturating_add(1),
-                remaining: MemberSet::of(&header.name, nodes),
-                ..header.clone()
-            };
-            if numbered < count && self.is_congested(hop.1) {
-                self.counters.relay_drops += count - numbered;
-                for (record, bytes) in Records::new(records).flatten() {
-                    if record.number > 0 {
-                        self.append(hop, header.clone(), bytes, 1);
-                    }
-                }
-            } else {
-                self.append(hop, header, records, count);
-            }
-            self.counters.relayed_messages += count;
-            self.counters.relayed_bytes += records.len() as u64;
-        }
     }
 }
 

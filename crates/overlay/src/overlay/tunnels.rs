@@ -90,7 +90,8 @@ impl Overlay {
         for (id, node) in moved {
             self.close_link(now, id);
             if self.trees.topology().contains(node) {
-                self.unlinked.insert(node, now);
+                let again = now + self.config.timing.tunnel_after / 4;
+                self.unlinked.insert(node, again);
             }
         }
     }
@@ -270,7 +271,8 @@ impl Overlay {
                     self.take_bytes(now, id, frame.bytes, deliver);
                 } else {
                     self.close_link(now, id);
-                    self.unlinked.insert(frame.from, now);
+                    let again = now + self.config.timing.tunnel_after / 4;
+                    self.unlinked.insert(frame.from, again);
                 }
             }
         }

@@ -34,6 +34,7 @@ pub struct Run {
     pub world: World,
     pub ledger: Ledger,
     plan: Plan,
+    routing: RoutingMode,
     /// What to do next: apart from the world's chance, so that changes of the nodes change no plan.
     random: Random,
     downs: u64,
@@ -61,6 +62,7 @@ impl Run {
             world,
             ledger: Ledger::default(),
             plan,
+            routing,
             random: random.clone(),
             downs: 0,
             watcher: 0,
@@ -143,7 +145,7 @@ impl Run {
         }
         self.come_to_rest()?;
         self.check_rest()?;
-        super::checks::check(&self.ledger)
+        super::checks::check(&self.ledger, self.routing)
     }
 
     fn wait_until_whole(&mut self) -> super::checks::Verdict {
