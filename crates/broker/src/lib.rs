@@ -33,6 +33,7 @@ mod log;
 mod mailbox;
 mod node;
 mod resolver;
+mod resources;
 mod sockets;
 mod thread;
 mod transport;

@@ -85,6 +85,16 @@ impl Inbound {
         self.received + self.credit_window.saturating_sub(self.outstanding)
     }
 
+    /// The other node has given this one up, or this one it: what was to come before the records that wait never comes. They were
+    /// acknowledged to nobody.
+    pub(crate) fn forget_waiting(&mut self) {
+        for window in self.windows.values_mut() {
+            for (_, bytes) in std::mem::take(&mut window.waiting).into_values() {
+                self.outstanding = self.outstanding.saturating_sub(bytes.len() as u64);
+            }
+        }
+    }
+
     /// A batch begins: numbers below `low` are never sent again.
     pub(crate) fn start_batch(
         &mut self,

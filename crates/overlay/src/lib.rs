@@ -79,6 +79,7 @@
 //! # Ok::<(), thicket_overlay::ForwardError>(())
 //! ```
 
+mod advertisements;
 mod channel;
 mod config;
 mod dialler;
@@ -94,6 +95,7 @@ mod measure;
 mod message;
 mod outbound;
 mod overlay;
+mod overview;
 mod peer;
 mod random;
 mod ranges;
@@ -115,6 +117,9 @@ pub use doors::{
 pub use identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};
 pub use overlay::Overlay;
+pub use overview::{
+    ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
+};
 pub use rendezvous::rendezvous;
 pub use report::{LinkCounters, NodeStatus, OverlayCounters};
 pub use wire::WireError;

@@ -9,6 +9,7 @@
 //! | link | 5 `HelloReply` | sequence varint |
 //! | link | 6 `Leaving` | |
 //! | view | 1 `Record` | see [`NodeRecord`](crate::view::NodeRecord) |
+//! | view | 2 `Advertisement` | origin u64, topic with its length |
 //! | interests | 1 `Interests` | flags u8 (snapshot 1, last 2), from varint, to varint, entries to the end |
 //! | interests | 2 `InterestsApplied` | version varint |
 //! | acknowledgements | 1 `Acknowledge` | credit limit varint, control received varint, streams to the end |
@@ -53,6 +54,11 @@ pub(crate) enum Message<'a> {
     /// The node shuts down.
     Leaving,
     Record(NodeRecord),
+    /// A node publishes to a topic (`$PUBADV` of Overlays 5.1).
+    Advertisement {
+        origin: NodeId,
+        topic: &'a str,
+    },
     Interests(InterestBatch<'a>),
     InterestsApplied {
         version: u64,
@@ -125,7 +131,7 @@ impl Message<'_> {
             | Self::Hello { .. }
             | Self::HelloReply { .. }
             | Self::Leaving => Channel::Link,
-            Self::Record(_) => Channel::View,
+            Self::Record(_) | Self::Advertisement { .. } => Channel::View,
             Self::Interests(_) | Self::InterestsApplied { .. } => Channel::Interests,
             Self::Acknowledge(_) => Channel::Acknowledgements,
             Self::Control { .. } => Channel::Hub,
@@ -142,6 +148,7 @@ impl Message<'_> {
             Self::HelloReply { .. } => "HelloReply",
             Self::Leaving => "Leaving",
             Self::Record(_) => "Record",
+            Self::Advertisement { .. } => "Advertisement",
             Self::Interests(_) => "Interests",
             Self::InterestsApplied { .. } => "InterestsApplied",
             Self::Acknowledge(_) => "Acknowledge",
@@ -176,6 +183,11 @@ impl Message<'_> {
             Self::Record(record) => {
                 out.push(1);
                 record.encode(out);
+            }
+            Self::Advertisement { origin, topic } => {
+                out.push(2);
+                out.extend_from_slice(&origin.0.to_le_bytes());
+                put_bytes(out, topic.as_bytes());
             }
             Self::Interests(batch) => {
                 out.extend_from_slice(&[
@@ -225,6 +237,10 @@ impl<'a> Message<'a> {
             Channel::Link => decode_link(kind, &mut reader)?,
             Channel::View => match kind {
                 1 => Self::Record(NodeRecord::decode(&mut reader)?),
+                2 => Self::Advertisement {
+                    origin: NodeId(reader.u64()?),
+                    topic: reader.str("advertised topic")?,
+                },
                 _ => return Err(unknown_kind(kind)),
             },
             Channel::Interests => match kind {

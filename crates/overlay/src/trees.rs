@@ -236,6 +236,27 @@ impl Trees {
         Some(NamedTree { name, tree })
     }
 
+    /// The tree a node would use among `members`, as far as it can be known without having picked it.
+    pub(crate) fn preview(&self, members: &[NodeId]) -> Option<Tree> {
+        if let Some(named) = self.named.get(members) {
+            return Some(named.tree.clone());
+        }
+        let given =
+            |node: NodeId| self.balanced.values().filter(|root| **root == node).count() as u64;
+        let root = elect(
+            &self.topology,
+            members,
+            self.config.root_policy,
+            self.config.weights,
+            given,
+        )?;
+        let tree = Tree::spanning(&self.topology, root, members);
+        members
+            .iter()
+            .all(|member| tree.contains(*member))
+            .then_some(tree)
+    }
+
     /// The tree another node named, as this one sees it.
     pub(crate) fn of_name(&mut self, name: &Arc<TreeName>) -> Arc<NamedTree> {
         if self.single.name == *name {

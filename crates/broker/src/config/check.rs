@@ -60,6 +60,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         multicast,
         dns,
         discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
+        routing: super::routing::check(&settings)?,
         workers: workers(settings.workers)?,
         data: settings.data.clone(),
         access,
@@ -80,7 +81,11 @@ impl Listen {
     }
 }
 
-fn invalid(key: &'static str, value: impl ToString, expected: impl Into<String>) -> ConfigError {
+pub(super) fn invalid(
+    key: &'static str,
+    value: impl ToString,
+    expected: impl Into<String>,
+) -> ConfigError {
     ConfigError::Invalid {
         key,
         value: value.to_string(),

@@ -7,6 +7,7 @@
 mod check;
 mod error;
 mod file;
+mod routing;
 mod settings;
 mod users;
 
@@ -17,6 +18,8 @@ use std::time::Duration;
 use thicket_node::Limits;
 
 pub use error::{ConfigError, TooOpen};
+use thicket_overlay::RoutingConfig;
+
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
 pub use users::{Users, UsersError, hash_password};
 
@@ -41,6 +44,8 @@ pub struct Config {
     pub dns: Option<Dns>,
     /// How long the node looks for others before it lets clients in.
     pub discovery_grace: Duration,
+    /// Which way publications go to other nodes.
+    pub routing: RoutingConfig,
     /// At least 1.
     pub workers: u8,
     /// Where the node keeps what must survive a restart.

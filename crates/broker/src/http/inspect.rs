@@ -6,6 +6,7 @@ use std::time::Duration;
 use thicket_node::{Hub, Worker};
 use tokio::sync::oneshot;
 
+use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::{NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts, TrafficEntry};
 use crate::counters::Counters;
 use crate::mailbox::{Letter, Mailboxes};
@@ -72,6 +73,19 @@ impl Inspector {
         let workers = self.of_workers(Worker::traffic).await?;
         let workers = workers.into_iter().map(TrafficCounts::from).collect();
         Ok(TrafficEntry::new(hub.into(), workers))
+    }
+
+    pub(crate) async fn overlay(&self) -> Result<OverlayEntry, Silence> {
+        self.of_hub(|hub| {
+            let (overview, counters) = hub.overview();
+            OverlayEntry::new(&overview, &counters, &hub.link_counters())
+        })
+        .await
+    }
+
+    pub(crate) async fn explain(&self, topic: String) -> Result<ExplanationEntry, Silence> {
+        self.of_hub(move |hub| ExplanationEntry::new(&hub.explain(&topic), &hub.overview().0))
+            .await
     }
 
     async fn of_hub<T: Send + 'static>(

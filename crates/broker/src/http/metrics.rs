@@ -11,7 +11,10 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
     let ready = inspector.is_ready().await?;
-    Ok(render(&traffic, &nodes, ready, &inspector.counters))
+    let overlay = inspector.overlay().await?;
+    let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
+    super::overlay_metrics::append(&mut page, &overlay);
+    Ok(page.0)
 }
 
 fn render(
@@ -41,15 +44,20 @@ fn render(
 }
 
 #[derive(Default)]
-struct Page(String);
+pub(super) struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(super) fn sample(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl std::fmt::Display,
+    ) {
         let labels: Vec<_> = labels
             .iter()
             .map(|(label, text)| format!("{label}=\"{}\"", escaped(text)))

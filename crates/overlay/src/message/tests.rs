@@ -88,6 +88,10 @@ fn encoded_messages() -> Vec<(Channel, Vec<u8>)> {
         },
         Message::Select,
         Message::Resume(resume),
+        Message::Advertisement {
+            origin: NodeId(3),
+            topic: "tide/height",
+        },
         Message::Hello {
             sequence: 1,
             rtt_us: Some(0),

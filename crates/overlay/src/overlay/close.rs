@@ -123,6 +123,7 @@ impl Overlay {
         peer.control.abandon();
         peer.rtt_us = None;
         peer.flow = Flow::default();
+        peer.inbound.forget_waiting();
         peer.outbound.abandon(|stream, number| {
             store.settle(stream, number);
         });

@@ -28,6 +28,7 @@ impl Overlay {
         }
         if !message.destinations.is_empty() {
             self.rate.count();
+            self.advertise_topic(now, message.record);
         }
         if message.number == 0 {
             if self.routes_over_trees() {

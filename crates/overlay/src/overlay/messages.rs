@@ -265,6 +265,9 @@ impl Overlay {
             (LinkState::Selected { .. }, Message::Resume(resume)) => {
                 self.on_resume(slot, id, resume)
             }
+            (LinkState::Up { .. }, Message::Advertisement { origin, topic }) => {
+                self.on_advertisement(now, id, origin, topic);
+            }
             (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Record(record)) => {
                 self.on_record(now, id, record)
             }
@@ -361,6 +364,30 @@ impl Overlay {
                 fields,
             );
             self.close_link(now, link);
+        }
+    }
+
+    /// A node publishes to a topic: passed on along the tree of all, once.
+    fn on_advertisement(&mut self, now: Instant, id: LinkId, origin: NodeId, topic: &str) {
+        if origin != self.config.node
+            && self.trees.topology().contains(origin)
+            && self.advertisements.hear(now, origin, topic)
+        {
+            self.advertise(origin, topic, Some(id));
+        }
+    }
+
+    /// Sends an advertisement to the neighbours on the tree of all but the one it came from.
+    pub(super) fn advertise(&mut self, origin: NodeId, topic: &str, from: Option<LinkId>) {
+        let neighbours = self.trees.single().tree.neighbours(self.config.node);
+        let links: Vec<_> = neighbours
+            .into_iter()
+            .filter_map(|node| self.link_up(node))
+            .collect();
+        for (slot, link) in links {
+            if Some(link) != from {
+                self.write_message(slot, link, &Message::Advertisement { origin, topic });
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod close;
 mod forwarding;
 mod handshake;
 mod messages;
+mod overview;
 mod relay;
 mod rounds;
 mod selection;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use thicket_session::time::Instant;
 
+use crate::advertisements::Advertisements;
 use crate::config::OverlayConfig;
 use crate::dialler::Dialler;
 use crate::doors::{ControlError, Event, EventLevel, Input, Output};
@@ -58,8 +60,10 @@ pub struct Overlay {
     trees: Trees,
     /// For each message kept, the nodes that wanted its topic: they name its tree, so that it keeps its place among its like.
     routes: BTreeMap<(StreamId, u64), Arc<[NodeSlot]>>,
+    started: Instant,
     /// Links that ended since the trees were computed last, the lower node first.
     lost_links: BTreeSet<(NodeId, NodeId)>,
+    advertisements: Advertisements,
     /// Batches of others that wait for a way.
     held: Vec<relay::Held>,
     /// Links we ended whose last bytes the shell has not written yet.
@@ -127,7 +131,13 @@ impl Overlay {
             unlinked: BTreeMap::new(),
             trees,
             routes: BTreeMap::new(),
+            started: now,
             lost_links: BTreeSet::new(),
+            advertisements: Advertisements::new(
+                config.routing.maximum_advertisements,
+                config.timing.advertisement_life,
+                now,
+            ),
             held: Vec::new(),
             closing: BTreeMap::new(),
             dialler: Dialler::new(
@@ -374,6 +384,8 @@ impl Overlay {
     pub const fn counters(&self) -> OverlayCounters {
         let mut counters = self.counters;
         counters.refused_addresses = self.dialler.refused();
+        counters.elections = self.trees.elections;
+        counters.refused_trees = self.trees.refused;
         counters.unacknowledged_bytes = self.store.bytes();
         counters.unacknowledged_messages = self.store.messages() as u64;
         counters

@@ -8,6 +8,7 @@ use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::{Link, LinkState, SentHello};
 use crate::measure::{capability, publish_capability, publish_count, quantise_rtt, rtt_moved};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
+use crate::overview::OverlayState;
 use crate::peer::PeerState;
 use crate::view::NodeRecord;
 
@@ -56,7 +57,16 @@ impl Overlay {
                 self.outputs.push_back(Output::Flush(*id));
             }
         }
+        self.note_convergence(now);
         self.last_round = now;
+    }
+
+    /// The first time every reachable node is known, the tree is agreed.
+    fn note_convergence(&mut self, now: Instant) {
+        if self.counters.convergence_ms == 0 && self.state() == OverlayState::Runtime {
+            let took = now.since(self.started).as_millis();
+            self.counters.convergence_ms = u64::try_from(took).unwrap_or(u64::MAX).max(1);
+        }
     }
 
     /// When to hand in `Input::Timeout` and end a round.
@@ -172,6 +182,9 @@ impl Overlay {
             let is_elsewhere = self.trees.topology().contains(peer.node)
                 && now < since + self.config.timing.link_grace;
             if peer.link.is_none() && is_over && !is_elsewhere {
+                let took = now.since(since).as_millis();
+                self.counters.repairs += 1;
+                self.counters.last_repair_ms = u64::try_from(took).unwrap_or(u64::MAX);
                 let reason = if is_unreachable {
                     "unreachable"
                 } else {

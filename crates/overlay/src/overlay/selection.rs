@@ -182,6 +182,9 @@ impl Overlay {
             .interests_applied
             .filter(|version| *version <= own_version && has_changes.is_some());
         peer.owes_applied = peer.interests.applied().is_some();
+        if !resume.was_up {
+            peer.inbound.forget_waiting();
+        }
         // Says that this end is up.
         peer.owes_control = true;
         peer.control.start_link(resume.control_received);

@@ -12,7 +12,7 @@ use crate::channel::Channel;
 use crate::doors::{EventLevel, Forward};
 use crate::identity::{LinkId, NodeId, NodeSlot, StreamId};
 use crate::link::{Link, LinkState};
-use crate::record::age_expiry;
+use crate::record::{Record, age_expiry};
 use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
@@ -23,6 +23,16 @@ pub(super) type Hop = (NodeSlot, LinkId);
 impl Overlay {
     pub(super) fn routes_over_trees(&self) -> bool {
         self.config.routing.mode != RoutingMode::Mesh
+    }
+
+    /// The first publication of a topic, and then one from time to time, is advertised (rule 22).
+    pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8]) {
+        if self.routes_over_trees()
+            && let Ok((record, _)) = Record::decode(record)
+            && self.advertisements.publish(now, record.topic)
+        {
+            self.advertise(self.config.node, record.topic, None);
+        }
     }
 
     /// The link to a node, if it is up.

@@ -1,10 +1,12 @@
 //! `thicket ctl`: what a running node knows, as tables or as JSON.
 
+mod overlay;
 mod view;
 
 use std::io::Write;
 
 use clap::Subcommand;
+use thicket_broker::api::overlay::query_of_topic;
 
 use crate::api::Api;
 
@@ -28,7 +30,7 @@ pub struct Ctl {
 }
 
 /// What to show.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Topic {
     /// The nodes of the cluster
     Nodes,
@@ -38,35 +40,74 @@ enum Topic {
     Subscriptions,
     /// What the node carried: with clients (external) and with other nodes (internal)
     Traffic,
+    /// The view of the node that is asked: nodes, links, trees
+    Overlay {
+        /// Also where publications on this topic go
+        #[arg(long, value_name = "TOPIC")]
+        topic: Option<String>,
+        /// Print a graph for Graphviz; with --topic the ways from the node that is asked
+        #[arg(long)]
+        dot: bool,
+    },
+    /// Where a publication on a topic goes from each node, and why
+    Explain {
+        /// Topic name, without wildcards
+        topic: String,
+    },
 }
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
     let api = Api::new(&arguments.api);
-    let path = arguments.topic.path();
+    let path = &arguments.topic.path();
     let text = if arguments.json {
         let mut body = api.text(path)?;
         body.push('\n');
         body
     } else {
-        match arguments.topic {
+        match &arguments.topic {
             Topic::Nodes => view::nodes(&api.ask::<Vec<_>>(path)?),
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
+            Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
+            Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
+fn show_overlay(api: &Api, topic: Option<&str>, dot: bool) -> anyhow::Result<String> {
+    let entry = api.ask("/v1/overlay")?;
+    let explanation = topic
+        .map(|topic| api.ask(&explain_path(topic)))
+        .transpose()?;
+    if dot {
+        return Ok(overlay::dot(&entry, explanation.as_ref()));
+    }
+    let mut text = overlay::overview(&entry);
+    if let Some(explanation) = &explanation {
+        text.push('\n');
+        text.push_str(&overlay::explanation(explanation));
+    }
+    Ok(text)
+}
+
+fn explain_path(topic: &str) -> String {
+    format!("/v1/explain?{}", query_of_topic(topic))
+}
+
 impl Topic {
-    const fn path(self) -> &'static str {
+    fn path(&self) -> String {
         match self {
             Self::Nodes => "/v1/nodes",
             Self::Sessions => "/v1/sessions",
             Self::Subscriptions => "/v1/subscriptions",
             Self::Traffic => "/v1/traffic",
+            Self::Overlay { .. } => "/v1/overlay",
+            Self::Explain { topic } => return explain_path(topic),
         }
+        .to_owned()
     }
 }
