@@ -8,7 +8,7 @@ use crate::interest::{InterestKey, Sharing};
 use crate::overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
 };
-use crate::routing::{RoutingMode, Tree};
+use crate::routing::{HOP_COST, RoutingMode, Tree};
 
 impl Overlay {
     /// The view and the trees.
@@ -41,7 +41,7 @@ impl Overlay {
             nodes: nodes.collect(),
             links: topology
                 .links()
-                .map(|(a, b, cost)| (a, b, cost.saturating_sub(1)))
+                .map(|(a, b, cost)| (a, b, cost.saturating_sub(HOP_COST)))
                 .collect(),
             single: overview_of(&self.trees.single().tree),
             trees: self

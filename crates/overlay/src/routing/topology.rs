@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use crate::identity::NodeId;
 
-/// One hop costs this much beside its RTT, so that of two ways equally long the one with fewer hops is taken.
-const HOP_COST: u32 = 1;
+/// One hop costs a millisecond beside its RTT: what a node takes to pass a batch on, and more than RTTs flicker on a LAN.
+pub(crate) const HOP_COST: u32 = 10;
 
 /// What elections and paths know of a node: from its record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,7 +52,9 @@ impl Topology {
             .map(|node| {
                 let edge = |&(other, rtt): &(NodeId, u32)| {
                     let index = find(other).filter(|_| other != node.node)?;
-                    let (_, back) = *nodes[index].links.iter().find(|(to, _)| *to == node.node)?;
+                    let links = &nodes[index].links;
+                    let at = links.binary_search_by_key(&node.node, |(to, _)| *to).ok()?;
+                    let (_, back) = links[at];
                     Some((index, rtt.max(back).saturating_add(HOP_COST)))
                 };
                 node.links.iter().filter_map(edge).collect()
@@ -107,7 +109,7 @@ impl Topology {
         self.index(node).is_some()
     }
 
-    /// What the link between two nodes costs, in tenths of a millisecond and one for the hop; `None` without a link.
+    /// What the link between two nodes costs, in tenths of a millisecond, a millisecond for the hop included; `None` without a link.
     #[must_use]
     pub fn link(&self, a: NodeId, b: NodeId) -> Option<u32> {
         let (a, b) = (self.index(a)?, self.index(b)?);
@@ -175,8 +177,8 @@ mod tests {
             node(3, "c:1", &[]),
             node(4, "d:1", &[]),
         ]);
-        assert_eq!(topology.link(NodeId(1), NodeId(2)), Some(15));
-        assert_eq!(topology.link(NodeId(2), NodeId(1)), Some(15));
+        assert_eq!(topology.link(NodeId(1), NodeId(2)), Some(24));
+        assert_eq!(topology.link(NodeId(2), NodeId(1)), Some(24));
         assert_eq!(
             topology.link(NodeId(1), NodeId(3)),
             None,

@@ -218,7 +218,7 @@ mod tests {
             (1, 2, 10),
             (2, 3, 10),
             (3, 4, 10),
-            (1, 4, 50),
+            (1, 4, 70),
             (1, 5, 2),
             (5, 4, 2),
             (6, 7, 1),
@@ -242,10 +242,10 @@ mod tests {
         assert_eq!(tree.neighbours(NodeId(1)), ids(&[2, 5]));
         assert_eq!(
             tree.path_cost(NodeId(4)),
-            Some(6),
+            Some(24),
             "two links of 2 and a hop each"
         );
-        assert_eq!(tree.distance(NodeId(4), NodeId(2)), Some(17));
+        assert_eq!(tree.distance(NodeId(4), NodeId(2)), Some(44));
         assert_eq!(tree.next_hop(NodeId(4), NodeId(4)), None);
         assert_eq!(tree.next_hop(NodeId(4), NodeId(6)), None);
     }
