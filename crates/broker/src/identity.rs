@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thicket_overlay::{Incarnation, NodeId};
+use thicket_storage::{DataDirectory, StorageError};
 
 use crate::clock;
 
@@ -14,8 +16,8 @@ use crate::clock;
 pub(crate) struct Identity {
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
-    /// Held as long as the node runs: two processes with one identity would be one node in two places.
-    _lock: Option<File>,
+    /// Locked as long as the node runs: two processes with one identity would be one node in two places.
+    pub(crate) directory: Option<Arc<DataDirectory>>,
 }
 
 /// The data directory cannot be used.
@@ -29,12 +31,9 @@ pub enum IdentityError {
         /// Why.
         source: io::Error,
     },
-    /// Another process runs a node there.
-    #[error("data directory: {} is in use by another node", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    /// It is in use by another process, of another version, or cannot be made.
+    #[error(transparent)]
+    Directory(#[from] StorageError),
     /// The file is not ours, or torn.
     #[error("data directory: {}: expected `id` of 16 hexadecimal digits and `incarnation`: {problem}", path.display())]
     Malformed {
@@ -63,11 +62,10 @@ impl Identity {
             return Ok(Self {
                 node: NodeId(random_id()?),
                 incarnation: Incarnation(clock::wall_ms()),
-                _lock: None,
+                directory: None,
             });
         };
-        fs::create_dir_all(data).map_err(at(data))?;
-        let lock = lock(data)?;
+        let directory = DataDirectory::open(data)?;
         let path = data.join("node.toml");
         let stored = read(&path)?;
         // The wall clock may have been set back since the last start; an incarnation is never repeated.
@@ -79,7 +77,7 @@ impl Identity {
         Ok(Self {
             node: NodeId(node),
             incarnation: Incarnation(incarnation),
-            _lock: Some(lock),
+            directory: Some(Arc::new(directory)),
         })
     }
 }
@@ -97,23 +95,6 @@ pub(crate) fn random_id() -> Result<u64, IdentityError> {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |source| IdentityError::Io { path, source }
-}
-
-fn lock(data: &Path) -> Result<File, IdentityError> {
-    let path = data.join("lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(at(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(IdentityError::InUse {
-            path: data.to_owned(),
-        }),
-        Err(fs::TryLockError::Error(source)) => Err(IdentityError::Io { path, source }),
-    }
 }
 
 fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
@@ -189,7 +170,7 @@ mod tests {
         let _first = Identity::load(Some(&data)).expect("a new directory");
         assert!(matches!(
             Identity::load(Some(&data)),
-            Err(IdentityError::InUse { .. })
+            Err(IdentityError::Directory(StorageError::InUse { .. }))
         ));
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,17 +11,22 @@ use std::time::Duration;
 use mio::{Poll, Waker};
 use thicket_node::{HubConfig, ListenerConfig, ListenerId, WorkerConfig, WorkerId};
 use thicket_overlay::{NodeId, OverlayConfig};
+use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
 use crate::clock::Clock;
 use crate::config::{Config, Listen};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
+use crate::entrance::Entrance;
+use crate::gate::NodeGate;
+use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Inspector, Server};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::resolver::Resolver;
+use crate::storage::{RecoveryError, Storage};
 use crate::thread::{MAILBOX, Parts, Thread};
 
 /// After the order to stop, a thread that has not let its clients go by then is not waited for.
@@ -42,6 +48,15 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// A certificate or a key is no good.
+    #[error("tls: {0}")]
+    Tls(#[from] thicket_transport::tls::TlsError),
+    /// What an earlier start stored cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// What an earlier start stored cannot be used.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -73,12 +88,16 @@ pub struct Node {
     name: String,
     id: NodeId,
     addresses: Vec<SocketAddr>,
+    /// Files of Unix sockets, removed at the end.
+    socket_files: Vec<PathBuf>,
+    entrances: Vec<Arc<Entrance>>,
     boxes: Mailboxes,
     threads: Vec<JoinHandle<()>>,
     stopped: Receiver<WorkerId>,
     failures: Option<Receiver<Failure>>,
     discovery: Option<Discovery>,
     http: Option<Server>,
+    housekeeper: Option<Housekeeper>,
     identity: Option<Identity>,
 }
 
@@ -89,21 +108,28 @@ impl Node {
     /// An address is taken, the data directory is no good, or the system has nothing to give.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let identity = Identity::load(config.data.as_deref())?;
-        let bound = bind_all(&config)?;
+        let gate = NodeGate::new(connections(config.connections));
+        let bound = bind_all(&config, &gate)?;
         let http = config.http.map(bind_http).transpose()?;
-        let places = Places::of(&config, &bound);
+        let places = Places::of(&config, link_address(&config, &bound));
         let counters = Arc::new(Counters::default());
         let (polls, boxes) = mailboxes(config.workers)?;
         let mut node = Self {
             name: places.name.clone(),
             id: identity.node,
-            addresses: bound.iter().map(|listener| listener.address).collect(),
+            addresses: bound.iter().filter_map(|bound| bound.address).collect(),
+            socket_files: bound
+                .iter()
+                .filter_map(|bound| bound.listen.socket_path.clone())
+                .collect(),
+            entrances: entrances(&bound),
             boxes: Arc::clone(&boxes),
             threads: Vec::new(),
             stopped: channel().1,
             failures: None,
             discovery: None,
             http: None,
+            housekeeper: None,
             identity: None,
         };
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
@@ -115,8 +141,21 @@ impl Node {
             &boxes,
             &counters,
         )?);
+        let inspector = Inspector::new(
+            boxes,
+            counters,
+            &node.entrances,
+            Arc::clone(&gate),
+            config.memory_bytes,
+        );
+        node.housekeeper = Some(Housekeeper::start(Duties {
+            inspector: inspector.clone(),
+            gate,
+            memory_bytes: config.memory_bytes,
+            system_interval: config.system_interval,
+        })?);
         node.http = http
-            .map(|listener| Server::start(listener, Inspector::new(boxes, counters)))
+            .map(|listener| Server::start(listener, inspector))
             .transpose()?;
         node.identity = Some(identity);
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
@@ -141,13 +180,30 @@ impl Node {
         counters: &Arc<Counters>,
     ) -> Result<(), StartError> {
         let clock = Clock::new();
-        let authenticator = Authenticator::start(&config.access, &self.boxes, counters)?;
+        let own_users = bound
+            .iter()
+            .map(|bound| bound.listen.users.clone())
+            .collect();
+        let authenticator = Authenticator::start(&config.access, own_users, &self.boxes, counters)?;
         let resolver = Resolver::start(&self.boxes)?;
-        let worker_config = worker_config(config, identity, bound.len());
+        let worker_config = worker_config(config, identity, &bound);
         let mut hub = Some((hub_config(config, identity, places), random_id()?));
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
         let (failed, failures) = channel();
+        let (recovered, recoveries) = channel();
+        let directory = identity.directory.as_ref().filter(|_| config.stores());
+        let storage = directory
+            .map(|directory| {
+                Storage::open(
+                    Arc::clone(directory),
+                    identity.node,
+                    config.sync,
+                    random_id()?,
+                )
+                .map_err(StartError::from)
+            })
+            .transpose()?;
         self.stopped = receiver;
         self.failures = Some(failures);
         for (index, poll) in polls.into_iter().enumerate() {
@@ -165,10 +221,20 @@ impl Node {
                 resolver: resolver.clone(),
                 counters: Arc::clone(counters),
                 stopped: stopped.clone(),
+                storage: storage
+                    .as_ref()
+                    .map(|storage| storage.worker(id.0, config.workers))
+                    .transpose()?,
             };
             parts.register_listeners()?;
-            self.threads.push(spawn(index, parts, failed.clone())?);
+            let said = (failed.clone(), recovered.clone());
+            self.threads.push(spawn(index, parts, said)?);
         }
+        drop(recovered);
+        // Nobody is served by a node that has lost a part of what it kept.
+        recoveries
+            .into_iter()
+            .collect::<Result<(), RecoveryError>>()?;
         Ok(())
     }
 
@@ -188,6 +254,23 @@ impl Node {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Reads the certificates of all listeners again; new connections get them, those that stand keep theirs. What could not be
+    /// read is told, one line each, and stays as it was.
+    pub fn reload(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for entrance in &self.entrances {
+            match entrance.reload() {
+                Ok(true) => tracing::info!(listener = entrance.name, "certificate read again"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(listener = entrance.name, %error, "the certificate in use stays");
+                    problems.push(format!("{}: {error}", entrance.name));
+                }
+            }
+        }
+        problems
     }
 
     /// Where the HTTP API answers.
@@ -212,6 +295,7 @@ impl Node {
             return;
         }
         self.http = None;
+        self.housekeeper = None;
         self.discovery = None;
         for mailbox in self.boxes.iter() {
             mailbox.post(Letter::StopWorker);
@@ -228,6 +312,10 @@ impl Node {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        for file in &self.socket_files {
+            // Somebody may have removed it.
+            let _ = std::fs::remove_file(file);
+        }
         tracing::info!(node = self.name, "node stopped");
     }
 }
@@ -238,12 +326,26 @@ impl Drop for Node {
     }
 }
 
-fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
+/// Where a thread says that it ended too early, and how its recovery went.
+type Said = (Sender<Failure>, Sender<Result<(), RecoveryError>>);
+
+fn spawn(index: usize, parts: Parts, (failed, recovered): Said) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
-            let result =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Thread::new(parts).run()));
+            let run = || match Thread::new(parts) {
+                Ok(thread) => {
+                    // Nobody waits any more when another thread could not recover.
+                    let _ = recovered.send(Ok(()));
+                    drop(recovered);
+                    thread.run()
+                }
+                Err(error) => {
+                    let _ = recovered.send(Err(error));
+                    Ok(())
+                }
+            };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let problem = match result {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => format!("worker {index} ended: {error}"),
@@ -258,31 +360,107 @@ fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<Join
 /// An address that is listened on, with a socket for each thread.
 struct Bound {
     id: ListenerId,
-    address: SocketAddr,
-    sockets: Vec<std::net::TcpListener>,
+    /// None of a Unix socket.
+    address: Option<SocketAddr>,
+    listen: Listen,
+    entrance: Arc<Entrance>,
+    sockets: Vec<listener::Bound>,
 }
 
-fn bind_all(config: &Config) -> Result<Vec<Bound>, StartError> {
+/// Descriptors that are no connections of clients: files, links, those who ask over HTTP.
+const RESERVED_DESCRIPTORS: u64 = 256;
+
+/// Connections of clients at a time: as configured, or what the limit of open files leaves.
+fn connections(configured: u32) -> u32 {
+    if configured > 0 {
+        return configured;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(u32::MAX, |limit| {
+        let left = limit.saturating_sub(RESERVED_DESCRIPTORS.min(limit / 2));
+        u32::try_from(left).unwrap_or(u32::MAX)
+    })
+}
+
+fn bind_all(config: &Config, gate: &Arc<NodeGate>) -> Result<Vec<Bound>, StartError> {
     let mut all = Vec::new();
     for listen in &config.listeners {
-        bind_one(listen, usize::from(config.workers), &mut all)?;
+        let entrance = Arc::new(Entrance::new(listen, gate)?);
+        let workers = usize::from(config.workers);
+        match &listen.socket_path {
+            Some(path) => {
+                let sockets =
+                    listener::bind_unix(path, workers).map_err(|source| StartError::Bind {
+                        address: listen.text.clone(),
+                        key: "listen",
+                        source,
+                    })?;
+                let sockets = sockets.into_iter().map(listener::Bound::Unix).collect();
+                all.push(Bound::new(&all, None, listen, &entrance, sockets));
+            }
+            None => bind_one(listen, &entrance, workers, &mut all)?,
+        }
     }
     Ok(all)
 }
 
+impl Bound {
+    fn new(
+        before: &[Self],
+        address: Option<SocketAddr>,
+        listen: &Listen,
+        entrance: &Arc<Entrance>,
+        sockets: Vec<listener::Bound>,
+    ) -> Self {
+        Self {
+            id: ListenerId(u16::try_from(before.len()).expect("listeners are few")),
+            address,
+            listen: listen.clone(),
+            entrance: Arc::clone(entrance),
+            sockets,
+        }
+    }
+}
+
+/// Each once: a listener may have several addresses.
+fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
+    let mut all: Vec<_> = bound
+        .iter()
+        .map(|bound| Arc::clone(&bound.entrance))
+        .collect();
+    all.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    all
+}
+
+/// Where links of other nodes can come in: the first listener for plain TCP; none that suits: the first address at all.
+fn link_address(config: &Config, bound: &[Bound]) -> SocketAddr {
+    let suits = bound.iter().filter(|bound| bound.listen.takes_links());
+    let address = suits.chain(bound).find_map(|bound| bound.address);
+    let has_suitable = bound.iter().any(|bound| bound.listen.takes_links());
+    if !has_suitable && config.advertise.is_none() && looks_for_others(config) {
+        tracing::warn!("no listener for plain TCP: other nodes cannot link to this one");
+    }
+    address.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+fn looks_for_others(config: &Config) -> bool {
+    config.multicast.is_some() || config.dns.is_some() || !config.seeds.is_empty()
+}
+
 /// A name may have addresses this host does not (`localhost` without IPv6): one that works suffices.
-fn bind_one(listen: &Listen, workers: usize, all: &mut Vec<Bound>) -> Result<(), StartError> {
+fn bind_one(
+    listen: &Listen,
+    entrance: &Arc<Entrance>,
+    workers: usize,
+    all: &mut Vec<Bound>,
+) -> Result<(), StartError> {
     let before = all.len();
     let mut last = None;
     for &address in &listen.addresses {
         match listener::bind(address, workers) {
             Ok((address, sockets)) => {
-                let id = ListenerId(u16::try_from(all.len()).expect("listeners are few"));
-                all.push(Bound {
-                    id,
-                    address,
-                    sockets,
-                });
+                let sockets = sockets.into_iter().map(listener::Bound::Tcp).collect();
+                all.push(Bound::new(all, Some(address), listen, entrance, sockets));
             }
             Err(error)
                 if error.kind() == io::ErrorKind::AddrNotAvailable
@@ -324,9 +502,15 @@ fn bind_http(address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
 /// Deals the sockets out: one of each address for each thread.
 fn by_thread(bound: Vec<Bound>, threads: usize) -> Vec<Vec<Listener>> {
     let mut dealt: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
-    for Bound { id, sockets, .. } in bound {
+    for Bound {
+        id,
+        sockets,
+        entrance,
+        ..
+    } in bound
+    {
         for (thread, socket) in dealt.iter_mut().zip(sockets) {
-            thread.push(Listener::new(id, socket));
+            thread.push(Listener::new(id, Arc::clone(&entrance), socket));
         }
     }
     dealt
@@ -346,18 +530,19 @@ fn mailboxes(workers: u8) -> io::Result<(Vec<Poll>, Mailboxes)> {
     Ok((polls, boxes.into()))
 }
 
-fn worker_config(config: &Config, identity: &Identity, listeners: usize) -> WorkerConfig {
-    let listener = ListenerConfig {
-        allow_anonymous: config.access.allows_anonymous(),
-        topic_prefix: String::new(),
+fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> WorkerConfig {
+    let listener = |bound: &Bound| ListenerConfig {
+        allow_anonymous: bound.listen.allow_anonymous,
+        topic_prefix: bound.listen.topic_prefix.clone(),
+        maximum_packet_size: bound.listen.maximum_packet_size,
     };
     WorkerConfig {
         node: identity.node,
         incarnation: identity.incarnation,
         workers: config.workers,
-        listeners: vec![listener; listeners],
+        listeners: bound.iter().map(listener).collect(),
         limits: config.limits.clone(),
-        stores: false,
+        stores: config.stores(),
         small_log_bytes: SMALL_LOG_BYTES,
     }
 }
@@ -379,7 +564,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
-        stores: false,
+        stores: config.stores(),
     }
 }
 
@@ -393,11 +578,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(config: &Config, bound: &[Bound]) -> Self {
-        let first = bound.first().map_or_else(
-            || SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            |bound| bound.address,
-        );
+    fn of(config: &Config, first: SocketAddr) -> Self {
         let reached = SocketAddr::new(outward(first.ip()), first.port());
         // Announcements travel over IPv4, so a listener for IPv6 is not where their sender's address leads.
         let announced = if first.is_ipv4() { first } else { reached };

@@ -109,6 +109,8 @@ pub(crate) enum SessionState {
 /// The content of a mail.
 #[derive(Debug)]
 pub(crate) enum Content {
+    /// Hub to worker: an earlier start of this node is remembered with a higher incarnation; this one is above it now.
+    Incarnation(Incarnation),
     /// To a worker: messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
@@ -212,6 +214,10 @@ pub(crate) enum Content {
 
 /// Where a connection came from, for the log.
 pub(crate) fn peer_text(peer: SocketAddr) -> String {
+    // A Unix socket has no address.
+    if peer.ip().is_unspecified() {
+        return "unix".to_owned();
+    }
     peer.to_string()
 }
 

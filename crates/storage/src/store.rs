@@ -6,11 +6,15 @@
 //!   without a durability stays in a buffer of the process, so every commit here asks for at least the write.
 //! - After a failed write or sync it is *poisoned*: it refuses every later change and sync until it is opened again. A full disk is no
 //!   exception. So [`Store::commit`] refuses before that, while less than a reserve is free.
+//! - Its writers ask its threads to write a full memtable out with one message each until that begins, through a queue that the
+//!   threads fill themselves: with small batches the queue fills and every thread waits for ever, while memory grows (known to its
+//!   author, issue 257 and pull request 323 there). So the store counts what it writes, and asks once.
 //! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be written out by the engine's one thread: a
 //!   store is better not changed by a thread that must never wait.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::{Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
 use rustix::fs::statvfs;
@@ -21,14 +25,19 @@ use crate::error::{Result, StorageError, io_error};
 const FORMAT: u64 = 1;
 /// In [`Keyspace::Node`]: format and node, eight bytes each, little-endian.
 const FORMAT_KEY: &[u8] = b"\0format";
+/// Changes of this many bytes may use a part of the reserve.
+const SMALL_CHANGE: u64 = 256 * 1024;
+const KEYSPACES: usize = 5;
 const MAXIMUM_KEY: usize = u16::MAX as usize;
 const MAXIMUM_VALUE: usize = 1 << 30;
 
 /// A part of the store with keys of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keyspace {
-    /// Sessions, with their subscriptions.
+    /// Sessions.
     Sessions,
+    /// Their subscriptions.
+    Subscriptions,
     /// Retained messages.
     Retained,
     /// Interests of other nodes, and what backups hold for them.
@@ -39,11 +48,18 @@ pub enum Keyspace {
 
 impl Keyspace {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sessions, Self::Retained, Self::Cluster, Self::Node];
+    pub const ALL: [Self; KEYSPACES] = [
+        Self::Sessions,
+        Self::Subscriptions,
+        Self::Retained,
+        Self::Cluster,
+        Self::Node,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
+            Self::Subscriptions => "subscriptions",
             Self::Retained => "retained",
             Self::Cluster => "cluster",
             Self::Node => "node",
@@ -53,9 +69,10 @@ impl Keyspace {
     fn index(self) -> usize {
         match self {
             Self::Sessions => 0,
-            Self::Retained => 1,
-            Self::Cluster => 2,
-            Self::Node => 3,
+            Self::Subscriptions => 1,
+            Self::Retained => 2,
+            Self::Cluster => 3,
+            Self::Node => 4,
         }
     }
 }
@@ -153,7 +170,9 @@ pub struct Store {
     directory: PathBuf,
     config: StoreConfig,
     database: Database,
-    trees: [Tree; 4],
+    trees: [Tree; KEYSPACES],
+    /// Bytes committed to each keyspace since its memtable was last written out.
+    unflushed: [AtomicU64; KEYSPACES],
 }
 
 impl fmt::Debug for Store {
@@ -184,11 +203,12 @@ impl Store {
                 || KeyspaceCreateOptions::default().max_memtable_size(config.memtable_bytes);
             database.keyspace(keyspace.name(), options).map_err(refuse)
         };
-        let [sessions, retained, cluster, node] = Keyspace::ALL.map(tree);
+        let [sessions, subscriptions, retained, cluster, node] = Keyspace::ALL.map(tree);
         let store = Self {
             directory: directory.to_owned(),
             config,
-            trees: [sessions?, retained?, cluster?, node?],
+            trees: [sessions?, subscriptions?, retained?, cluster?, node?],
+            unflushed: Default::default(),
             database,
         };
         store.check_format()?;
@@ -235,7 +255,7 @@ impl Store {
             Durability::Written => PersistMode::Buffer,
             Durability::Synced => PersistMode::SyncData,
         }));
-        let mut bytes = 0;
+        let mut bytes = [0_u64; KEYSPACES];
         for op in ops {
             match *op {
                 StoreOp::Put {
@@ -245,20 +265,34 @@ impl Store {
                 } => {
                     check_key(key)?;
                     check_len("value", value.len(), MAXIMUM_VALUE)?;
-                    bytes += key.len() + value.len();
+                    bytes[keyspace.index()] += (key.len() + value.len()) as u64;
                     batch.insert(&self.trees[keyspace.index()], key, value);
                 }
                 StoreOp::Remove { keyspace, key } => {
                     check_key(key)?;
-                    bytes += key.len();
+                    bytes[keyspace.index()] += key.len() as u64;
                     batch.remove(&self.trees[keyspace.index()], key);
                 }
             }
         }
-        self.check_room(bytes as u64)?;
+        self.check_room(bytes.iter().sum())?;
         batch
             .commit()
-            .map_err(|error| store_error(&self.directory, "commit", &error))
+            .map_err(|error| store_error(&self.directory, "commit", &error))?;
+        self.flush_full_memtables(bytes)
+    }
+
+    /// Lets the engine's thread write out what grew large enough.
+    fn flush_full_memtables(&self, bytes: [u64; KEYSPACES]) -> Result<()> {
+        for ((tree, unflushed), more) in self.trees.iter().zip(&self.unflushed).zip(bytes) {
+            let sum = unflushed.fetch_add(more, Ordering::Relaxed) + more;
+            if sum >= self.config.memtable_bytes {
+                unflushed.store(0, Ordering::Relaxed);
+                tree.rotate_memtable()
+                    .map_err(|error| store_error(&self.directory, "write out", &error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the disk has room for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) takes them now.
@@ -266,17 +300,33 @@ impl Store {
     /// # Errors
     /// `NoRoom`, or `Io` if the system does not say.
     pub fn check_room(&self, bytes: u64) -> Result<()> {
-        let facts = statvfs(&self.directory)
-            .map_err(|error| io_error(&self.directory, "read the free space")(error.into()))?;
-        let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+        let free = self.free_bytes()?;
+        // What is small is mostly about ends (a client has gone, a subscription is over) and may use half of the reserve.
+        let reserve = match bytes {
+            0..=SMALL_CHANGE => self.config.reserve_bytes / 2,
+            _ => self.config.reserve_bytes,
+        };
         // Once in the journal, once in a table.
-        if free < self.config.reserve_bytes.saturating_add(2 * bytes) {
+        if free < reserve.saturating_add(2 * bytes) {
             return Err(StorageError::NoRoom {
                 path: self.directory.clone(),
                 needed_bytes: bytes,
             });
         }
         Ok(())
+    }
+
+    /// Bytes that changes may have for sure without using the reserve, 0 if the system does not say.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        let free = self.free_bytes().unwrap_or(0);
+        free.saturating_sub(self.config.reserve_bytes) / 2
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        let facts = statvfs(&self.directory)
+            .map_err(|error| io_error(&self.directory, "read the free space")(error.into()))?;
+        Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
     /// Waits until all that was committed is on disk.
@@ -492,6 +542,32 @@ mod tests {
             .commit(&[put(Keyspace::Sessions, b"b", b"2")], Durability::Written)
             .expect("room again");
         assert_eq!(all(&store, Keyspace::Sessions).len(), 1);
+    }
+
+    #[test]
+    fn many_small_batches_do_not_keep_the_engine_from_writing_out() {
+        let path = temporary("small");
+        let config = StoreConfig {
+            memtable_bytes: 16 * 1024,
+            ..StoreConfig::new(1)
+        };
+        // The second time the engine also begins with what it recovered.
+        for round in 0..2_u8 {
+            let store = Store::open(&path, config).expect("ours");
+            for key in 0..5000_u32 {
+                let (key, value) = (key.to_be_bytes(), [round; 100]);
+                let ops = [put(Keyspace::Sessions, &key, &value)];
+                store.commit(&ops, Durability::Written).expect("room");
+            }
+            let tree = &store.trees[Keyspace::Sessions.index()];
+            while tree.sealed_memtable_count() > 0 {
+                std::thread::yield_now();
+            }
+            assert!(tree.table_count() > 0);
+            let sessions = all(&store, Keyspace::Sessions);
+            assert_eq!(sessions.len(), 5000);
+            assert!(sessions.iter().all(|(_, value)| *value == [round; 100]));
+        }
     }
 
     #[test]

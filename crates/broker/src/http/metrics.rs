@@ -1,5 +1,7 @@
 //! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
 
+mod limits;
+
 use std::fmt::Write;
 
 use super::inspect::{Inspector, Silence};
@@ -11,8 +13,11 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
     let ready = inspector.is_ready().await?;
+    let retained_bytes = inspector.hub_memory().await?.retained_bytes;
     let overlay = inspector.overlay().await?;
     let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
+    page.0
+        .push_str(&limits::render(inspector, &traffic, retained_bytes));
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
 }
@@ -211,6 +216,11 @@ impl Page {
                 "thicket_accepted_connections_total",
                 "Connections accepted",
                 &counters.accepted,
+            ),
+            (
+                "thicket_proxy_headers_refused_total",
+                "Connections without a good PROXY header where one was wanted",
+                &counters.prefaces_refused,
             ),
             (
                 "thicket_accept_exhausted_total",

@@ -5,6 +5,7 @@
 
 mod input;
 mod output;
+mod prefaces;
 
 use std::io;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
 use crate::resources::Resources;
 use crate::sockets::{Owner, Sockets};
+use crate::storage::{RecoveryError, WorkerStorage};
+use prefaces::Prefaces;
 
 /// The token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -53,6 +56,8 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
+    /// Where the node keeps data.
+    pub(crate) storage: Option<WorkerStorage>,
 }
 
 impl Parts {
@@ -77,12 +82,14 @@ pub(crate) struct Thread {
     listener_tokens: usize,
     sockets: Sockets,
     dials: Dials,
+    prefaces: Prefaces,
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
     resolver: Resolver,
     counters: Arc<Counters>,
     stopped: Sender<WorkerId>,
+    storage: Option<WorkerStorage>,
     phase: Phase,
     /// Shared by all reads of the thread, so that an idle connection owns no buffer.
     buffer: Box<[u8]>,
@@ -113,14 +120,21 @@ enum Phase {
 }
 
 impl Thread {
-    /// Call it on the thread itself.
-    pub(crate) fn new(parts: Parts) -> Self {
+    /// Call it on the thread itself. The machines begin with what was stored.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]: what was stored cannot be read, and the node must not start.
+    pub(crate) fn new(mut parts: Parts) -> Result<Self, RecoveryError> {
         let (worker, worker_seed) = parts.worker;
         let workers = usize::from(worker.workers);
-        let hub = parts
-            .hub
-            .map(|(config, seed)| Hub::new(config, parts.clock.now(), seed));
-        Self {
+        let now = parts.clock.now();
+        let mut hub = parts.hub.map(|(config, seed)| Hub::new(config, now, seed));
+        let prefaces = Prefaces::new(worker.limits.connect_timeout);
+        let mut machine = Worker::new(parts.id, worker, worker_seed);
+        if let Some(storage) = &mut parts.storage {
+            storage.recover(now, &mut machine, hub.as_mut())?;
+        }
+        Ok(Self {
             id: parts.id,
             clock: parts.clock,
             poll: parts.poll,
@@ -130,12 +144,14 @@ impl Thread {
             listeners: parts.listeners,
             sockets: Sockets::default(),
             dials: Dials::default(),
-            worker: Worker::new(parts.id, worker, worker_seed),
+            prefaces,
+            worker: machine,
             hub,
             authenticator: parts.authenticator,
             resolver: parts.resolver,
             counters: parts.counters,
             stopped: parts.stopped,
+            storage: parts.storage,
             phase: Phase::Running,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             letters: Vec::new(),
@@ -145,7 +161,7 @@ impl Thread {
             resources: Resources::new(),
             verdicts: Vec::new(),
             dials_due: Vec::new(),
-        }
+        })
     }
 
     /// Rounds until the node stops.
@@ -164,8 +180,11 @@ impl Thread {
             }
             let now = self.clock.now();
             self.take_in(now, &events);
-            unfinished = self.carry_out(now);
+            unfinished = self.carry_out(now)?;
             self.advance_stop(now);
+        }
+        if let Some(storage) = &mut self.storage {
+            storage.close();
         }
         Ok(())
     }
@@ -180,6 +199,8 @@ impl Thread {
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),
             self.dials.next_deadline(),
+            self.prefaces.next_deadline(),
+            self.storage.as_ref().map(WorkerStorage::next_tick),
             self.listeners
                 .iter()
                 .filter_map(|listener| listener.wake_at(now))
@@ -210,6 +231,9 @@ impl Thread {
         while let Some(connection) = self.dials.next_late(now.instant) {
             self.fail_dial(now, connection, &io::Error::from(io::ErrorKind::TimedOut));
         }
+        while let Some(connection) = self.prefaces.next_late(now.instant) {
+            self.fail_preface(connection, &io::Error::from(io::ErrorKind::TimedOut));
+        }
     }
 
     /// Closes the doors; the worker says goodbye.
@@ -224,7 +248,9 @@ impl Thread {
         if let Some(hub) = &mut self.hub {
             hub.shut_down(now);
         }
-        self.carry_out(now);
+        if let Err(error) = self.carry_out(now) {
+            tracing::error!(%error, "the last round of a thread failed");
+        }
         self.phase = Phase::Done;
     }
 

@@ -3,8 +3,11 @@
 use std::io;
 
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Handover, Hub, HubOutput, ListenerId, Now, Peer, WorkerId, WorkerInput,
+    WorkerOutput,
 };
+
+use thicket_storage::StorageError;
 
 use super::Thread;
 use super::input::literal;
@@ -13,6 +16,7 @@ use crate::dials::Dial;
 use crate::event;
 use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
+use crate::transport::Taken;
 
 /// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
 const PASSES: usize = 8;
@@ -21,27 +25,66 @@ const LAST_READS: usize = 4;
 
 impl Thread {
     /// Performs everything ordered. `true`: not all of it, so a round must follow at once.
-    pub(super) fn carry_out(&mut self, now: Now) -> bool {
+    ///
+    /// # Errors
+    /// What must be stored before it leaves could not be stored: nothing more may leave.
+    pub(super) fn carry_out(&mut self, now: Now) -> io::Result<bool> {
+        self.tick_storage(now).map_err(io::Error::other)?;
         let mut busy = true;
         for _ in 0..PASSES {
-            busy = self.settle(now);
+            busy = self.settle(now).map_err(io::Error::other)?;
+            // What came in while outputs were performed has filled buffers too.
+            self.store(now).map_err(io::Error::other)?;
             busy |= self.flush_all(now);
             if !busy {
                 break;
             }
         }
         self.outgoing.post();
-        busy
+        Ok(busy)
+    }
+
+    /// Stores what the machines gathered.
+    fn store(&mut self, now: Now) -> Result<(), StorageError> {
+        let Some(storage) = &mut self.storage else {
+            return Ok(());
+        };
+        if let Some(unstored) = self.worker.unstored(now) {
+            let status = storage.store(&unstored)?;
+            self.worker.handle_stored(status);
+        }
+        if let Some(hub) = &mut self.hub
+            && let Some(unstored) = hub.unstored()
+        {
+            storage.store(&unstored)?;
+            hub.handle_stored(storage.store_status());
+        }
+        Ok(())
+    }
+
+    /// What is due on the disk.
+    fn tick_storage(&mut self, now: Now) -> Result<(), StorageError> {
+        let Some(storage) = &mut self.storage else {
+            return Ok(());
+        };
+        if let Some(status) = storage.tick(now.instant)? {
+            self.worker.handle_log_status(status);
+            if let Some(hub) = &mut self.hub {
+                hub.handle_log_status(storage.store_status());
+            }
+        }
+        Ok(())
     }
 
     /// Lets the machines finish and performs their outputs. `true`: one of them has new inputs because of that.
-    fn settle(&mut self, now: Now) -> bool {
+    fn settle(&mut self, now: Now) -> Result<bool, StorageError> {
+        self.store(now)?;
         self.worker.end_round(now);
         self.report_summary();
         while let Some(output) = self.worker.poll_output() {
             self.perform_worker(now, output);
         }
-        let mut again = self.settle_hub(now);
+        let mut again = self.settle_hub(now)?;
         for (connection, verdict) in std::mem::take(&mut self.verdicts) {
             self.worker.handle_input(
                 now,
@@ -52,7 +95,7 @@ impl Thread {
             );
             again = true;
         }
-        again
+        Ok(again)
     }
 
     /// Tells the hub how many clients there are, if that has changed.
@@ -86,9 +129,13 @@ impl Thread {
     }
 
     /// The worker's outputs are drained, so mail from the hub may go in at once.
-    fn settle_hub(&mut self, now: Now) -> bool {
+    fn settle_hub(&mut self, now: Now) -> Result<bool, StorageError> {
+        if self.hub.is_none() {
+            return Ok(false);
+        }
+        self.store(now)?;
         let Some(hub) = &mut self.hub else {
-            return false;
+            return Ok(false);
         };
         if let Some((cpu, memory)) = self.resources.look(now.instant) {
             hub.set_resources(cpu, memory);
@@ -102,7 +149,7 @@ impl Thread {
             self.try_next(now, dial, None);
             again = true;
         }
-        again
+        Ok(again)
     }
 
     fn perform_worker(&mut self, now: Now, output: WorkerOutput) {
@@ -127,12 +174,16 @@ impl Thread {
             }
             WorkerOutput::Authenticate {
                 connection,
+                listener,
                 user_name,
                 password,
                 ..
-            } => self.authenticate(connection, user_name, password),
-            // Nothing is kept yet.
-            WorkerOutput::RemoveLogBefore { .. } => {}
+            } => self.authenticate(connection, listener, user_name, password),
+            WorkerOutput::RemoveLogBefore { segment } => {
+                if let Some(storage) = &mut self.storage {
+                    storage.remove_before(segment);
+                }
+            }
             WorkerOutput::Event(event) => event::log(self.id.0, &event),
         }
     }
@@ -169,6 +220,7 @@ impl Thread {
     fn authenticate(
         &mut self,
         connection: ConnectionId,
+        listener: ListenerId,
         user_name: Option<String>,
         password: Option<Vec<u8>>,
     ) {
@@ -179,6 +231,8 @@ impl Thread {
             worker: self.id,
             connection,
             serial: socket.serial,
+            listener,
+            certificate_name: socket.transport.certificate_name(),
             user_name,
             password,
         };
@@ -225,7 +279,10 @@ impl Thread {
         socket.transport.finish();
         // Closing a socket with unread bytes resets it, and a reset may overtake the last words (a CONNACK that says why).
         for _ in 0..LAST_READS {
-            if !matches!(socket.transport.try_read(&mut self.buffer), Ok(1..)) {
+            if !matches!(
+                socket.transport.try_read(&mut self.buffer),
+                Ok(Taken::Bytes { .. })
+            ) {
                 break;
             }
         }
@@ -253,16 +310,21 @@ impl Thread {
             let pending = match (owner, &self.hub) {
                 (Owner::Worker, _) => self.worker.pending_output(connection),
                 (Owner::Hub, Some(hub)) => hub.pending_output(connection),
-                (Owner::Hub, None) | (Owner::Dial, _) => return,
+                (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
             };
             if pending.is_empty() {
-                return;
+                // What the layers hold, be it theirs or sealed.
+                return match socket.transport.try_flush() {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.set_blocked(),
+                    Err(_) => self.sockets.mark_lost(connection),
+                };
             }
             match socket.transport.try_write(pending) {
                 Ok(count) => match (owner, &mut self.hub) {
                     (Owner::Worker, _) => self.worker.handle_written(connection, count),
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
-                    (Owner::Hub, None) | (Owner::Dial, _) => return,
+                    (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return socket.set_blocked();

@@ -32,8 +32,8 @@ use self::{
     retained::RetainedMessages,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubOutput, NodeReport, Now, Traffic,
-    WorkerId,
+    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NodeReport,
+    Now, Traffic, WorkerId,
     mail::{Content, Mail},
 };
 
@@ -259,6 +259,16 @@ impl Hub {
         self.overlay.set_resources(available_cpu, available_memory);
     }
 
+    /// Where the memory of the hub is.
+    #[must_use]
+    pub fn memory(&self) -> HubMemoryReport {
+        HubMemoryReport {
+            retained_messages: self.retained.len() as u64,
+            retained_bytes: self.retained.bytes() as u64,
+            link_bytes: self.overlay.counters().unacknowledged_bytes,
+        }
+    }
+
     /// Tells the other nodes what they show of this one.
     pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
         self.overlay.set_summary(clients, subscriptions);
@@ -325,7 +335,8 @@ impl Hub {
             | Content::Import { .. }
             | Content::Forget { .. }
             | Content::ImportQueue { .. }
-            | Content::RetainedPage { .. } => {
+            | Content::RetainedPage { .. }
+            | Content::Incarnation(_) => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }
         }
@@ -363,7 +374,12 @@ impl Hub {
                 }
                 // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
                 Output::RoomChanged { .. } => {}
-                Output::IncarnationChanged { .. } => {}
+                Output::IncarnationChanged { incarnation } => {
+                    self.config.overlay.incarnation = incarnation;
+                    for worker in 0..self.config.workers {
+                        self.mail(WorkerId(worker), Content::Incarnation(incarnation));
+                    }
+                }
                 Output::Event(event) => {
                     let level = match event.level {
                         thicket_overlay::EventLevel::Error => EventLevel::Error,

@@ -13,6 +13,7 @@ mod forward;
 mod interests;
 mod journal;
 mod moves;
+mod operate;
 mod pending;
 mod publish;
 mod receive;
@@ -69,6 +70,7 @@ pub struct Worker {
     queries: Queries,
     timers: Timers,
     scratch: Scratch,
+    operating: operate::Operating,
     dirty: Vec<ConnectionId>,
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
@@ -152,6 +154,7 @@ impl Worker {
             queries: Queries::default(),
             timers: Timers::default(),
             scratch: Scratch::default(),
+            operating: operate::Operating::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
@@ -354,6 +357,12 @@ impl Worker {
 
     fn handle_mail(&mut self, now: Now, from: Peer, mail: Mail) {
         match mail.0 {
+            Content::Incarnation(incarnation) => {
+                // What was gathered under the old one leaves under it.
+                let origin = self.origin();
+                self.batches.seal(origin, &mut self.outputs);
+                self.config.incarnation = incarnation;
+            }
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),

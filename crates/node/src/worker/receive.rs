@@ -4,10 +4,7 @@ use thicket_mqtt::{Acknowledgement, Disconnect, Packet, ProtocolVersion, ReasonC
 use thicket_session::server::Acknowledged;
 
 use super::{Phase, Refusal, SessionKey, Worker};
-use crate::{ConnectionId, Now, WorkerOutput};
-
-/// Bytes that may wait behind a CONNECT that is not answered yet.
-const WAITING_BYTES: usize = 64 * 1024;
+use crate::{ConnectionId, Direction, Now, WorkerOutput};
 
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
@@ -32,11 +29,13 @@ impl Worker {
                 connection.partial = buffered;
             }
         }
-        self.bound_waiting(id);
+        self.pause_waiting(id);
+        self.bound_half_open(id);
     }
 
-    /// A client that talks on while its CONNECT is looked into is not read beyond a bound.
-    fn bound_waiting(&mut self, id: ConnectionId) {
+    /// While its CONNECT is looked into a client is not read from: what it says meanwhile stays with the kernel, and so does its
+    /// end, which else would overtake what it said before.
+    fn pause_waiting(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection(id) else {
             return;
         };
@@ -44,14 +43,14 @@ impl Worker {
             connection.phase,
             Phase::AwaitVerdict | Phase::AwaitClaim { .. }
         );
-        if waits && connection.partial.len() > WAITING_BYTES {
+        if waits {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));
         }
     }
 
     /// Handles the whole packets at the start of `bytes`; how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
-        let maximum = self.config.limits.maximum_packet_size;
+        let maximum = self.maximum_packet_size(id);
         let mut used = 0;
         while used < bytes.len() {
             let Some(connection) = self.connection_mut(id) else {
@@ -105,6 +104,9 @@ impl Worker {
         version: ProtocolVersion,
         packet: Packet<'_>,
     ) -> Result<(), Refusal> {
+        if self.is_traced() {
+            self.trace(Some(session), Direction::In, &packet);
+        }
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
             Packet::Puback(ack) => self.handle_puback(now, session, &ack),
@@ -268,6 +270,9 @@ impl Worker {
 
     /// Appends a packet to a connection in service.
     pub(super) fn send(&mut self, id: ConnectionId, packet: &Packet<'_>) {
+        if self.is_traced() {
+            self.trace(self.session_of(id), Direction::Out, packet);
+        }
         let Some(connection) = self.connection_mut(id) else {
             return;
         };

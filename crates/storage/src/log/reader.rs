@@ -127,6 +127,10 @@ impl<F: StoredFile> Reader<F> {
 
 /// How far to go to the next place where a record may start, and where the last byte on the way that is not zero ends.
 fn to_next_marker(bytes: &[u8], marker: [u8; 4]) -> (u64, Option<u64>) {
+    // Nearly always: space that was allocated and never used.
+    if bytes.iter().all(|&byte| byte == 0) {
+        return (bytes.len() as u64, None);
+    }
     let mut used = None;
     let mut at = 0;
     while at < bytes.len() {

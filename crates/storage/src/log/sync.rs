@@ -119,6 +119,12 @@ impl<F: Files> Log<F> {
         }
     }
 
+    /// Whether a [`SyncJob`] is out, whose answer is still to come to [`finish_sync`](Self::finish_sync).
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.is_syncing
+    }
+
     /// Whether something was appended that no finished sync covers.
     #[must_use]
     pub fn is_dirty(&self) -> bool {

@@ -171,6 +171,32 @@ fn what_was_written_is_there_after_a_kill() {
 }
 
 #[test]
+fn what_was_read_at_a_start_is_there_after_a_loss_of_power() {
+    for seed in 0..seeds() {
+        let disk = MemoryFiles::new(1 << 20);
+        let mut model = Model::default();
+        let mut random = seed;
+        let mut must_hold = 0;
+        for life in 0..6 {
+            let context = format!("seed {seed}, life {life}");
+            let (mut log, records, _) =
+                open(&disk, seed * 100 + life).unwrap_or_else(|error| panic!("{context}: {error}"));
+            model.check(&records, must_hold, &context);
+            let next = log.next_sequence();
+            model.written.retain(|(_, sequence, _)| *sequence < next);
+            model.synced = next;
+            live(&mut log, &mut model, &mut random);
+            drop(log);
+            must_hold = u64::MAX;
+            if mix(&mut random).is_multiple_of(2) {
+                must_hold = model.synced;
+                disk.lose_power(mix(&mut random));
+            }
+        }
+    }
+}
+
+#[test]
 fn room_is_what_can_be_appended_however_full_the_disk() {
     for seed in 0..seeds() {
         let disk = MemoryFiles::new(40_000);

@@ -1,11 +1,13 @@
-//! `thicket ctl`: what a running node knows, as tables or as JSON.
+//! `thicket ctl`: what a running node knows, as tables or as JSON, and what one may ask it to do.
 
 mod overlay;
+mod trace;
 mod view;
 
 use std::io::Write;
 
 use clap::Subcommand;
+use thicket_broker::api::KickEntry;
 use thicket_broker::api::overlay::query_of_topic;
 
 use crate::api::Api;
@@ -54,12 +56,31 @@ enum Topic {
         /// Topic name, without wildcards
         topic: String,
     },
+    /// Where the memory of the node is
+    Memory,
+    /// End the connection of a client; its session goes on as if the network had failed
+    Kick {
+        /// Client identifier
+        client_id: String,
+    },
+    /// Watch packets as they come and go, without their payloads
+    Trace(trace::Trace),
 }
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
     let api = Api::new(&arguments.api);
-    let path = &arguments.topic.path();
+    let path = match &arguments.topic {
+        Topic::Nodes => "/v1/nodes",
+        Topic::Sessions => "/v1/sessions",
+        Topic::Subscriptions => "/v1/subscriptions",
+        Topic::Traffic => "/v1/traffic",
+        Topic::Overlay { .. } => "/v1/overlay",
+        Topic::Explain { topic } => &explain_path(topic),
+        Topic::Memory => "/v1/memory",
+        Topic::Kick { client_id } => return kick(&api, client_id),
+        Topic::Trace(arguments) => return trace::run(&api, arguments),
+    };
     let text = if arguments.json {
         let mut body = api.text(path)?;
         body.push('\n');
@@ -72,6 +93,8 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Traffic => view::traffic(&api.ask(path)?),
             Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
+            Topic::Memory => view::memory(&api.ask(path)?),
+            Topic::Kick { .. } | Topic::Trace(_) => String::new(),
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -98,16 +121,11 @@ fn explain_path(topic: &str) -> String {
     format!("/v1/explain?{}", query_of_topic(topic))
 }
 
-impl Topic {
-    fn path(&self) -> String {
-        match self {
-            Self::Nodes => "/v1/nodes",
-            Self::Sessions => "/v1/sessions",
-            Self::Subscriptions => "/v1/subscriptions",
-            Self::Traffic => "/v1/traffic",
-            Self::Overlay { .. } => "/v1/overlay",
-            Self::Explain { topic } => return explain_path(topic),
-        }
-        .to_owned()
-    }
+fn kick(api: &Api, client_id: &str) -> anyhow::Result<()> {
+    let entry = KickEntry {
+        client_id: client_id.to_owned(),
+    };
+    let KickEntry { client_id } = api.post("/v1/kick", &entry)?;
+    writeln!(std::io::stdout(), "ended the connection of {client_id}")?;
+    Ok(())
 }

@@ -150,3 +150,20 @@ fn a_second_connect_is_a_protocol_error() {
         world.expect(client, &["DISCONNECT 0x82", "closed"]);
     });
 }
+
+#[test]
+fn what_a_client_says_before_its_connack_counts_even_if_it_hangs_up_at_once() {
+    for goodbye in [true, false] {
+        play(|world| {
+            let subscriber = world.plain("subscriber");
+            world.subscribe(subscriber, "a", 0);
+            let hasty = world.connect(0, Connect::new(V5, "hasty"));
+            world.publish(hasty, "a", "x", 0, 0);
+            if goodbye {
+                world.send(hasty, &Packet::Disconnect(Disconnect::default()));
+            }
+            world.hang_up(hasty);
+            world.expect(subscriber, &["PUBLISH a 'x'"]);
+        });
+    }
+}

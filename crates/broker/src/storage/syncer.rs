@@ -1,0 +1,71 @@
+//! The thread that waits for the disk, so that no worker does: syncs, and segments allocated ahead.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use thicket_storage::{OsFiles, PrepareJob, Result, Store, SyncDone, SyncJob};
+
+/// Work for the syncer.
+enum Job {
+    Sync(SyncJob<OsFiles>, Sender<SyncDone>),
+    Prepare(PrepareJob<OsFiles>),
+    Store(Arc<Store>, Sender<Result<()>>),
+}
+
+/// A handle to the thread; it ends with the last handle.
+#[derive(Debug, Clone)]
+pub(super) struct Syncer(Sender<Job>);
+
+impl Syncer {
+    pub(super) fn start() -> io::Result<Self> {
+        let (sender, jobs) = channel::<Job>();
+        std::thread::Builder::new()
+            .name("syncer".into())
+            .spawn(move || {
+                for job in jobs {
+                    job.run();
+                }
+            })?;
+        Ok(Self(sender))
+    }
+
+    /// Syncs a log; the answer goes to `done`.
+    pub(super) fn sync(&self, job: SyncJob<OsFiles>, done: Sender<SyncDone>) {
+        self.order(Job::Sync(job, done));
+    }
+
+    /// Allocates the next segment of a log; the log sees it when it is there.
+    pub(super) fn prepare(&self, job: PrepareJob<OsFiles>) {
+        self.order(Job::Prepare(job));
+    }
+
+    /// Syncs the store; the answer goes to `done`.
+    pub(super) fn sync_store(&self, store: Arc<Store>, done: Sender<Result<()>>) {
+        self.order(Job::Store(store, done));
+    }
+
+    fn order(&self, job: Job) {
+        // The thread lives as long as there is a handle.
+        let _ = self.0.send(job);
+    }
+}
+
+impl Job {
+    fn run(self) {
+        // Nobody listens when the node has stopped meanwhile: it synced all itself.
+        match self {
+            Self::Sync(job, done) => {
+                let _ = done.send(job.run());
+            }
+            Self::Prepare(job) => {
+                if let Err(error) = job.run() {
+                    tracing::error!(%error, "cannot allocate the next segment of a log");
+                }
+            }
+            Self::Store(store, done) => {
+                let _ = done.send(store.sync());
+            }
+        }
+    }
+}

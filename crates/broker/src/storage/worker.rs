@@ -1,0 +1,347 @@
+//! The storage of one thread: its worker's log, and the store for worker and hub.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use thicket_node::{Hub, LogStatus, Now, RecoverError, StoreOperation, Stored, Unstored, Worker};
+use thicket_session::time::Instant;
+use thicket_storage::{
+    DataDirectory, Durability, Log, Replay, StorageError, Store, StoreOp, SyncDone, record_bytes,
+};
+
+use super::{Storage, SyncMode, Syncer, keyspace};
+
+/// Time between two syncs in `interval` mode, and between two looks at the room on the disk.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a thread cannot begin with what was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The files.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// What is in them.
+    #[error("{0}; start the version that wrote it, or restore the data directory from a backup")]
+    Content(#[from] RecoverError),
+}
+
+/// What a thread stores.
+#[derive(Debug)]
+pub(crate) struct WorkerStorage {
+    directory: Arc<DataDirectory>,
+    store: Arc<Store>,
+    syncer: Syncer,
+    sync: SyncMode,
+    /// Which worker, of how many.
+    index: u8,
+    workers: u8,
+    log: OpenLog,
+    /// Logs of workers that are no more.
+    others: Vec<(u32, Replay)>,
+    synced: Answers<SyncDone>,
+    store_synced: Answers<Result<(), StorageError>>,
+    is_store_dirty: bool,
+    /// Room in the store when it was last looked at.
+    store_room: u64,
+    look_at: Instant,
+    was_full: bool,
+}
+
+/// Where the syncer answers, and where that is read.
+type Answers<T> = (Sender<T>, Receiver<T>);
+
+/// A log is read first, then written.
+#[derive(Debug)]
+enum OpenLog {
+    Read(Box<Replay>),
+    Written(Box<Log>),
+    /// Between the two, or after reading failed.
+    Nothing,
+}
+
+impl WorkerStorage {
+    pub(super) fn new(
+        storage: &Storage,
+        (index, workers): (u8, u8),
+        log: Replay,
+        others: Vec<(u32, Replay)>,
+    ) -> Self {
+        Self {
+            directory: Arc::clone(&storage.directory),
+            store: Arc::clone(&storage.store),
+            syncer: storage.syncer.clone(),
+            sync: storage.sync,
+            index,
+            workers,
+            log: OpenLog::Read(Box::new(log)),
+            others,
+            synced: channel(),
+            store_synced: channel(),
+            is_store_dirty: false,
+            store_room: u64::MAX,
+            look_at: Instant::default(),
+            was_full: false,
+        }
+    }
+
+    /// Hands everything that was stored to machines that begin.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]: the node must not start.
+    pub(crate) fn recover(
+        &mut self,
+        now: Now,
+        worker: &mut Worker,
+        hub: Option<&mut Hub>,
+    ) -> Result<(), RecoveryError> {
+        for keyspace in [
+            thicket_node::Keyspace::Sessions,
+            thicket_node::Keyspace::Subscriptions,
+        ] {
+            self.recover_values(now, keyspace, worker)?;
+        }
+        if let Some(hub) = hub {
+            self.recover_retained(now, hub)?;
+        }
+        for (log, replay) in &mut self.others {
+            read(now, *log, replay, worker)?;
+        }
+        let OpenLog::Read(mut replay) = std::mem::replace(&mut self.log, OpenLog::Nothing) else {
+            return Ok(());
+        };
+        read(now, u32::from(self.index), &mut replay, worker)?;
+        let (log, recovered) = replay.finish()?;
+        if let Some(torn) = recovered.torn {
+            tracing::warn!(worker = self.index, "{torn}");
+        }
+        self.log = OpenLog::Written(Box::new(log));
+        worker.finish_recovery(now);
+        self.look_at_room();
+        if let Some(unstored) = worker.unstored(now) {
+            self.store(&unstored)?;
+        }
+        worker.handle_stored(self.status());
+        self.remove_others()?;
+        Ok(())
+    }
+
+    fn recover_values(
+        &self,
+        now: Now,
+        kind: thicket_node::Keyspace,
+        worker: &mut Worker,
+    ) -> Result<(), RecoveryError> {
+        for entry in self.store.iterate(keyspace(kind)) {
+            let entry = entry?;
+            let log = entry.key().first().copied().unwrap_or(0);
+            if log % self.workers == self.index {
+                let stored = Stored::Value {
+                    keyspace: kind,
+                    key: entry.key(),
+                    value: entry.value(),
+                };
+                worker.recover(now, stored)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_retained(&self, now: Now, hub: &mut Hub) -> Result<(), RecoveryError> {
+        let kind = thicket_node::Keyspace::Retained;
+        for entry in self.store.iterate(keyspace(kind)) {
+            let entry = entry?;
+            let stored = Stored::Value {
+                keyspace: kind,
+                key: entry.key(),
+                value: entry.value(),
+            };
+            hub.recover(now, stored)?;
+        }
+        Ok(())
+    }
+
+    /// What the workers that are no more had is stored anew, so their logs can go.
+    fn remove_others(&mut self) -> Result<(), StorageError> {
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        if let OpenLog::Written(log) = &mut self.log {
+            log.sync()?;
+        }
+        self.store.sync()?;
+        for (log, _) in self.others.drain(..) {
+            self.directory.remove_log(log)?;
+        }
+        Ok(())
+    }
+
+    /// Stores what the machines gathered. When this returns, it survives the end of the process, and in `commit` mode a loss of power.
+    ///
+    /// # Errors
+    /// [`StorageError`]: nobody knows what is stored, so nothing of the round may leave: the node must end.
+    pub(crate) fn store(&mut self, unstored: &Unstored<'_>) -> Result<LogStatus, StorageError> {
+        let is_commit = self.sync == SyncMode::Commit;
+        if !unstored.operations.is_empty() {
+            let operations: Vec<StoreOp<'_>> = unstored.operations.iter().map(operation).collect();
+            let durability = if is_commit {
+                Durability::Synced
+            } else {
+                Durability::Written
+            };
+            self.store.commit(&operations, durability)?;
+            self.is_store_dirty = !is_commit;
+        }
+        if let OpenLog::Written(log) = &mut self.log
+            && !unstored.record.is_empty()
+        {
+            log.append(&[unstored.record])?;
+            if is_commit {
+                log.sync()?;
+            }
+            if log.wants_segment()
+                && let Some(job) = log.begin_prepare()
+            {
+                self.syncer.prepare(job);
+            }
+        }
+        Ok(self.status())
+    }
+
+    /// No segment before this one is needed.
+    pub(crate) fn remove_before(&mut self, segment: u64) {
+        if let OpenLog::Written(log) = &mut self.log {
+            log.remove_before(segment);
+        }
+    }
+
+    /// How the log stands, and how much room there is.
+    pub(crate) fn status(&self) -> LogStatus {
+        let OpenLog::Written(log) = &self.log else {
+            return stored_status(self.store_room);
+        };
+        LogStatus {
+            segment: log.current_segment(),
+            bytes: log.disk_bytes(),
+            // What is allocated is there for sure; while the disk has plenty, more can be.
+            room: log
+                .room()
+                .saturating_sub(record_bytes(0))
+                .max(self.store_room),
+        }
+    }
+
+    /// How much room there is for values.
+    pub(crate) const fn store_status(&self) -> LogStatus {
+        stored_status(self.store_room)
+    }
+
+    /// When `tick` is wanted.
+    pub(crate) const fn next_tick(&self) -> Instant {
+        self.look_at
+    }
+
+    /// Syncs what is due and looks at the room on the disk, about once a second; `Some`: how the log stands now.
+    ///
+    /// # Errors
+    /// [`StorageError`]: a sync failed, so nobody knows what is on the disk: the node must end.
+    pub(crate) fn tick(&mut self, now: Instant) -> Result<Option<LogStatus>, StorageError> {
+        if now < self.look_at {
+            return Ok(None);
+        }
+        self.look_at = now + INTERVAL;
+        while let Ok(done) = self.store_synced.1.try_recv() {
+            done?;
+        }
+        if std::mem::take(&mut self.is_store_dirty) {
+            let answer = self.store_synced.0.clone();
+            self.syncer.sync_store(Arc::clone(&self.store), answer);
+        }
+        if let OpenLog::Written(log) = &mut self.log {
+            while let Ok(done) = self.synced.1.try_recv() {
+                log.finish_sync(done)?;
+            }
+            if let Some(job) = log.begin_sync() {
+                self.syncer.sync(job, self.synced.0.clone());
+            }
+            if let Some(job) = log.begin_prepare() {
+                self.syncer.prepare(job);
+            }
+        }
+        self.look_at_room();
+        Ok(Some(self.status()))
+    }
+
+    fn look_at_room(&mut self) {
+        self.store_room = self.store.room();
+        let is_full =
+            self.store_room == 0 || matches!(&self.log, OpenLog::Written(log) if log.is_full());
+        if is_full && !self.was_full {
+            tracing::error!(
+                directory = %self.directory.path().display(),
+                "the disk is full: messages that would have to be stored are refused until there is room"
+            );
+        } else if self.was_full && !is_full {
+            tracing::info!("the disk has room again");
+        }
+        self.was_full = is_full;
+    }
+
+    /// Waits until everything is on disk, as the last thing a thread does.
+    pub(crate) fn close(&mut self) {
+        let result = match &mut self.log {
+            OpenLog::Written(log) => {
+                // A sync that is out answers, or the thread that runs it has ended.
+                while log.is_syncing() {
+                    match self.synced.1.recv_timeout(INTERVAL * 10) {
+                        Ok(done) => {
+                            if let Err(error) = log.finish_sync(done) {
+                                tracing::error!(%error, "the last sync failed");
+                                return;
+                            }
+                        }
+                        Err(_) => break,
+                    }
+                }
+                log.sync()
+            }
+            OpenLog::Read(_) | OpenLog::Nothing => Ok(()),
+        };
+        if let Err(error) = result.and_then(|()| self.store.sync()) {
+            tracing::error!(%error, "the last sync failed");
+        }
+    }
+}
+
+/// The status for a machine without a log.
+const fn stored_status(room: u64) -> LogStatus {
+    LogStatus {
+        segment: 0,
+        bytes: 0,
+        room,
+    }
+}
+
+fn operation(operation: &StoreOperation) -> StoreOp<'_> {
+    let (keyspace, key) = (keyspace(operation.keyspace), operation.key.as_slice());
+    match &operation.value {
+        Some(value) => StoreOp::Put {
+            keyspace,
+            key,
+            value,
+        },
+        None => StoreOp::Remove { keyspace, key },
+    }
+}
+
+fn read(now: Now, log: u32, replay: &mut Replay, worker: &mut Worker) -> Result<(), RecoveryError> {
+    let log = u8::try_from(log).unwrap_or(u8::MAX);
+    while let Some(record) = replay.next_record()? {
+        let stored = Stored::Record {
+            log,
+            record: record.body,
+        };
+        worker.recover(now, stored)?;
+    }
+    Ok(())
+}
