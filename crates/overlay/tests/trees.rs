@@ -179,7 +179,7 @@ proptest! {
         let nodes = before.len();
         let changed: Vec<_> = before.iter().cloned().map(|mut node| {
             for (other, rtt) in &mut node.links {
-                *rtt = (*rtt ^ (after >> (other.0 + node.node.0) % 50) as u32) % 400;
+                *rtt = (*rtt ^ (after >> ((other.0 + node.node.0) % 50)) as u32) % 400;
             }
             node
         }).collect();

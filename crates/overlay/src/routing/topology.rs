@@ -46,6 +46,7 @@ impl Topology {
         let mut nodes: Vec<_> = nodes.into_iter().collect();
         nodes.sort_unstable_by_key(|node| node.node);
         nodes.dedup_by_key(|node| node.node);
+        nodes.iter_mut().for_each(|node| node.links.sort_unstable());
         let find = |wanted: NodeId| nodes.binary_search_by_key(&wanted, |node| node.node).ok();
         let edges = nodes
             .iter()

@@ -223,15 +223,15 @@ mod tests {
             (5, 4, 2),
             (6, 7, 1),
         ]);
-        let cases: [(&str, &[u64], &[u64], u64, u64); 4] = [
-            ("all", &[1, 2, 3, 4, 5, 6, 7], &[1, 2, 3, 4, 5], 5, 5),
-            ("without 5", &[1, 2, 3, 4], &[1, 2, 3, 4], 2, 3),
-            ("without 5 and 3", &[1, 2, 4], &[1, 2, 4], 4, 1),
-            ("no way", &[1, 6], &[1], 0, 0),
+        let cases = [
+            ("all", vec![1, 2, 3, 4, 5, 6, 7], vec![1, 2, 3, 4, 5], 5, 5),
+            ("without 5", vec![1, 2, 3, 4], vec![1, 2, 3, 4], 2, 3),
+            ("without 5 and 3", vec![1, 2, 4], vec![1, 2, 4], 4, 1),
+            ("no way", vec![1, 6], vec![1], 0, 0),
         ];
         for (name, members, reached, hop_to_4, hop_back) in cases {
-            let tree = Tree::spanning(&topology, NodeId(1), &ids(members));
-            assert_eq!(tree.nodes(), ids(reached), "{name}");
+            let tree = Tree::spanning(&topology, NodeId(1), &ids(&members));
+            assert_eq!(tree.nodes(), ids(&reached), "{name}");
             let hop = |from, to| {
                 tree.next_hop(NodeId(from), NodeId(to))
                     .map_or(0, |node| node.0)
