@@ -318,6 +318,7 @@ impl Cluster {
     }
 }
 
+#[allow(clippy::needless_range_loop, reason = "both halves of a matrix")]
 fn delays(count: usize, dice: &mut Dice) -> Vec<Vec<u64>> {
     let mut all = vec![vec![0; count]; count];
     for a in 0..count {
