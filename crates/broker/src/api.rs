@@ -1,5 +1,7 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
+pub mod overlay;
+
 use serde::{Deserialize, Serialize};
 use thicket_node::{
     HubMemoryReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport, Traffic,

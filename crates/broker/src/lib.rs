@@ -40,6 +40,7 @@ mod memory;
 mod node;
 mod reload;
 mod resolver;
+mod resources;
 mod sockets;
 mod storage;
 mod thread;

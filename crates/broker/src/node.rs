@@ -592,6 +592,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
     let overlay = OverlayConfig {
         name: places.name.clone(),
         secret: config.secret.clone(),
+        routing: config.routing.clone(),
         ..OverlayConfig::new(node, incarnation, &config.cluster_name, &places.address)
     };
     HubConfig {

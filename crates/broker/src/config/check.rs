@@ -62,6 +62,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         multicast,
         dns,
         discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
+        routing: super::routing::check(&settings)?,
         workers: workers(settings.workers)?,
         data: settings.data.clone(),
         sync: settings.sync.unwrap_or_default(),

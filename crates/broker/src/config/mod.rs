@@ -9,6 +9,7 @@ mod check;
 mod error;
 mod file;
 mod listener;
+mod routing;
 mod settings;
 mod users;
 
@@ -25,6 +26,8 @@ pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
 
 pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
+use thicket_overlay::RoutingConfig;
+
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
@@ -57,6 +60,8 @@ pub struct Config {
     pub dns: Option<Dns>,
     /// How long the node looks for others before it lets clients in.
     pub discovery_grace: Duration,
+    /// Which way publications go to other nodes.
+    pub routing: RoutingConfig,
     /// At least 1.
     pub workers: u8,
     /// Where the node keeps what must survive a restart.

@@ -34,7 +34,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 14] = [
+const OPERATIONS: [Operation; 16] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -59,6 +59,16 @@ const OPERATIONS: [Operation; 14] = [
         "/v1/memory",
         "Where the memory of this node is",
         Answer::One("MemoryLedger"),
+    ),
+    get(
+        "/v1/overlay",
+        "The view of this node: nodes, links, trees",
+        Answer::Any,
+    ),
+    get(
+        "/v1/explain",
+        "Where a publication on the topic in `?topic=` goes from each node, and why",
+        Answer::Any,
     ),
     get(
         "/v1/health/live",
