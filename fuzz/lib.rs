@@ -2,11 +2,20 @@
 
 mod log;
 
+mod links;
+mod state;
+
+pub use links::{read_records, receive_on_a_link};
+pub use state::{read_session, read_settings};
+
 use thicket_mqtt::{
     ApplicationProperties, Packet, ProtocolVersion, connect_version, decode, frame_header,
 };
 
 pub use log::replay_log;
+
+use thicket_transport::proxy_header;
+use thicket_transport::websocket::{Decoder, Role, decode_request};
 
 const MAXIMUM_PACKET_SIZE: u32 = 1 << 20;
 
@@ -104,5 +113,56 @@ pub fn read_application_properties(bytes: &[u8]) {
         properties.write_to(&mut written);
         assert_eq!(written, bytes);
         check_properties(&properties);
+    }
+}
+
+/// Reads a PROXY header.
+///
+/// # Panics
+/// If a header depends on what follows it, or is found whole before its last byte.
+pub fn read_proxy_header(bytes: &[u8]) {
+    let Ok(Some((proxied, len))) = proxy_header::decode(bytes) else {
+        return;
+    };
+    assert_eq!(proxy_header::decode(&bytes[..len]), Ok(Some((proxied, len))));
+    assert_eq!(proxy_header::decode(&bytes[..len - 1]), Ok(None));
+}
+
+/// Decodes frames of a client; the first byte says in which pieces they come.
+///
+/// # Panics
+/// If the outcome depends on how the bytes are cut, or more comes out than went in.
+pub fn read_frames(bytes: &[u8]) {
+    let Some((&step, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let whole = decode_frames(bytes, bytes.len().max(1));
+    assert_eq!(whole, decode_frames(bytes, usize::from(step).max(1)));
+    if let Ok((data, _)) = whole {
+        assert!(data.len() <= bytes.len());
+    }
+}
+
+/// Data and control frames, or the status of a refusal.
+fn decode_frames(bytes: &[u8], step: usize) -> Result<(Vec<u8>, Vec<String>), u16> {
+    let mut decoder = Decoder::new(Role::Server, 1 << 20);
+    let (mut data, mut controls) = (Vec::new(), Vec::new());
+    for piece in bytes.chunks(step) {
+        let mut piece = piece.to_vec();
+        let decoded = decoder.decode(&mut piece, |control| controls.push(format!("{control:?}")));
+        data.extend(&piece[..decoded.map_err(|error| error.status())?]);
+    }
+    Ok((data, controls))
+}
+
+/// Reads the opening request of a WebSocket.
+///
+/// # Panics
+/// If a request depends on what follows it, or a refusal is no answer of HTTP.
+pub fn read_websocket_request(bytes: &[u8]) {
+    match decode_request(bytes, "/mqtt") {
+        Ok(None) => {}
+        Ok(Some(request)) => assert_eq!(decode_request(&bytes[..request.len], "/mqtt"), Ok(Some(request))),
+        Err(error) => assert!(error.response().starts_with(b"HTTP/1.1 4")),
     }
 }

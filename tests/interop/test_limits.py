@@ -55,7 +55,7 @@ class Limits(RawCases, OneNode):
         self.assertFalse(self.keeper(self.here).connack.session_present)
 
     def test_a_subscription_over_the_quota_is_refused_in_its_place(self):
-        """[MQTT-3.9.3-1]: the others of the same SUBSCRIBE are granted; replacing one takes no room."""
+        """[MQTT-3.9.3-1] [MQTT-3.8.4-7]: the others of the same SUBSCRIBE are granted; replacing one takes no room."""
         client = self.raw(self.here)
         filters = [(self.topic(f"{number}"), 0) for number in range(4)]
         self.assertEqual(client.subscribe(*filters).codes, [0, 0, 0, QUOTA_EXCEEDED])

@@ -174,7 +174,7 @@ class SessionCases(RawCases):
             self.assertEqual({client.take_message().payload for client in clients}, {b"%d" % move})
 
     def test_a_session_expires_when_its_time_is_over(self):
-        """[MQTT-4.1.0-2] [MQTT-3.1.2-23]: not before, and not while connected."""
+        """[MQTT-4.1.0-2] [MQTT-4.1.0-1] [MQTT-3.1.2-23]: not before, and not while connected."""
         short = self.raw(self.here, "short", clean_start=False, props=expiry(1))
         long = self.raw(self.here, "long", clean_start=False, props=expiry(600))
         connected = self.raw(self.here, "connected", clean_start=False, props=expiry(1))

@@ -187,7 +187,7 @@ class KeepAliveCases(RawCases):
         self.watcher = self.subscriber((self.topic("#"), 1), role="watcher")
 
     def test_a_silent_client_is_closed_but_not_before_one_and_a_half_keep_alive(self):
-        """[MQTT-3.1.2-22]: with DISCONNECT 0x8D for 5.0 and without for 3.1.1; its will is sent."""
+        """[MQTT-3.1.2-22] [MQTT-3.1.2-20] [MQTT-3.1.2-24 v3.1.1]: 0x8D for 5.0, silence for 3.1.1; its will is sent."""
         clients = []
         for version in (3, 4, 5):
             will = Will(self.topic(f"{version}"))

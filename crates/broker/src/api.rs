@@ -1,15 +1,36 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
 use serde::{Deserialize, Serialize};
-use thicket_node::{NodeReport, SessionReport, SubscriptionReport, Traffic};
+use thicket_node::{
+    HubMemoryReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport, Traffic,
+};
+
+/// A field of an answer, for the document that describes the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// As Rust writes it.
+    pub(crate) kind: &'static str,
+    pub(crate) meaning: &'static str,
+}
+
+/// An answer that can tell its fields.
+pub(crate) trait Described {
+    const FIELDS: &'static [Field];
+}
 
 /// Mirrors a report of the node as JSON: the same fields, so that the compiler notices a new one.
 macro_rules! mirror {
-    ($(#[$doc:meta])* $name:ident of $report:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $from:ident,)* }) => {
+    ($(#[$doc:meta])* $name:ident of $report:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $from:ident,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub struct $name {
-            $($(#[$field_doc])* pub $field: $type,)*
+            $(#[doc = $field_doc] pub $field: $type,)*
+        }
+
+        impl Described for $name {
+            const FIELDS: &'static [Field] =
+                &[$(Field { name: stringify!($field), kind: stringify!($type), meaning: $field_doc },)*];
         }
 
         impl From<$report> for $name {
@@ -127,7 +148,136 @@ mirror! {
         retained_messages: u64 = retained_messages,
         /// Now: their publishers are still owed an acknowledgement.
         unacknowledged_messages: u64 = unacknowledged_messages,
+        /// Connections ended because those without a session held too much.
+        half_open_refused: u64 = half_open_refused,
     }
+}
+
+mirror! {
+    /// Where the memory of a worker, or of all of them, is: a part of `GET /v1/memory`.
+    #[derive(Copy, Default)]
+    MemoryEntry of MemoryReport {
+        /// Connections of clients.
+        connections: u64 = connections,
+        /// Buffers of what is on its way to clients.
+        out_buffer_bytes: u64 = out_buffer_bytes,
+        /// Buffers of packets that are not whole yet.
+        in_buffer_bytes: u64 = in_buffer_bytes,
+        /// Of them, held by connections whose CONNECT is not answered.
+        half_open_bytes: u64 = half_open_bytes,
+        /// Sessions, connected or not.
+        sessions: u64 = sessions,
+        /// Waiting to be sent.
+        queued_messages: u64 = queued_messages,
+        /// Their bytes; a message that waits for several sessions counts for each.
+        queued_bytes: u64 = queued_bytes,
+        /// Sent and not acknowledged.
+        inflight_messages: u64 = inflight_messages,
+        /// Their bytes.
+        inflight_bytes: u64 = inflight_bytes,
+        /// Filters known to the matching trees.
+        subscriptions: u64 = subscriptions,
+        /// Text of the filters of sessions.
+        filter_bytes: u64 = filter_bytes,
+    }
+}
+
+/// Where the memory of a node is: `GET /v1/memory`. Bytes are what was asked for; the rest of the process is code, tables and what the
+/// allocator keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLedger {
+    /// Of the process, in memory.
+    pub resident_bytes: Option<u64>,
+    /// From here on nobody new is let in.
+    pub limit_bytes: Option<u64>,
+    /// Retained messages.
+    pub retained_messages: u64,
+    /// Of their topics and records.
+    pub retained_bytes: u64,
+    /// Sent to other nodes and not acknowledged.
+    pub link_bytes: u64,
+    /// Of all workers.
+    pub total: MemoryEntry,
+    /// Of each worker, in order.
+    pub workers: Vec<MemoryEntry>,
+}
+
+impl MemoryLedger {
+    /// Adds up what the workers say.
+    #[must_use]
+    pub fn new(
+        resident_bytes: Option<u64>,
+        limit_bytes: Option<u64>,
+        hub: HubMemoryReport,
+        workers: Vec<MemoryEntry>,
+    ) -> Self {
+        Self {
+            resident_bytes,
+            limit_bytes,
+            retained_messages: hub.retained_messages,
+            retained_bytes: hub.retained_bytes,
+            link_bytes: hub.link_bytes,
+            total: workers
+                .iter()
+                .fold(MemoryEntry::default(), |sum, worker| sum.plus(*worker)),
+            workers,
+        }
+    }
+}
+
+impl MemoryEntry {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            connections: self.connections + other.connections,
+            out_buffer_bytes: self.out_buffer_bytes + other.out_buffer_bytes,
+            in_buffer_bytes: self.in_buffer_bytes + other.in_buffer_bytes,
+            half_open_bytes: self.half_open_bytes + other.half_open_bytes,
+            sessions: self.sessions + other.sessions,
+            queued_messages: self.queued_messages + other.queued_messages,
+            queued_bytes: self.queued_bytes + other.queued_bytes,
+            inflight_messages: self.inflight_messages + other.inflight_messages,
+            inflight_bytes: self.inflight_bytes + other.inflight_bytes,
+            subscriptions: self.subscriptions + other.subscriptions,
+            filter_bytes: self.filter_bytes + other.filter_bytes,
+        }
+    }
+}
+
+/// Whose connection to end: the body of `POST /v1/kick`, and its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KickEntry {
+    /// Client identifier.
+    pub client_id: String,
+}
+
+/// What to watch: the body of `POST /v1/trace`. One of the two.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TraceRequest {
+    /// All packets of this client.
+    pub client_id: Option<String>,
+    /// All PUBLISH packets whose topic matches this filter.
+    pub topic: Option<String>,
+}
+
+/// A packet that was seen: a part of the answer of `POST /v1/trace/lines`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceEntry {
+    /// Whose.
+    pub client_id: String,
+    /// `in`: from the client; `out`: to it.
+    pub direction: String,
+    /// Kind and facts, no payload.
+    pub packet: String,
+}
+
+/// What was seen since the last time: the answer of `POST /v1/trace/lines`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TraceLines {
+    /// In order for each client.
+    pub lines: Vec<TraceEntry>,
+    /// Seen, and not kept because nobody asked in time.
+    pub lost: u64,
 }
 
 /// What a node carried: `GET /v1/traffic`.
@@ -172,6 +322,7 @@ impl TrafficCounts {
             subscriptions: self.subscriptions + other.subscriptions,
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
+            half_open_refused: self.half_open_refused + other.half_open_refused,
         }
     }
 }

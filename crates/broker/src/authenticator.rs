@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use thicket_node::{ConnectionId, Verdict, WorkerId};
+use thicket_node::{ConnectionId, ListenerId, Verdict, WorkerId};
 
 use crate::config::{Access, Users};
 use crate::counters::Counters;
@@ -18,6 +18,11 @@ pub(crate) struct Request {
     pub(crate) worker: WorkerId,
     pub(crate) connection: ConnectionId,
     pub(crate) serial: u32,
+    /// Where it came in.
+    pub(crate) listener: ListenerId,
+    /// The name in the client's certificate, if it has shown a good one.
+    #[allow(dead_code, reason = "passwords do not need it")]
+    pub(crate) certificate_name: Option<String>,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<Vec<u8>>,
 }
@@ -32,16 +37,19 @@ pub(crate) enum Authenticator {
 }
 
 impl Authenticator {
-    /// Starts the thread, if there are users.
+    /// Starts the thread, if there are users. `own` has the users of listeners that have some of their own, by `ListenerId`.
     pub(crate) fn start(
         access: &Access,
+        own: Vec<Option<Users>>,
         boxes: &Mailboxes,
         counters: &Arc<Counters>,
     ) -> std::io::Result<Self> {
         let users = match access {
-            Access::Anonymous => return Ok(Self::Open),
-            Access::Users(users) | Access::UsersAndAnonymous(users) => users.clone(),
+            Access::Anonymous if own.iter().all(Option::is_none) => return Ok(Self::Open),
+            Access::Anonymous => None,
+            Access::Users(users) | Access::UsersAndAnonymous(users) => Some(users.clone()),
         };
+        let users = ByListener { own, users };
         let (sender, requests) = sync_channel(WAITING);
         let (boxes, counters) = (Arc::clone(boxes), Arc::clone(counters));
         // It ends when the last sender is gone with the last worker.
@@ -67,12 +75,35 @@ impl Authenticator {
     }
 }
 
-fn answer(users: &Users, requests: &Receiver<Request>, boxes: &Mailboxes, counters: &Counters) {
+/// The users of the node, and of listeners that have some of their own.
+struct ByListener {
+    own: Vec<Option<Users>>,
+    users: Option<Users>,
+}
+
+impl ByListener {
+    /// Where there are no users, names and passwords are not looked at.
+    fn verify(&self, listener: ListenerId, name: &str, password: &[u8]) -> bool {
+        let own = self
+            .own
+            .get(usize::from(listener.0))
+            .and_then(Option::as_ref);
+        own.or(self.users.as_ref())
+            .is_none_or(|users| users.verify(name, password))
+    }
+}
+
+fn answer(
+    users: &ByListener,
+    requests: &Receiver<Request>,
+    boxes: &Mailboxes,
+    counters: &Counters,
+) {
     for request in requests {
         counters.authentications.add_one();
         let name = request.user_name.as_deref().unwrap_or_default();
         let password = request.password.as_deref().unwrap_or_default();
-        let verdict = if users.verify(name, password) {
+        let verdict = if users.verify(request.listener, name, password) {
             Verdict::Allowed
         } else {
             counters.authentications_refused.add_one();

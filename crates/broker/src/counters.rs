@@ -9,6 +9,8 @@ pub(crate) struct Counters {
     pub(crate) accepted: Counter,
     /// Times a listener had to rest for want of descriptors or memory.
     pub(crate) accept_exhausted: Counter,
+    /// Connections that did not start with a good PROXY header, where one was wanted.
+    pub(crate) prefaces_refused: Counter,
     /// Announcements that were not ours to read: torn, or of something else.
     pub(crate) announcements_malformed: Counter,
     /// Announcements of other clusters or versions.

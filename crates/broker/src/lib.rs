@@ -25,12 +25,17 @@ mod config;
 mod counters;
 mod dials;
 mod discovery;
+mod entrance;
 mod event;
+mod gate;
+mod housekeeper;
 mod http;
 mod identity;
+mod layers;
 mod listener;
 mod log;
 mod mailbox;
+mod memory;
 mod node;
 mod resolver;
 mod sockets;
@@ -39,8 +44,9 @@ mod thread;
 mod transport;
 
 pub use config::{
-    Access, Config, ConfigError, DiscoverChoice, Dns, Listen, LogFormat, LogLevel, Multicast,
-    RetainedLimits, Settings, TooOpen, Users, UsersError, hash_password,
+    Access, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen,
+    ListenerSettings, LogFormat, LogLevel, Multicast, RetainedLimits, Settings, TooOpen,
+    TransportChoice, Users, UsersError, WebSocket, hash_password,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -1,14 +1,20 @@
 //! Listening sockets: every worker thread has one of its own for each address, and the kernel spreads new connections over them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mio::net::{TcpListener, TcpStream};
+use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 use thicket_node::ListenerId;
 use thicket_session::time::Instant;
+
+use crate::entrance::Entrance;
+use crate::transport::Stream;
 
 /// Connections the kernel completes for us before we accept them.
 const BACKLOG: i32 = 1024;
@@ -23,7 +29,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) id: ListenerId,
-    socket: TcpListener,
+    pub(crate) entrance: Arc<Entrance>,
+    socket: Accepting,
     /// The kernel may have more for us.
     ready: bool,
     /// Not before this instant.
@@ -32,10 +39,41 @@ pub(crate) struct Listener {
     silent_until: Option<Instant>,
 }
 
+/// A listening socket, not registered anywhere.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+#[derive(Debug)]
+enum Accepting {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Accepting {
+    fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Self::Tcp(socket) => socket
+                .accept()
+                .map(|(stream, peer)| (Stream::Tcp(stream), peer)),
+            // Its peer has no address; the unspecified one says so.
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                Ok((
+                    Stream::Unix(stream),
+                    SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                ))
+            }
+        }
+    }
+}
+
 /// What came of accepting.
 pub(crate) enum Accept {
     /// A connection.
-    Connection(TcpStream, SocketAddr),
+    Connection(Stream, SocketAddr),
     /// The process or the host is out of descriptors or memory; the listener rests.
     Exhausted(io::Error),
     /// None now.
@@ -43,11 +81,15 @@ pub(crate) enum Accept {
 }
 
 impl Listener {
-    /// Wraps a socket made by [`bind`].
-    pub(crate) fn new(id: ListenerId, socket: std::net::TcpListener) -> Self {
+    /// Wraps a socket made by [`bind`] or [`bind_unix`].
+    pub(crate) fn new(id: ListenerId, entrance: Arc<Entrance>, socket: Bound) -> Self {
         Self {
             id,
-            socket: TcpListener::from_std(socket),
+            entrance,
+            socket: match socket {
+                Bound::Tcp(socket) => Accepting::Tcp(TcpListener::from_std(socket)),
+                Bound::Unix(socket) => Accepting::Unix(UnixListener::from_std(socket)),
+            },
             ready: true,
             paused_until: None,
             silent_until: None,
@@ -55,7 +97,10 @@ impl Listener {
     }
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(&mut self.socket, token, Interest::READABLE)
+        match &mut self.socket {
+            Accepting::Tcp(socket) => registry.register(socket, token, Interest::READABLE),
+            Accepting::Unix(socket) => registry.register(socket, token, Interest::READABLE),
+        }
     }
 
     /// The kernel says there is somebody.
@@ -94,6 +139,10 @@ impl Listener {
 
     /// Accepts one connection.
     pub(crate) fn accept(&mut self, now: Instant) -> Accept {
+        if let Some(until) = self.entrance.wait_until(now) {
+            self.paused_until = Some(until);
+            return Accept::Nothing;
+        }
         loop {
             match self.socket.accept() {
                 Ok((stream, peer)) => return Accept::Connection(stream, peer),
@@ -143,6 +192,30 @@ pub(crate) fn bind(
     Ok((bound, sockets))
 }
 
+/// Binds a Unix socket; its threads share it. A file left by a process that is gone is replaced.
+///
+/// # Errors
+/// The path cannot be had, is no socket, or is in use.
+pub(crate) fn bind_unix(
+    path: &Path,
+    count: usize,
+) -> io::Result<Vec<std::os::unix::net::UnixListener>> {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() || UnixStream::connect(path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let first = UnixListener::bind(path)?;
+    first.set_nonblocking(true)?;
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        sockets.push(sockets[0].try_clone()?);
+    }
+    Ok(sockets)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     Alone,
@@ -173,6 +246,26 @@ fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpList
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_file_left_behind_is_replaced_and_one_in_use_or_another_file_is_not() {
+        let path = std::env::temp_dir().join(format!("thicket-unix-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let first = bind_unix(&path, 2).expect("a free path");
+        assert_eq!(
+            bind_unix(&path, 1).expect_err("in use").kind(),
+            io::ErrorKind::AddrInUse
+        );
+        drop(first);
+        drop(bind_unix(&path, 1).expect("left behind"));
+        std::fs::remove_file(&path).expect("it is there");
+        std::fs::write(&path, "precious").expect("writable");
+        assert!(bind_unix(&path, 1).is_err());
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("still there"),
+            "precious"
+        );
+    }
 
     #[test]
     fn sockets_of_one_node_share_a_port_and_another_node_is_refused_it() {

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
-use thicket_node::{ConnectionId, Handover, Hub, Mail, Peer, Verdict, Worker, WorkerId};
+use thicket_node::{ConnectionId, Handover, Hub, Mail, Now, Peer, Verdict, Worker, WorkerId};
 
 use crate::transport::Transport;
 
 /// A question to the machines of a thread, asked between two rounds. The hub is on thread 0 only.
 pub(crate) type Question = Box<dyn FnOnce(&Worker, Option<&Hub>) + Send>;
+
+/// Something to be done by the worker of a thread, between two rounds.
+pub(crate) type Order = Box<dyn FnOnce(&mut Worker, Now) + Send>;
 
 /// What one thread, or a helper, tells another.
 pub(crate) enum Letter {
@@ -39,6 +42,8 @@ pub(crate) enum Letter {
     Summary { from: WorkerId, summary: Summary },
     /// From the HTTP API.
     Ask(Question),
+    /// From the HTTP API or the housekeeper.
+    Order(Order),
     /// Close the doors and say goodbye to the clients.
     StopWorker,
     /// Say goodbye to the other nodes.
@@ -115,6 +120,7 @@ impl std::fmt::Debug for Letter {
             Self::Discovered { .. } => "Discovered",
             Self::Summary { .. } => "Summary",
             Self::Ask(_) => "Ask",
+            Self::Order(_) => "Order",
             Self::StopWorker => "StopWorker",
             Self::StopHub => "StopHub",
         })

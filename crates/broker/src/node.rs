@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -17,6 +18,9 @@ use crate::clock::Clock;
 use crate::config::{Config, Listen};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
+use crate::entrance::Entrance;
+use crate::gate::NodeGate;
+use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Inspector, Server};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::listener::{self, Listener};
@@ -44,6 +48,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// A certificate or a key is no good.
+    #[error("tls: {0}")]
+    Tls(#[from] thicket_transport::tls::TlsError),
     /// What an earlier start stored cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -81,12 +88,16 @@ pub struct Node {
     name: String,
     id: NodeId,
     addresses: Vec<SocketAddr>,
+    /// Files of Unix sockets, removed at the end.
+    socket_files: Vec<PathBuf>,
+    entrances: Vec<Arc<Entrance>>,
     boxes: Mailboxes,
     threads: Vec<JoinHandle<()>>,
     stopped: Receiver<WorkerId>,
     failures: Option<Receiver<Failure>>,
     discovery: Option<Discovery>,
     http: Option<Server>,
+    housekeeper: Option<Housekeeper>,
     identity: Option<Identity>,
 }
 
@@ -97,21 +108,28 @@ impl Node {
     /// An address is taken, the data directory is no good, or the system has nothing to give.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let identity = Identity::load(config.data.as_deref())?;
-        let bound = bind_all(&config)?;
+        let gate = NodeGate::new(connections(config.connections));
+        let bound = bind_all(&config, &gate)?;
         let http = config.http.map(bind_http).transpose()?;
-        let places = Places::of(&config, &bound);
+        let places = Places::of(&config, link_address(&config, &bound));
         let counters = Arc::new(Counters::default());
         let (polls, boxes) = mailboxes(config.workers)?;
         let mut node = Self {
             name: places.name.clone(),
             id: identity.node,
-            addresses: bound.iter().map(|listener| listener.address).collect(),
+            addresses: bound.iter().filter_map(|bound| bound.address).collect(),
+            socket_files: bound
+                .iter()
+                .filter_map(|bound| bound.listen.socket_path.clone())
+                .collect(),
+            entrances: entrances(&bound),
             boxes: Arc::clone(&boxes),
             threads: Vec::new(),
             stopped: channel().1,
             failures: None,
             discovery: None,
             http: None,
+            housekeeper: None,
             identity: None,
         };
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
@@ -123,8 +141,21 @@ impl Node {
             &boxes,
             &counters,
         )?);
+        let inspector = Inspector::new(
+            boxes,
+            counters,
+            &node.entrances,
+            Arc::clone(&gate),
+            config.memory_bytes,
+        );
+        node.housekeeper = Some(Housekeeper::start(Duties {
+            inspector: inspector.clone(),
+            gate,
+            memory_bytes: config.memory_bytes,
+            system_interval: config.system_interval,
+        })?);
         node.http = http
-            .map(|listener| Server::start(listener, Inspector::new(boxes, counters)))
+            .map(|listener| Server::start(listener, inspector))
             .transpose()?;
         node.identity = Some(identity);
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
@@ -149,9 +180,13 @@ impl Node {
         counters: &Arc<Counters>,
     ) -> Result<(), StartError> {
         let clock = Clock::new();
-        let authenticator = Authenticator::start(&config.access, &self.boxes, counters)?;
+        let own_users = bound
+            .iter()
+            .map(|bound| bound.listen.users.clone())
+            .collect();
+        let authenticator = Authenticator::start(&config.access, own_users, &self.boxes, counters)?;
         let resolver = Resolver::start(&self.boxes)?;
-        let worker_config = worker_config(config, identity, bound.len());
+        let worker_config = worker_config(config, identity, &bound);
         let mut hub = Some((hub_config(config, identity, places), random_id()?));
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
@@ -221,6 +256,23 @@ impl Node {
         &self.addresses
     }
 
+    /// Reads the certificates of all listeners again; new connections get them, those that stand keep theirs. What could not be
+    /// read is told, one line each, and stays as it was.
+    pub fn reload(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for entrance in &self.entrances {
+            match entrance.reload() {
+                Ok(true) => tracing::info!(listener = entrance.name, "certificate read again"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(listener = entrance.name, %error, "the certificate in use stays");
+                    problems.push(format!("{}: {error}", entrance.name));
+                }
+            }
+        }
+        problems
+    }
+
     /// Where the HTTP API answers.
     #[must_use]
     pub fn http_address(&self) -> Option<SocketAddr> {
@@ -243,6 +295,7 @@ impl Node {
             return;
         }
         self.http = None;
+        self.housekeeper = None;
         self.discovery = None;
         for mailbox in self.boxes.iter() {
             mailbox.post(Letter::StopWorker);
@@ -258,6 +311,10 @@ impl Node {
         for thread in threads {
             // A thread that panicked has said so.
             let _ = thread.join();
+        }
+        for file in &self.socket_files {
+            // Somebody may have removed it.
+            let _ = std::fs::remove_file(file);
         }
         tracing::info!(node = self.name, "node stopped");
     }
@@ -303,31 +360,107 @@ fn spawn(index: usize, parts: Parts, (failed, recovered): Said) -> io::Result<Jo
 /// An address that is listened on, with a socket for each thread.
 struct Bound {
     id: ListenerId,
-    address: SocketAddr,
-    sockets: Vec<std::net::TcpListener>,
+    /// None of a Unix socket.
+    address: Option<SocketAddr>,
+    listen: Listen,
+    entrance: Arc<Entrance>,
+    sockets: Vec<listener::Bound>,
 }
 
-fn bind_all(config: &Config) -> Result<Vec<Bound>, StartError> {
+/// Descriptors that are no connections of clients: files, links, those who ask over HTTP.
+const RESERVED_DESCRIPTORS: u64 = 256;
+
+/// Connections of clients at a time: as configured, or what the limit of open files leaves.
+fn connections(configured: u32) -> u32 {
+    if configured > 0 {
+        return configured;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(u32::MAX, |limit| {
+        let left = limit.saturating_sub(RESERVED_DESCRIPTORS.min(limit / 2));
+        u32::try_from(left).unwrap_or(u32::MAX)
+    })
+}
+
+fn bind_all(config: &Config, gate: &Arc<NodeGate>) -> Result<Vec<Bound>, StartError> {
     let mut all = Vec::new();
     for listen in &config.listeners {
-        bind_one(listen, usize::from(config.workers), &mut all)?;
+        let entrance = Arc::new(Entrance::new(listen, gate)?);
+        let workers = usize::from(config.workers);
+        match &listen.socket_path {
+            Some(path) => {
+                let sockets =
+                    listener::bind_unix(path, workers).map_err(|source| StartError::Bind {
+                        address: listen.text.clone(),
+                        key: "listen",
+                        source,
+                    })?;
+                let sockets = sockets.into_iter().map(listener::Bound::Unix).collect();
+                all.push(Bound::new(&all, None, listen, &entrance, sockets));
+            }
+            None => bind_one(listen, &entrance, workers, &mut all)?,
+        }
     }
     Ok(all)
 }
 
+impl Bound {
+    fn new(
+        before: &[Self],
+        address: Option<SocketAddr>,
+        listen: &Listen,
+        entrance: &Arc<Entrance>,
+        sockets: Vec<listener::Bound>,
+    ) -> Self {
+        Self {
+            id: ListenerId(u16::try_from(before.len()).expect("listeners are few")),
+            address,
+            listen: listen.clone(),
+            entrance: Arc::clone(entrance),
+            sockets,
+        }
+    }
+}
+
+/// Each once: a listener may have several addresses.
+fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
+    let mut all: Vec<_> = bound
+        .iter()
+        .map(|bound| Arc::clone(&bound.entrance))
+        .collect();
+    all.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    all
+}
+
+/// Where links of other nodes can come in: the first listener for plain TCP; none that suits: the first address at all.
+fn link_address(config: &Config, bound: &[Bound]) -> SocketAddr {
+    let suits = bound.iter().filter(|bound| bound.listen.takes_links());
+    let address = suits.chain(bound).find_map(|bound| bound.address);
+    let has_suitable = bound.iter().any(|bound| bound.listen.takes_links());
+    if !has_suitable && config.advertise.is_none() && looks_for_others(config) {
+        tracing::warn!("no listener for plain TCP: other nodes cannot link to this one");
+    }
+    address.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+fn looks_for_others(config: &Config) -> bool {
+    config.multicast.is_some() || config.dns.is_some() || !config.seeds.is_empty()
+}
+
 /// A name may have addresses this host does not (`localhost` without IPv6): one that works suffices.
-fn bind_one(listen: &Listen, workers: usize, all: &mut Vec<Bound>) -> Result<(), StartError> {
+fn bind_one(
+    listen: &Listen,
+    entrance: &Arc<Entrance>,
+    workers: usize,
+    all: &mut Vec<Bound>,
+) -> Result<(), StartError> {
     let before = all.len();
     let mut last = None;
     for &address in &listen.addresses {
         match listener::bind(address, workers) {
             Ok((address, sockets)) => {
-                let id = ListenerId(u16::try_from(all.len()).expect("listeners are few"));
-                all.push(Bound {
-                    id,
-                    address,
-                    sockets,
-                });
+                let sockets = sockets.into_iter().map(listener::Bound::Tcp).collect();
+                all.push(Bound::new(all, Some(address), listen, entrance, sockets));
             }
             Err(error)
                 if error.kind() == io::ErrorKind::AddrNotAvailable
@@ -369,9 +502,15 @@ fn bind_http(address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
 /// Deals the sockets out: one of each address for each thread.
 fn by_thread(bound: Vec<Bound>, threads: usize) -> Vec<Vec<Listener>> {
     let mut dealt: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
-    for Bound { id, sockets, .. } in bound {
+    for Bound {
+        id,
+        sockets,
+        entrance,
+        ..
+    } in bound
+    {
         for (thread, socket) in dealt.iter_mut().zip(sockets) {
-            thread.push(Listener::new(id, socket));
+            thread.push(Listener::new(id, Arc::clone(&entrance), socket));
         }
     }
     dealt
@@ -391,16 +530,17 @@ fn mailboxes(workers: u8) -> io::Result<(Vec<Poll>, Mailboxes)> {
     Ok((polls, boxes.into()))
 }
 
-fn worker_config(config: &Config, identity: &Identity, listeners: usize) -> WorkerConfig {
-    let listener = ListenerConfig {
-        allow_anonymous: config.access.allows_anonymous(),
-        topic_prefix: String::new(),
+fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> WorkerConfig {
+    let listener = |bound: &Bound| ListenerConfig {
+        allow_anonymous: bound.listen.allow_anonymous,
+        topic_prefix: bound.listen.topic_prefix.clone(),
+        maximum_packet_size: bound.listen.maximum_packet_size,
     };
     WorkerConfig {
         node: identity.node,
         incarnation: identity.incarnation,
         workers: config.workers,
-        listeners: vec![listener; listeners],
+        listeners: bound.iter().map(listener).collect(),
         limits: config.limits.clone(),
         stores: config.stores(),
         small_log_bytes: SMALL_LOG_BYTES,
@@ -437,11 +577,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(config: &Config, bound: &[Bound]) -> Self {
-        let first = bound.first().map_or_else(
-            || SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            |bound| bound.address,
-        );
+    fn of(config: &Config, first: SocketAddr) -> Self {
         let reached = SocketAddr::new(outward(first.ip()), first.port());
         // Announcements travel over IPv4, so a listener for IPv6 is not where their sender's address leads.
         let announced = if first.is_ipv4() { first } else { reached };

@@ -1,61 +1,119 @@
-//! What bytes travel on. TCP today; TLS and WebSocket become variants behind the same two calls.
+//! What bytes travel on: TCP or a Unix socket as they are, or with layers between (`layers`).
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 
 use mio::event::Source;
-use mio::net::TcpStream;
+use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-/// A non-blocking stream of bytes to a peer.
+use crate::gate::Seat;
+use crate::layers::Layered;
+
+/// A non-blocking stream of bytes to a peer. Small: an idle connection has one.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// Plain TCP.
+    /// Nothing between us and the socket. The seat is given back with the connection.
+    Plain { stream: Stream, _seat: Option<Seat> },
+    /// PROXY header, TLS or WebSocket.
+    Layered(Box<Layered>),
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
     Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// What came of reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// That many bytes; `drained`: the kernel has no more, and says so when it has.
+    Bytes { count: usize, drained: bool },
+    /// Nothing for whoever reads.
+    Nothing { drained: bool },
+    /// The end of the stream.
+    End,
 }
 
 impl Transport {
-    /// Reads what is there; `Ok(0)` is the end of the stream, `WouldBlock` means not now.
-    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
         match self {
-            Self::Tcp(stream) => again_if_interrupted(|| stream.read(buffer)),
+            Self::Plain { stream, .. } => match stream.try_read(buffer) {
+                Ok(0) => Ok(Taken::End),
+                Ok(count) => Ok(Taken::Bytes {
+                    count,
+                    // Less than asked for means drained.
+                    drained: count < buffer.len(),
+                }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Ok(Taken::Nothing { drained: true })
+                }
+                Err(error) => Err(error),
+            },
+            Self::Layered(layered) => layered.try_read(buffer),
         }
     }
 
-    /// Writes what the peer takes at once; `WouldBlock` means nothing now.
+    /// Takes what the peer, or the layers for it, take at once; `WouldBlock` means nothing now. Follow with `try_flush`.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => again_if_interrupted(|| stream.write(bytes)),
+            Self::Plain { stream, .. } => again_if_interrupted(|| stream.write(bytes)),
+            Self::Layered(layered) => layered.try_write(bytes),
+        }
+    }
+
+    /// Writes what layers hold for the peer; `WouldBlock` means not all of it now.
+    pub(crate) fn try_flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain { .. } => Ok(()),
+            Self::Layered(layered) => layered.try_flush(),
+        }
+    }
+
+    /// Whether layers hold something for the peer.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Plain { .. } => false,
+            Self::Layered(layered) => layered.has_unsent(),
         }
     }
 
     /// Ends our half. The peer reads all we wrote, then the end.
     pub(crate) fn finish(&mut self) {
         match self {
-            // Fails only if the peer is gone, and then nobody is left to tell.
-            Self::Tcp(stream) => drop(stream.shutdown(Shutdown::Write)),
+            Self::Plain { stream, .. } => stream.finish(),
+            Self::Layered(layered) => layered.finish(),
         }
     }
 
     /// Reports both directions to `registry`, edge-triggered.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
-        match self {
-            Self::Tcp(stream) => stream.register(registry, token, both),
+        match self.stream_mut() {
+            Stream::Tcp(stream) => stream.register(registry, token, both),
+            Stream::Unix(stream) => stream.register(registry, token, both),
         }
     }
 
     /// No longer reports to `registry`.
     pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.deregister(registry),
+        match self.stream_mut() {
+            Stream::Tcp(stream) => stream.deregister(registry),
+            Stream::Unix(stream) => stream.deregister(registry),
         }
     }
 
     /// Whether a connection we opened stands; `Ok(false)`: not decided yet.
-    pub(crate) fn is_connected(&self) -> io::Result<bool> {
-        match self {
-            Self::Tcp(stream) => {
+    pub(crate) fn is_connected(&mut self) -> io::Result<bool> {
+        match self.stream_mut() {
+            Stream::Unix(_) => Ok(true),
+            Stream::Tcp(stream) => {
                 if let Some(error) = stream.take_error()? {
                     return Err(error);
                 }
@@ -67,9 +125,63 @@ impl Transport {
             }
         }
     }
+
+    /// The name in the certificate the peer has shown, if it has, and it was good.
+    pub(crate) fn certificate_name(&self) -> Option<String> {
+        match self {
+            Self::Plain { .. } => None,
+            Self::Layered(layered) => layered.certificate_name(),
+        }
+    }
+
+    fn stream_mut(&mut self) -> &mut Stream {
+        match self {
+            Self::Plain { stream, .. } => stream,
+            Self::Layered(layered) => layered.stream_mut(),
+        }
+    }
 }
 
-fn again_if_interrupted(mut attempt: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+impl Stream {
+    /// As `Read::read`, and again if a signal came in between.
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        again_if_interrupted(|| match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        })
+    }
+
+    /// Ends our half.
+    pub(crate) fn finish(&self) {
+        // Fails only if the peer is gone, and then nobody is left to tell.
+        drop(match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        });
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write_vectored(slices),
+            Self::Unix(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn again_if_interrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match attempt() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -38,6 +38,10 @@ pub enum DecodeError {
     /// Malformed: a string contains U+0000 [MQTT-1.5.4-2].
     #[error("string contains U+0000")]
     StringContainsNull,
+    /// Malformed: a topic, filter, client identifier or user name contains a control character, which the specification lets a
+    /// receiver refuse (5.0 and 3.1.1, 1.5). We do: names end up in logs, terminals and access rules. Other text may have them.
+    #[error("name contains the control character U+{code_point:04X}")]
+    StringContainsControl { code_point: u32 },
     /// Malformed: both QoS bits of a PUBLISH are set [MQTT-3.3.1-4].
     #[error("publish has QoS 3")]
     PublishQosInvalid,
@@ -65,7 +69,7 @@ pub enum DecodeError {
     /// Malformed: the property is not one of this packet's (5.0, 2.2.2.2); for a will, `kind` is `Connect`.
     #[error("property {id:#04x} is not allowed in this part of {kind:?}")]
     PropertyNotAllowed { id: u8, kind: PacketKind },
-    /// Malformed: reserved bits of the subscription options [MQTT-3.8.3-5], [MQTT-3-8.3-4 v3.1.1].
+    /// Malformed: reserved bits of the subscription options [MQTT-3.8.3-5], [MQTT-3.8.3-4 v3.1.1].
     #[error("reserved bits are set in subscription options {options:#010b}")]
     SubscriptionOptionsReserved { options: u8 },
 
@@ -147,6 +151,7 @@ impl DecodeError {
             | Self::TrailingBytes { .. }
             | Self::StringNotUtf8 { .. }
             | Self::StringContainsNull
+            | Self::StringContainsControl { .. }
             | Self::PublishQosInvalid
             | Self::DupWithoutQos
             | Self::ConnectFlagReserved { .. }

@@ -151,14 +151,26 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A string without wildcards; may be empty.
+    /// A string that names something: a client, a user, a filter. Control characters are refused, see
+    /// [`StringContainsControl`](DecodeError::StringContainsControl).
+    #[inline]
+    pub(crate) fn name(&mut self) -> Result<&'a str, DecodeError> {
+        let text = utf8(self.binary()?)?;
+        if contains(text.as_bytes(), may_begin_control) {
+            check_controls(text)?;
+        }
+        Ok(text)
+    }
+
+    /// A name without wildcards; may be empty.
     #[inline]
     pub(crate) fn topic_name(&mut self) -> Result<&'a str, DecodeError> {
         let text = utf8(self.binary()?)?;
         if contains(text.as_bytes(), |byte| {
-            (byte == 0) | (byte == b'+') | (byte == b'#')
+            may_begin_control(byte) | (byte == b'+') | (byte == b'#')
         }) {
-            return Err(topic_name_error(text));
+            check_controls(text)?;
+            check_wildcards(text)?;
         }
         Ok(text)
     }
@@ -202,11 +214,27 @@ fn contains(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> bool {
     found != [false; LANES]
 }
 
+/// Whether a control character may begin with this byte: those below U+0020, U+007F, and the lead byte of U+0080 to U+00BF.
+#[inline]
+const fn may_begin_control(byte: u8) -> bool {
+    (byte < 0x20) | (byte == 0x7F) | (byte == 0xC2)
+}
+
 #[cold]
-fn topic_name_error(text: &str) -> DecodeError {
-    if text.contains('\0') {
-        DecodeError::StringContainsNull
-    } else {
-        DecodeError::TopicNameInvalid
+fn check_controls(text: &str) -> Result<(), DecodeError> {
+    match text.chars().find(|char| char.is_control()) {
+        None => Ok(()),
+        Some('\0') => Err(DecodeError::StringContainsNull),
+        Some(char) => Err(DecodeError::StringContainsControl {
+            code_point: u32::from(char),
+        }),
     }
+}
+
+#[cold]
+fn check_wildcards(text: &str) -> Result<(), DecodeError> {
+    if text.contains(['+', '#']) {
+        return Err(DecodeError::TopicNameInvalid);
+    }
+    Ok(())
 }

@@ -188,30 +188,81 @@ fn what_cannot_be_encoded_is_refused_and_leaves_the_output_as_it_was() {
     }
 }
 
-#[test]
-fn an_answer_goes_without_its_reason_then_without_user_properties_to_fit() {
-    // [MQTT-3.4.2-2] [MQTT-3.4.2-3]: 5 bytes with neither, 13 with user properties, 18 with both.
-    let puback = Packet::Puback(Acknowledgement {
+/// Every kind of answer with a reason string and a user property, and its size with both, without the reason, with neither.
+fn answers_with_a_reason() -> [(&'static str, Packet<'static>, [usize; 3]); 9] {
+    let ack = Acknowledgement {
         reason_string: Some("no"),
         user_properties: vec![("a", "b")],
-        ..Acknowledgement::new(id(10), ReasonCode::NotAuthorized)
-    });
-    let cases = [
-        (18, Ok(18)),
-        (17, Ok(13)),
-        (13, Ok(13)),
-        (12, Ok(5)),
-        (5, Ok(5)),
-        (4, Err(5)),
+        ..Acknowledgement::new(id(10), ReasonCode::PacketIdentifierNotFound)
+    };
+    let refused = Acknowledgement {
+        reason_code: ReasonCode::NotAuthorized,
+        ..ack.clone()
+    };
+    let suback = Suback {
+        reason_string: Some("no"),
+        user_properties: vec![("a", "b")],
+        ..Suback::new(id(10), vec![ReasonCode::NotAuthorized])
+    };
+    let unsuback = Unsuback {
+        reason_string: Some("no"),
+        user_properties: vec![("a", "b")],
+        ..Unsuback::new(id(10), vec![ReasonCode::NotAuthorized])
+    };
+    let disconnect = Disconnect {
+        reason_string: Some("no"),
+        user_properties: vec![("a", "b")],
+        ..Disconnect::new(ReasonCode::NotAuthorized)
+    };
+    let auth = Auth {
+        reason_code: ReasonCode::ContinueAuthentication,
+        authentication_method: Some("m"),
+        reason_string: Some("no"),
+        user_properties: vec![("a", "b")],
+        ..Auth::default()
+    };
+    let connack = Connack {
+        reason_string: Some("no"),
+        user_properties: vec![("a", "b")],
+        ..Connack::new(ReasonCode::NotAuthorized)
+    };
+    #[rustfmt::skip] // One line a case.
+    let answers = [
+        ("PUBACK [MQTT-3.4.2-2] [MQTT-3.4.2-3]", Packet::Puback(refused.clone()), [18, 13, 5]),
+        ("PUBREC [MQTT-3.5.2-2] [MQTT-3.5.2-3]", Packet::Pubrec(refused), [18, 13, 5]),
+        ("PUBREL [MQTT-3.6.2-2] [MQTT-3.6.2-3]", Packet::Pubrel(ack.clone()), [18, 13, 5]),
+        ("PUBCOMP [MQTT-3.7.2-2] [MQTT-3.7.2-3]", Packet::Pubcomp(ack), [18, 13, 5]),
+        ("SUBACK [MQTT-3.9.2-1] [MQTT-3.9.2-2]", Packet::Suback(suback), [18, 13, 6]),
+        ("UNSUBACK [MQTT-3.11.2-1] [MQTT-3.11.2-2]", Packet::Unsuback(unsuback), [18, 13, 6]),
+        ("DISCONNECT [MQTT-3.14.2-3] [MQTT-3.14.2-4]", Packet::Disconnect(disconnect), [16, 11, 3]),
+        ("AUTH [MQTT-3.15.2-2] [MQTT-3.15.2-3]", Packet::Auth(auth), [20, 15, 8]),
+        ("CONNACK [MQTT-3.2.2-19] [MQTT-3.2.2-20]", Packet::Connack(Box::new(connack)), [17, 12, 5]),
     ];
-    for (maximum, expected) in cases {
-        let mut out = Vec::new();
-        let outcome = puback.encode_within(ProtocolVersion::V5, maximum, &mut out);
-        let outcome = match outcome {
-            Ok(()) => Ok(out.len()),
-            Err(EncodeError::TooLarge { packet_len, .. }) => Err(packet_len),
-            Err(other) => panic!("{other}"),
-        };
-        assert_eq!(outcome, expected, "maximum {maximum}");
+    answers
+}
+
+#[test]
+fn an_answer_goes_without_its_reason_then_without_user_properties_to_fit() {
+    for (name, packet, [both, no_reason, neither]) in answers_with_a_reason() {
+        let cases = [
+            (both + 1, Ok(both)),
+            (both, Ok(both)),
+            (both - 1, Ok(no_reason)),
+            (no_reason, Ok(no_reason)),
+            (no_reason - 1, Ok(neither)),
+            (neither, Ok(neither)),
+            (neither - 1, Err(neither)),
+            (0, Err(neither)),
+        ];
+        for (maximum, expected) in cases {
+            let mut out = Vec::new();
+            let outcome = packet.encode_within(ProtocolVersion::V5, maximum as u32, &mut out);
+            let outcome = match outcome {
+                Ok(()) => Ok(out.len()),
+                Err(EncodeError::TooLarge { packet_len, .. }) => Err(packet_len),
+                Err(other) => panic!("{name}: {other}"),
+            };
+            assert_eq!(outcome, expected, "{name}, maximum {maximum}");
+        }
     }
 }

@@ -34,6 +34,7 @@ impl Node {
         let listener = ListenerConfig {
             allow_anonymous: true,
             topic_prefix: String::new(),
+            maximum_packet_size: u32::MAX,
         };
         let config = WorkerConfig {
             node: NodeId(1),

@@ -30,6 +30,8 @@ pub struct ListenerConfig {
     pub allow_anonymous: bool,
     /// Put before every topic and filter of its clients and taken off again; empty: none.
     pub topic_prefix: String,
+    /// Largest packet accepted, bytes; the smaller of this and that of [`Limits`] holds.
+    pub maximum_packet_size: u32,
 }
 
 /// Bounds of everything a client can make grow.
@@ -57,6 +59,8 @@ pub struct Limits {
     pub session_expiry_maximum: u32,
     /// Longest keep alive granted, seconds; 0: any, off included.
     pub keep_alive_maximum: u16,
+    /// Bytes that all connections of a worker without a session may hold.
+    pub half_open_bytes: u64,
     /// Time a client has from the accept to a whole CONNECT.
     pub connect_timeout: Duration,
 }
@@ -75,6 +79,7 @@ impl Default for Limits {
             topic_levels: 128,
             session_expiry_maximum: u32::MAX,
             keep_alive_maximum: 0,
+            half_open_bytes: 64 * 1024 * 1024,
             connect_timeout: Duration::from_secs(10),
         }
     }

@@ -214,6 +214,10 @@ pub(crate) enum Content {
 
 /// Where a connection came from, for the log.
 pub(crate) fn peer_text(peer: SocketAddr) -> String {
+    // A Unix socket has no address.
+    if peer.ip().is_unspecified() {
+        return "unix".to_owned();
+    }
     peer.to_string()
 }
 

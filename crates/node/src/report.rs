@@ -75,6 +75,8 @@ pub struct Traffic {
     pub retained_messages: u64,
     /// Messages whose publisher is still owed an acknowledgement.
     pub unacknowledged_messages: u64,
+    /// Connections ended because those without a session held too much.
+    pub half_open_refused: u64,
 }
 
 impl Traffic {
@@ -87,4 +89,65 @@ impl Traffic {
             self.dropped_messages += 1;
         }
     }
+}
+
+/// Where the memory of a worker is. Bytes are what was asked for; the allocator takes some more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct MemoryReport {
+    pub connections: u64,
+    /// Capacity of the buffers of what is on its way to clients.
+    pub out_buffer_bytes: u64,
+    /// Capacity of the buffers of packets that are not whole yet.
+    pub in_buffer_bytes: u64,
+    /// Of them, held by connections without a session.
+    pub half_open_bytes: u64,
+    pub sessions: u64,
+    pub queued_messages: u64,
+    pub queued_bytes: u64,
+    pub inflight_messages: u64,
+    pub inflight_bytes: u64,
+    pub subscriptions: u64,
+    /// Text of the filters of sessions.
+    pub filter_bytes: u64,
+}
+
+/// Where the memory of the hub is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct HubMemoryReport {
+    pub retained_messages: u64,
+    /// Of their topics and records.
+    pub retained_bytes: u64,
+    /// Sent to other nodes and not acknowledged.
+    pub link_bytes: u64,
+}
+
+/// What a trace is to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TraceSubject {
+    /// All packets of a client.
+    Client(Box<str>),
+    /// PUBLISH packets of all clients whose topic matches.
+    Topic(thicket_session::topic::TopicFilter),
+}
+
+/// Which way a packet went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client.
+    In,
+    /// To the client.
+    Out,
+}
+
+/// One packet of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceLine {
+    /// Whose.
+    pub client_id: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Kind and facts, no payload.
+    pub packet: String,
 }

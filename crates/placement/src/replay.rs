@@ -247,7 +247,7 @@ fn check_filter(filter: &str) -> Result<(), ParameterError> {
     Ok(())
 }
 
-/// Whether a topic filter matches a topic name [MQTT-4.7.1-2] [MQTT-4.7.1-3] [MQTT-4.7.2-1].
+/// Whether a topic filter matches a topic name [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1].
 fn matches(filter: &str, name: &str) -> bool {
     if name.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thicket_broker::api::ErrorEntry;
 
@@ -35,6 +36,10 @@ impl Api {
     /// The body of an answer, as it came.
     pub fn text(&self, path: &str) -> anyhow::Result<String> {
         let (status, body) = self.fetch(path)?;
+        self.checked(status, body)
+    }
+
+    fn checked(&self, status: u16, body: String) -> anyhow::Result<String> {
         if (200..300).contains(&status) {
             return Ok(body);
         }
@@ -53,13 +58,41 @@ impl Api {
         })
     }
 
+    /// Has the node do something; its answer.
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let url = format!("http://{}{path}", self.address);
+        let body = serde_json::to_string(body)?;
+        let sent = self
+            .agent
+            .post(&url)
+            .header("content-type", "application/json")
+            .send(body);
+        let (status, body) = self.read(sent)?;
+        let text = self.checked(status, body)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Ends something.
+    pub fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let url = format!("http://{}{path}", self.address);
+        let (status, body) = self.read(self.agent.delete(&url).call())?;
+        self.checked(status, body).map(drop)
+    }
+
     fn fetch(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let url = format!("http://{}{path}", self.address);
-        let mut response = self
-            .agent
-            .get(&url)
-            .call()
-            .map_err(|error| self.in_words(error))?;
+        self.read(self.agent.get(&url).call())
+    }
+
+    fn read(
+        &self,
+        response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<(u16, String)> {
+        let mut response = response.map_err(|error| self.in_words(error))?;
         let body = response
             .body_mut()
             .read_to_string()

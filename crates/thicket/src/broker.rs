@@ -1,11 +1,11 @@
 //! `thicket broker`: one node, until a signal.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{Failure, Node, Settings};
 
@@ -15,6 +15,9 @@ pub struct Broker {
     /// TOML file with any of the settings below; flags and environment variables win over it
     #[arg(long, env = "THICKET_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Check the configuration, the files it names included, and end; nothing is started
+    #[arg(long)]
+    check: bool,
     #[command(flatten)]
     settings: Settings,
     /// Stop when standard input ends. `thicket up` holds the other end: however it dies, its nodes do not outlive it.
@@ -25,6 +28,8 @@ pub struct Broker {
 /// Why a running node is asked to end.
 enum Wake {
     Signal,
+    /// Read again what can change while the node runs.
+    Reload,
     ParentGone,
     Failed(Failure),
 }
@@ -37,6 +42,19 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
     }
     thicket_broker::start_log(settings.log_level, settings.log_format);
     let config = settings.check()?;
+    if arguments.check {
+        let listen: Vec<_> = config
+            .listeners
+            .iter()
+            .map(|listen| listen.text.as_str())
+            .collect();
+        writeln!(
+            std::io::stdout(),
+            "the configuration is good; it listens on {}",
+            listen.join(" ")
+        )?;
+        return Ok(());
+    }
     raise_descriptor_limit();
     let (sender, wake) = channel();
     // Before the node starts, so that a signal that comes early is not lost.
@@ -46,11 +64,20 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
         watch_stdin(sender.clone())?;
     }
     watch_failures(&mut node, sender)?;
-    let woken = wake.recv().context("nobody is left to stop this node")?;
-    node.stop();
-    match woken {
-        Wake::Signal | Wake::ParentGone => Ok(()),
-        Wake::Failed(failure) => anyhow::bail!("the node ended: {}", failure.problem),
+    loop {
+        let woken = wake.recv().context("nobody is left to stop this node")?;
+        match woken {
+            // What is wrong, the log has said.
+            Wake::Reload => drop(node.reload()),
+            Wake::Signal | Wake::ParentGone => {
+                node.stop();
+                return Ok(());
+            }
+            Wake::Failed(failure) => {
+                node.stop();
+                anyhow::bail!("the node ended: {}", failure.problem);
+            }
+        }
     }
 }
 
@@ -67,12 +94,18 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// The first signal stops the node, the second does not wait for it.
+/// The first signal stops the node, the second does not wait for it. SIGHUP reads certificates again.
 fn watch_signals(wake: Sender<Wake>) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
     let watch = move || {
-        for (count, signal) in signals.forever().enumerate() {
-            if count > 0 {
+        let mut is_stopping = false;
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                let _ = wake.send(Wake::Reload);
+                continue;
+            }
+            if std::mem::replace(&mut is_stopping, true) {
                 std::process::exit(128 + signal);
             }
             tracing::info!(signal, "stopping");

@@ -84,7 +84,7 @@ impl Routes {
     }
 }
 
-/// Whether `filter` matches `topic`, level by level [MQTT-4.7.1-2, MQTT-4.7.1-3].
+/// Whether `filter` matches `topic`, level by level [MQTT-4.7.1-1] [MQTT-4.7.1-2].
 pub fn matches(filter: &[u8], topic: &[u8]) -> bool {
     // A wildcard at the front does not see `$SYS` and its like [MQTT-4.7.2-1].
     if topic.first() == Some(&b'$') && matches!(filter.first(), Some(b'#' | b'+')) {

@@ -9,17 +9,17 @@ use thicket_node::Limits;
 use super::error::TooOpen;
 use super::{
     Access, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast, RetainedLimits, Settings,
-    Users,
+    Users, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
-const DEFAULT_LISTEN: &str = "localhost:1883";
 const DEFAULT_HTTP: &str = "127.0.0.1:18830";
 /// Of the block for private use within an organisation (RFC 2365).
 const DEFAULT_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18, 83), 18830);
 const DEFAULT_TTL: u8 = 1;
 const DEFAULT_ANNOUNCE_INTERVAL_MS: u64 = 3000;
 const DEFAULT_DNS_INTERVAL_S: u64 = 15;
+const DEFAULT_SYS_INTERVAL_S: u64 = 10;
 /// Two announcements of a node that is there already fit in.
 const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
 /// Long enough not to be guessed, short enough to be typed once.
@@ -30,9 +30,10 @@ const LONGEST_NAME: usize = 255;
 const MOST_WORKERS: u32 = 128;
 
 pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
-    let listeners = listeners(settings.listen.as_deref())?;
+    let limits = limits(&settings)?;
+    let listeners = listener::check(&settings, limits.maximum_packet_size)?;
+    let (access, secret) = trust(&settings, &listeners)?;
     let open = listeners.iter().find(|listen| !listen.is_loopback());
-    let (access, secret) = trust(&settings, open)?;
     let multicast = multicast(&settings, open.is_none())?;
     let dns = dns(&settings)?;
     let seeds = all_hosts_and_ports("seed", settings.seed.as_deref())?;
@@ -65,23 +66,22 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         sync: settings.sync.unwrap_or_default(),
         access,
         secret,
-        limits: limits(&settings)?,
+        limits,
+        connections: settings.connections.unwrap_or(0),
+        memory_bytes: settings.memory_bytes,
+        system_interval: Duration::from_secs(
+            settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
+        ),
         retained: retained(&settings),
         listeners,
     })
 }
 
-impl Listen {
-    /// Whether only this host can reach it.
-    #[must_use]
-    pub fn is_loopback(&self) -> bool {
-        self.addresses
-            .iter()
-            .all(|address| address.ip().is_loopback())
-    }
-}
-
-fn invalid(key: &'static str, value: impl ToString, expected: impl Into<String>) -> ConfigError {
+pub(super) fn invalid(
+    key: &'static str,
+    value: impl ToString,
+    expected: impl Into<String>,
+) -> ConfigError {
     ConfigError::Invalid {
         key,
         value: value.to_string(),
@@ -100,36 +100,10 @@ fn checked_name(key: &'static str, name: String) -> Result<String, ConfigError> 
     Ok(name)
 }
 
-fn listeners(texts: Option<&[String]>) -> Result<Vec<Listen>, ConfigError> {
-    let default = [DEFAULT_LISTEN.to_owned()];
-    let texts = texts.unwrap_or(&default);
-    if texts.is_empty() {
-        return Err(invalid("listen", "[]", "at least one HOST:PORT"));
-    }
-    texts.iter().map(|text| listen(text)).collect()
-}
-
-fn listen(text: &str) -> Result<Listen, ConfigError> {
-    let expected = || "HOST:PORT of this host, such as localhost:1883, 0.0.0.0:1883 or [::]:1883";
-    let resolved = text
-        .to_socket_addrs()
-        .map_err(|error| invalid("listen", text, format!("{} ({error})", expected())))?;
-    let mut addresses: Vec<SocketAddr> = resolved.collect();
-    addresses.sort_unstable_by_key(|address| (address.is_ipv6(), *address));
-    addresses.dedup();
-    if addresses.is_empty() {
-        return Err(invalid("listen", text, expected()));
-    }
-    Ok(Listen {
-        text: text.to_owned(),
-        addresses,
-    })
-}
-
 /// Who may connect and which nodes may join. With a listener that others can reach, somebody has to have said both.
 fn trust(
     settings: &Settings,
-    open: Option<&Listen>,
+    listeners: &[Listen],
 ) -> Result<(Access, Option<Vec<u8>>), ConfigError> {
     let secret = settings
         .cluster_secret_file
@@ -141,8 +115,11 @@ fn trust(
             "cluster_secret_file and insecure_links exclude each other: links have a secret or they have none",
         ));
     }
-    if let Some(open) = open {
-        let clients = settings.users.is_none() && settings.allow_anonymous != Some(true);
+    let node_is_guarded = settings.users.is_some() || settings.allow_anonymous == Some(true);
+    let open = listeners.iter().filter(|listen| !listen.is_loopback());
+    // The one that says least, to be named.
+    if let Some(open) = open.min_by_key(|listen| listen.is_guarded) {
+        let clients = !node_is_guarded && !open.is_guarded;
         let links = secret.is_none() && settings.insecure_links != Some(true);
         if clients || links {
             return Err(ConfigError::TooOpen(TooOpen {
@@ -165,6 +142,10 @@ fn trust(
         (Some(users), Some(true)) => Access::UsersAndAnonymous(users),
         (Some(users), Some(false) | None) => Access::Users(users),
         (None, Some(true) | None) => Access::Anonymous,
+        // Then every listener has users of its own, or wants certificates.
+        (None, Some(false)) if listeners.iter().all(|listen| listen.is_guarded) => {
+            Access::Anonymous
+        }
         (None, Some(false)) => {
             return Err(ConfigError::Conflict(
                 "allow_anonymous = false needs a file of users, or nobody could connect",
@@ -402,6 +383,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         keep_alive_maximum: settings
             .keep_alive_maximum_s
             .unwrap_or(default.keep_alive_maximum),
+        half_open_bytes: settings.half_open_bytes.unwrap_or(default.half_open_bytes),
         connect_timeout: Duration::from_secs(connect_timeout),
     })
 }
@@ -414,7 +396,7 @@ fn retained(settings: &Settings) -> RetainedLimits {
     }
 }
 
-fn in_range<T>(
+pub(super) fn in_range<T>(
     key: &'static str,
     given: Option<T>,
     default: T,

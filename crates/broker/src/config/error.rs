@@ -54,6 +54,9 @@ pub enum ConfigError {
     /// The users' file is no good.
     #[error("users: {0}")]
     Users(#[from] UsersError),
+    /// A certificate or a key is no good.
+    #[error("tls: {0}")]
+    Tls(#[from] thicket_transport::tls::TlsError),
 }
 
 /// What must be chosen before a listener may be reached by others.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::{ConfigError, Settings};
+use super::{ConfigError, ListenerSettings, Settings};
 
 /// Reads and parses `path`.
 pub(super) fn read(path: &Path) -> Result<Settings, ConfigError> {
@@ -25,23 +25,37 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, ConfigError> {
     let table: toml::Table = text.parse().map_err(malformed)?;
     let known = known_keys();
     // Looked for before serde does: its own refusal lists all keys there are, ours names the nearest.
-    if let Some(key) = table.keys().find(|key| !known.contains(key)) {
-        let nearest = nearest(key, &known);
-        return Err(ConfigError::UnknownKey {
-            path: path.to_owned(),
-            key: key.clone(),
-            nearest,
-        });
+    refuse_unknown(path, &table, &known)?;
+    let listeners = table.get("listener").and_then(toml::Value::as_array);
+    let of_listener = ListenerSettings::KEYS.map(str::to_owned);
+    for table in listeners
+        .into_iter()
+        .flatten()
+        .filter_map(toml::Value::as_table)
+    {
+        refuse_unknown(path, table, &of_listener)?;
     }
     toml::from_str(text).map_err(malformed)
 }
 
-/// Every key there is: the names of the flags' fields.
+fn refuse_unknown(path: &Path, table: &toml::Table, known: &[String]) -> Result<(), ConfigError> {
+    let Some(key) = table.keys().find(|key| !known.contains(key)) else {
+        return Ok(());
+    };
+    Err(ConfigError::UnknownKey {
+        path: path.to_owned(),
+        key: key.clone(),
+        nearest: nearest(key, known),
+    })
+}
+
+/// Every key there is: the names of the flags' fields, and the tables that are no flags.
 fn known_keys() -> Vec<String> {
     let command = Settings::augment_args(clap::Command::new("keys"));
     command
         .get_arguments()
         .map(|argument| argument.get_id().to_string())
+        .chain(["listener".to_owned()])
         .collect()
 }
 
@@ -107,9 +121,35 @@ mod tests {
             let shown = sample.lines().any(|line| {
                 let line = line.trim_start_matches("# ");
                 line.split_once(" = ").is_some_and(|(name, _)| name == key)
+                    || line == format!("[[{key}]]")
             });
             assert!(shown, "{key} is not in the sample file");
         }
+    }
+
+    #[test]
+    fn the_sample_of_a_listener_names_every_key_of_one() {
+        let sample = include_str!("../../../../deploy/thicket.toml");
+        let start = sample.find("# [[listener]]").expect("there is one");
+        let lines = sample[start..]
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let settings = parse(Path::new("deploy/thicket.toml"), &text).expect("a good table");
+        assert_eq!(settings.listener.map(|all| all.len()), Some(1));
+        for key in ListenerSettings::KEYS {
+            assert!(
+                text.lines()
+                    .any(|line| line.starts_with(&format!("{key} = "))),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_of_a_listener_is_refused_with_the_nearest_known_one() {
+        let error = error_of("[[listener]]\naddress = 'localhost:1'\nproxyprotocol = true\n");
+        assert!(error.contains("did you mean `proxy_protocol`?"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod check;
 mod error;
 mod file;
+mod listener;
 mod settings;
 mod users;
 
@@ -15,10 +16,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thicket_node::Limits;
+use thicket_transport::tls::ServerTls;
 
 use crate::storage::SyncMode;
 
 pub use error::{ConfigError, TooOpen};
+pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
 pub use users::{Users, UsersError, hash_password};
 
@@ -63,6 +66,12 @@ pub struct Config {
     pub secret: Option<Vec<u8>>,
     /// Bounds of what clients can make grow.
     pub limits: Limits,
+    /// Connections of clients at a time; 0: what the limit of open files leaves.
+    pub connections: u32,
+    /// Memory of the process from which on nobody new is let in; `None`: a part of what there is, 0: no bound.
+    pub memory_bytes: Option<u64>,
+    /// Time between two rounds of `$SYS` topics; zero: none.
+    pub system_interval: Duration,
     /// Bounds of what is retained.
     pub retained: RetainedLimits,
 }
@@ -70,10 +79,41 @@ pub struct Config {
 /// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    /// As written.
+    /// The address as written.
     pub text: String,
-    /// IPv4 first; at least one.
+    /// IPv4 first; at least one, unless it is a Unix socket.
     pub addresses: Vec<SocketAddr>,
+    /// Where its socket lies, if it is a Unix socket.
+    pub socket_path: Option<PathBuf>,
+    /// Somebody said for this listener who may connect.
+    pub is_guarded: bool,
+    /// TLS, if it is spoken.
+    pub tls: Option<ServerTls>,
+    /// WebSocket, if it is spoken.
+    pub websocket: Option<WebSocket>,
+    /// Connections start with a PROXY header.
+    pub proxy_protocol: bool,
+    /// Put before every topic and filter of its clients and taken off again.
+    pub topic_prefix: String,
+    /// Clients without a user name are let in.
+    pub allow_anonymous: bool,
+    /// Users of its own; `None`: those of the node.
+    pub users: Option<Users>,
+    /// Connections at a time; `None`: no bound but the node's.
+    pub connections: Option<u32>,
+    /// New connections a second; 0: no bound.
+    pub connections_per_s: u32,
+    /// Largest packet accepted, bytes.
+    pub maximum_packet_size: u32,
+}
+
+/// WebSocket at a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebSocket {
+    /// Such as `/mqtt`.
+    pub path: String,
+    /// Longest frame accepted, bytes.
+    pub frame_bytes: u64,
 }
 
 /// Discovery by UDP multicast.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use super::{Config, ConfigError, check, file};
+use super::{ClientCertificateChoice, Config, ConfigError, ListenerSettings, check, file};
 use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.
@@ -20,14 +20,33 @@ pub struct Settings {
     /// Nodes of another cluster are refused [default: thicket]
     #[arg(long, env = "THICKET_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
-    /// Where clients and other nodes connect; repeats [default: localhost:1883]
+    /// Where clients and other nodes connect: HOST:PORT, with tls://, ws:// or wss:// before it for more than TCP, or
+    /// unix:PATH; repeats [default: localhost:1883]
     #[arg(
         long,
         env = "THICKET_LISTEN",
-        value_name = "HOST:PORT",
+        value_name = "ADDRESS",
         value_delimiter = ','
     )]
     pub listen: Option<Vec<String>>,
+    /// Listeners with settings of their own: tables `[[listener]]` of the file
+    #[arg(skip)]
+    pub listener: Option<Vec<ListenerSettings>>,
+    /// PEM file of the certificate for listeners that speak TLS, followed by those up to its authority
+    #[arg(long, env = "THICKET_TLS_CERTIFICATE", value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file of its key
+    #[arg(long, env = "THICKET_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of the authorities whose clients are believed
+    #[arg(long, env = "THICKET_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether clients show certificates [default: off]
+    #[arg(long, env = "THICKET_TLS_CLIENT_CERTIFICATE", value_name = "CHOICE")]
+    pub tls_client_certificate: Option<ClientCertificateChoice>,
+    /// Path of listeners that speak WebSocket [default: /mqtt]
+    #[arg(long, env = "THICKET_WEBSOCKET_PATH", value_name = "PATH")]
+    pub websocket_path: Option<String>,
     /// Where other nodes reach this one [default: the first listener's address]
     #[arg(long, env = "THICKET_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
@@ -194,6 +213,42 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connect_timeout_s: Option<u64>,
+    /// Connections of clients at a time; 0: as many as the process may open [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_CONNECTIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub connections: Option<u32>,
+    /// New connections a second at a listener; the next wait; 0: no bound [default: 10000]
+    #[arg(
+        long,
+        env = "THICKET_CONNECTIONS_PER_S",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub connections_per_s: Option<u32>,
+    /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 67108864]
+    #[arg(
+        long,
+        env = "THICKET_HALF_OPEN_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub half_open_bytes: Option<u64>,
+    /// Memory of the process from which on nobody new is let in and QoS 0 is dropped early; 0: no bound [default: three
+    /// quarters of the machine's or the control group's]
+    #[arg(
+        long,
+        env = "THICKET_MEMORY_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub memory_bytes: Option<u64>,
+    /// Time between two rounds of the $SYS topics; 0: none are published [default: 10]
+    #[arg(long, env = "THICKET_SYS_INTERVAL_S", value_name = "SECONDS")]
+    pub sys_interval_s: Option<u64>,
     /// Retained messages of the cluster [default: 1000000]
     #[arg(
         long,
@@ -291,11 +346,12 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen advertise http seed discover
+    name cluster_name listen listener tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
-    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s retained_messages retained_bytes
+    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s connections connections_per_s half_open_bytes memory_bytes
+    sys_interval_s retained_messages retained_bytes
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 
 /// Users and the hashes of their passwords.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
     hashes: HashMap<String, String>,
     /// Checked for a name that is not there, so that the time of an answer does not tell which names are.

@@ -3,12 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thicket_node::{Hub, Worker};
+use thicket_node::{Hub, HubMemoryReport, Now, Worker};
 use tokio::sync::oneshot;
 
-use crate::api::{NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts, TrafficEntry};
+use super::operate::Traced;
+use crate::api::{
+    MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts,
+    TrafficEntry,
+};
 use crate::counters::Counters;
+use crate::entrance::Entrance;
+use crate::gate::NodeGate;
 use crate::mailbox::{Letter, Mailboxes};
+use crate::memory::{limit_bytes, resident_bytes};
 
 /// A thread that takes longer than this is not well.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,11 +32,29 @@ pub(crate) struct Silence {
 pub(crate) struct Inspector {
     boxes: Mailboxes,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) entrances: Arc<[Arc<Entrance>]>,
+    pub(crate) gate: Arc<NodeGate>,
+    pub(crate) traced: Traced,
+    /// As configured.
+    pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Inspector {
-    pub(crate) const fn new(boxes: Mailboxes, counters: Arc<Counters>) -> Self {
-        Self { boxes, counters }
+    pub(crate) fn new(
+        boxes: Mailboxes,
+        counters: Arc<Counters>,
+        entrances: &[Arc<Entrance>],
+        gate: Arc<NodeGate>,
+        memory_bytes: Option<u64>,
+    ) -> Self {
+        Self {
+            boxes,
+            counters,
+            entrances: entrances.into(),
+            gate,
+            traced: Traced::default(),
+            memory_bytes,
+        }
     }
 
     pub(crate) async fn nodes(&self) -> Result<Vec<NodeEntry>, Silence> {
@@ -72,6 +97,53 @@ impl Inspector {
         let workers = self.of_workers(Worker::traffic).await?;
         let workers = workers.into_iter().map(TrafficCounts::from).collect();
         Ok(TrafficEntry::new(hub.into(), workers))
+    }
+
+    /// Has every worker do something; nobody waits for it.
+    pub(crate) fn order_all(&self, order: impl Fn(&mut Worker, Now) + Clone + Send + 'static) {
+        for mailbox in self.boxes.iter() {
+            let order = order.clone();
+            mailbox.post(Letter::Order(Box::new(move |worker, now| {
+                order(worker, now)
+            })));
+        }
+    }
+
+    /// Has every worker do something and waits for what came of it.
+    pub(super) async fn ask_all<T: Send + 'static>(
+        &self,
+        order: impl Fn(&mut Worker, Now) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Silence> {
+        let mut asked = Vec::with_capacity(self.boxes.len());
+        for mailbox in self.boxes.iter() {
+            let (order, (sender, answer)) = (order.clone(), oneshot::channel());
+            mailbox.post(Letter::Order(Box::new(move |worker, now| {
+                // Fails only if whoever asked has given up.
+                let _ = sender.send(order(worker, now));
+            })));
+            asked.push(answer);
+        }
+        let mut answers = Vec::with_capacity(asked.len());
+        for (thread, answer) in asked.into_iter().enumerate() {
+            let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+            answers.push(answer.and_then(Result::ok).ok_or(Silence { thread })?);
+        }
+        Ok(answers)
+    }
+
+    pub(super) async fn hub_memory(&self) -> Result<HubMemoryReport, Silence> {
+        self.of_hub(Hub::memory).await
+    }
+
+    pub(super) async fn memory(&self) -> Result<MemoryLedger, Silence> {
+        let hub = self.hub_memory().await?;
+        let workers = self.of_workers(Worker::memory).await?;
+        Ok(MemoryLedger::new(
+            resident_bytes(),
+            limit_bytes(self.memory_bytes),
+            hub,
+            workers.into_iter().map(MemoryEntry::from).collect(),
+        ))
     }
 
     async fn of_hub<T: Send + 'static>(

@@ -1,5 +1,7 @@
 //! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
 
+mod limits;
+
 use std::fmt::Write;
 
 use super::inspect::{Inspector, Silence};
@@ -11,7 +13,10 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
     let ready = inspector.is_ready().await?;
-    Ok(render(&traffic, &nodes, ready, &inspector.counters))
+    let retained_bytes = inspector.hub_memory().await?.retained_bytes;
+    let mut text = render(&traffic, &nodes, ready, &inspector.counters);
+    text.push_str(&limits::render(inspector, &traffic, retained_bytes));
+    Ok(text)
 }
 
 fn render(
@@ -203,6 +208,11 @@ impl Page {
                 "thicket_accepted_connections_total",
                 "Connections accepted",
                 &counters.accepted,
+            ),
+            (
+                "thicket_proxy_headers_refused_total",
+                "Connections without a good PROXY header where one was wanted",
+                &counters.prefaces_refused,
             ),
             (
                 "thicket_accept_exhausted_total",

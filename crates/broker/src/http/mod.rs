@@ -9,9 +9,15 @@
 //! | `/v1/health/live` | 200 as long as every thread answers |
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
 //! | `/metrics` | Prometheus text |
+//! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
+//! | POST `/v1/kick` | ends the connection of a client |
+//! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
+//! | `/v1/openapi.json` | all of this for machines |
 
 mod inspect;
 mod metrics;
+mod openapi;
+mod operate;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -27,7 +33,7 @@ use axum::routing::get;
 use tokio::sync::oneshot;
 
 use crate::api::{ErrorEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
-pub(crate) use inspect::Inspector;
+pub(crate) use inspect::{Inspector, Silence};
 
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -94,6 +100,7 @@ fn router(inspector: Inspector) -> Router {
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
+        .merge(operate::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .layer(middleware::from_fn(local_names_only))
         .with_state(inspector)
@@ -105,7 +112,9 @@ async fn local_names_only(request: Request, next: Next) -> Response {
         .headers()
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    if host.is_none_or(is_local) {
+    let origin = request.headers().get(header::ORIGIN);
+    let from_page = origin.is_some() && request.method() != axum::http::Method::GET;
+    if host.is_none_or(is_local) && !from_page {
         next.run(request).await
     } else {
         failure(

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use mio::event::Event;
 use mio::net::TcpStream;
@@ -11,10 +12,12 @@ use thicket_node::{ConnectionId, HubInput, ListenerId, Now, Peer, Verdict, Worke
 
 use super::{MAILBOX, Thread};
 use crate::dials::Dial;
+use crate::entrance::Entrance;
+use crate::layers::Preface;
 use crate::listener::Accept;
 use crate::mailbox::Letter;
 use crate::sockets::{Owner, Read};
-use crate::transport::Transport;
+use crate::transport::{Stream, Transport};
 
 /// Bytes read in one round before outputs get their turn; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
@@ -82,13 +85,16 @@ impl Thread {
 
     /// The owner hears that the connection is over, and its index is free.
     pub(super) fn hand_in_closed(&mut self, now: Now, connection: ConnectionId, owner: Owner) {
+        if owner == Owner::Preface {
+            return self.fail_preface(connection, &io::ErrorKind::ConnectionReset.into());
+        }
         self.sockets.remove(connection);
         match (owner, &mut self.hub) {
             (Owner::Worker, _) => self
                 .worker
                 .handle_input(now, WorkerInput::Closed { connection }),
             (Owner::Hub, Some(hub)) => hub.handle_input(now, HubInput::Closed { link: connection }),
-            (Owner::Hub, None) | (Owner::Dial, _) => {}
+            (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => {}
         }
     }
 
@@ -97,8 +103,8 @@ impl Thread {
             let listener = &mut self.listeners[index];
             match listener.accept(now.instant) {
                 Accept::Connection(stream, peer) => {
-                    let id = listener.id;
-                    self.welcome(now, id, stream, peer);
+                    let (id, entrance) = (listener.id, Arc::clone(&listener.entrance));
+                    self.welcome(now, id, &entrance, stream, peer);
                 }
                 Accept::Exhausted(error) => {
                     self.counters.accept_exhausted.add_one();
@@ -112,11 +118,34 @@ impl Thread {
         }
     }
 
-    fn welcome(&mut self, now: Now, listener: ListenerId, stream: TcpStream, peer: SocketAddr) {
+    fn welcome(
+        &mut self,
+        now: Now,
+        listener: ListenerId,
+        entrance: &Entrance,
+        stream: Stream,
+        peer: SocketAddr,
+    ) {
         self.counters.accepted.add_one();
-        // Fails only on a connection that is over already, which the first read will tell.
-        let _ = stream.set_nodelay(true);
-        if let Some(connection) = self.keep(Transport::Tcp(stream), Owner::Worker) {
+        // Without a place the socket is dropped, which closes it.
+        let Some(seat) = entrance.gate.admit() else {
+            return;
+        };
+        if let Stream::Tcp(stream) = &stream {
+            // Fails only on a connection that is over already, which the first read will tell.
+            let _ = stream.set_nodelay(true);
+        }
+        let transport = match entrance.dress(stream, seat) {
+            Ok(transport) => transport,
+            Err(error) => return tracing::error!(%error, "cannot begin a connection"),
+        };
+        if entrance.has_preface {
+            if let Some(connection) = self.keep(transport, Owner::Preface) {
+                self.prefaces.start(now.instant, connection, listener, peer);
+            }
+            return;
+        }
+        if let Some(connection) = self.keep(transport, Owner::Worker) {
             self.worker.handle_input(
                 now,
                 WorkerInput::Accepted {
@@ -125,6 +154,36 @@ impl Thread {
                     peer,
                 },
             );
+        }
+    }
+
+    /// Reads on for the PROXY header of a connection; when it is there, the worker gets to know the client.
+    fn advance_preface(&mut self, now: Now, connection: ConnectionId) {
+        match self.sockets.read_preface(connection, &mut self.buffer) {
+            Ok(Preface::Waiting) => {}
+            Ok(Preface::Client(address)) => {
+                let Some((listener, peer)) = self.prefaces.finish(connection) else {
+                    return;
+                };
+                self.worker.handle_input(
+                    now,
+                    WorkerInput::Accepted {
+                        connection,
+                        listener,
+                        peer: address.unwrap_or(peer),
+                    },
+                );
+            }
+            Err(error) => self.fail_preface(connection, &error),
+        }
+    }
+
+    /// Nobody knows of the connection yet, so nobody is told.
+    pub(super) fn fail_preface(&mut self, connection: ConnectionId, error: &io::Error) {
+        self.sockets.remove(connection);
+        if let Some((_, peer)) = self.prefaces.finish(connection) {
+            self.counters.prefaces_refused.add_one();
+            tracing::warn!(%peer, %error, "connection ended: no good PROXY header");
         }
     }
 
@@ -149,6 +208,10 @@ impl Thread {
             let Some((connection, owner)) = self.sockets.next_to_read() else {
                 return;
             };
+            if owner == Owner::Preface {
+                self.advance_preface(now, connection);
+                continue;
+            }
             match self.sockets.read(connection, &mut self.buffer) {
                 Read::Bytes(count) => {
                     self.hand_in_bytes(now, connection, owner, count);
@@ -176,7 +239,7 @@ impl Thread {
                     bytes,
                 },
             ),
-            (Owner::Hub, None) | (Owner::Dial, _) => {}
+            (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => {}
         }
     }
 
@@ -220,6 +283,7 @@ impl Thread {
             }
             Letter::Summary { from, summary } => self.note_summary(from, summary),
             Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
+            Letter::Order(order) => order(&mut self.worker, now),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),
         }
@@ -315,7 +379,13 @@ impl Thread {
         };
         match connect(address) {
             Ok(stream) => {
-                if let Some(connection) = self.keep(Transport::Tcp(stream), Owner::Dial) {
+                if let Some(connection) = self.keep(
+                    Transport::Plain {
+                        stream: Stream::Tcp(stream),
+                        _seat: None,
+                    },
+                    Owner::Dial,
+                ) {
                     self.dials.start(now.instant, connection, dial);
                 } else {
                     self.hand_in_failed_dial(

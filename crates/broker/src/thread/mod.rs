@@ -5,6 +5,7 @@
 
 mod input;
 mod output;
+mod prefaces;
 
 use std::io;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
+use prefaces::Prefaces;
 
 /// The token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -79,6 +81,7 @@ pub(crate) struct Thread {
     listener_tokens: usize,
     sockets: Sockets,
     dials: Dials,
+    prefaces: Prefaces,
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
@@ -124,6 +127,7 @@ impl Thread {
         let workers = usize::from(worker.workers);
         let now = parts.clock.now();
         let mut hub = parts.hub.map(|(config, seed)| Hub::new(config, now, seed));
+        let prefaces = Prefaces::new(worker.limits.connect_timeout);
         let mut machine = Worker::new(parts.id, worker, worker_seed);
         if let Some(storage) = &mut parts.storage {
             storage.recover(now, &mut machine, hub.as_mut())?;
@@ -138,6 +142,7 @@ impl Thread {
             listeners: parts.listeners,
             sockets: Sockets::default(),
             dials: Dials::default(),
+            prefaces,
             worker: machine,
             hub,
             authenticator: parts.authenticator,
@@ -191,6 +196,7 @@ impl Thread {
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),
             self.dials.next_deadline(),
+            self.prefaces.next_deadline(),
             self.storage.as_ref().map(WorkerStorage::next_tick),
             self.listeners
                 .iter()
@@ -221,6 +227,9 @@ impl Thread {
         }
         while let Some(connection) = self.dials.next_late(now.instant) {
             self.fail_dial(now, connection, &io::Error::from(io::ErrorKind::TimedOut));
+        }
+        while let Some(connection) = self.prefaces.next_late(now.instant) {
+            self.fail_preface(connection, &io::Error::from(io::ErrorKind::TimedOut));
         }
     }
 

@@ -3,7 +3,8 @@
 use std::io;
 
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Handover, Hub, HubOutput, ListenerId, Now, Peer, WorkerId, WorkerInput,
+    WorkerOutput,
 };
 
 use thicket_storage::StorageError;
@@ -15,6 +16,7 @@ use crate::dials::Dial;
 use crate::event;
 use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
+use crate::transport::Taken;
 
 /// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
 const PASSES: usize = 8;
@@ -169,10 +171,11 @@ impl Thread {
             }
             WorkerOutput::Authenticate {
                 connection,
+                listener,
                 user_name,
                 password,
                 ..
-            } => self.authenticate(connection, user_name, password),
+            } => self.authenticate(connection, listener, user_name, password),
             WorkerOutput::RemoveLogBefore { segment } => {
                 if let Some(storage) = &mut self.storage {
                     storage.remove_before(segment);
@@ -214,6 +217,7 @@ impl Thread {
     fn authenticate(
         &mut self,
         connection: ConnectionId,
+        listener: ListenerId,
         user_name: Option<String>,
         password: Option<Vec<u8>>,
     ) {
@@ -224,6 +228,8 @@ impl Thread {
             worker: self.id,
             connection,
             serial: socket.serial,
+            listener,
+            certificate_name: socket.transport.certificate_name(),
             user_name,
             password,
         };
@@ -270,7 +276,10 @@ impl Thread {
         socket.transport.finish();
         // Closing a socket with unread bytes resets it, and a reset may overtake the last words (a CONNACK that says why).
         for _ in 0..LAST_READS {
-            if !matches!(socket.transport.try_read(&mut self.buffer), Ok(1..)) {
+            if !matches!(
+                socket.transport.try_read(&mut self.buffer),
+                Ok(Taken::Bytes { .. })
+            ) {
                 break;
             }
         }
@@ -298,16 +307,21 @@ impl Thread {
             let pending = match (owner, &self.hub) {
                 (Owner::Worker, _) => self.worker.pending_output(connection),
                 (Owner::Hub, Some(hub)) => hub.pending_output(connection),
-                (Owner::Hub, None) | (Owner::Dial, _) => return,
+                (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
             };
             if pending.is_empty() {
-                return;
+                // What the layers hold, be it theirs or sealed.
+                return match socket.transport.try_flush() {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.set_blocked(),
+                    Err(_) => self.sockets.mark_lost(connection),
+                };
             }
             match socket.transport.try_write(pending) {
                 Ok(count) => match (owner, &mut self.hub) {
                     (Owner::Worker, _) => self.worker.handle_written(connection, count),
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
-                    (Owner::Hub, None) | (Owner::Dial, _) => return,
+                    (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return socket.set_blocked();

@@ -1,6 +1,8 @@
 //! Nodes on ephemeral ports and a client that waits for what it expects, never for a time.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod certificates;
+
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,6 +14,7 @@ use thicket_mqtt::{
     Disconnect, ProtocolVersion, Publish, Qos, ReasonCode, SubscribeFilter, SubscriptionOptions,
 };
 use thicket_session::client::{CleanStart, Client, ClientConfig, DisconnectReason, Event};
+use thicket_transport::client::{self, Place, Reader, Target, Writer};
 
 /// Longer than anything takes on a loaded machine; reached only when a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +67,27 @@ pub fn http_as(address: SocketAddr, path: &str, host: &str) -> (u16, String) {
     (status, body)
 }
 
+/// Has a node's API do something: status and body of the answer. `more`: header lines, each with its end.
+pub fn http_do(node: &Node, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
+    let address = node.http_address().expect("the API is on");
+    let mut stream = TcpStream::connect(address).expect("the API listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let len = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {len}\r\n{more}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("the API reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").expect("a head").1.to_owned();
+    (status.expect("a status line"), body)
+}
+
 /// Asks until `condition` holds of the body of an answer.
 pub fn wait_for_http(node: &Node, path: &str, condition: impl Fn(&serde_json::Value) -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -74,6 +98,15 @@ pub fn wait_for_http(node: &Node, path: &str, condition: impl Fn(&serde_json::Va
         }
         assert!(Instant::now() < deadline, "{path} still says {body}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A listener for plain TCP.
+pub fn plain(address: SocketAddr) -> Target {
+    Target {
+        place: Place::Tcp(address.ip().to_string(), address.port()),
+        tls: None,
+        websocket: None,
     }
 }
 
@@ -89,7 +122,8 @@ pub struct Message {
 /// A client of a node.
 pub struct TestClient {
     client: Client,
-    stream: TcpStream,
+    reader: Reader,
+    writer: Writer,
     start: Instant,
     messages: VecDeque<Message>,
     connected: bool,
@@ -113,11 +147,26 @@ impl TestClient {
         config: ClientConfig,
         clean_start: CleanStart,
     ) -> Result<Self, ReasonCode> {
-        let stream = TcpStream::connect(address).expect("the node listens");
-        stream.set_nodelay(true).expect("a socket");
+        Self::try_connect_to(&plain(address), config, clean_start)
+    }
+
+    /// A 5.0 client with a clean start, on whatever it travels.
+    pub fn connect_to(target: &Target, id: &str) -> Self {
+        let config = ClientConfig::new(ProtocolVersion::V5, id);
+        Self::try_connect_to(target, config, CleanStart::Yes).expect("the node accepts")
+    }
+
+    /// The code of the refusal if the node does not accept.
+    pub fn try_connect_to(
+        target: &Target,
+        config: ClientConfig,
+        clean_start: CleanStart,
+    ) -> Result<Self, ReasonCode> {
+        let (reader, writer) = client::connect(target).expect("the node listens");
         let mut client = Self {
             client: Client::new(config),
-            stream,
+            reader,
+            writer,
             start: Instant::now(),
             messages: VecDeque::new(),
             connected: false,
@@ -213,7 +262,7 @@ impl TestClient {
         while !self.client.output().is_empty() {
             let count = self.client.output().len();
             // The node may have closed; then reading tells.
-            let _ = self.stream.write_all(self.client.output());
+            let _ = self.writer.write_all(self.client.output());
             self.client.consume(count);
         }
     }
@@ -232,8 +281,8 @@ impl TestClient {
                 "waited for {what}, closed: {}",
                 self.closed
             );
-            self.stream.set_read_timeout(Some(left)).expect("not zero");
-            match self.stream.read(&mut buffer) {
+            self.reader.set_read_timeout(Some(left)).expect("not zero");
+            match self.reader.read(&mut buffer) {
                 Ok(0) => self.closed = true,
                 Ok(count) => self.handle(&buffer[..count]),
                 Err(error)

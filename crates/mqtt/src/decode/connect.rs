@@ -62,14 +62,14 @@ pub(super) fn connect(mut reader: Reader<'_>) -> Result<Connect<'_>, DecodeError
     if version.has_properties() {
         connect_properties(reader.property_section()?, &mut connect)?;
     }
-    connect.client_id = reader.string()?;
+    connect.client_id = reader.name()?;
     if flags & flag::WILL != 0 {
         connect.will = Some(will(&mut reader, flags, version)?);
     }
     // 3.1: where the remaining length leaves no room for them, the flags do not count (3.1, section 3.1).
     let missing = |reader: &Reader<'_>| version == ProtocolVersion::V31 && reader.is_empty();
     if flags & flag::USER_NAME != 0 && !missing(&reader) {
-        connect.login.user_name = Some(reader.string()?);
+        connect.login.user_name = Some(reader.name()?);
     }
     if flags & flag::PASSWORD != 0 && !missing(&reader) {
         connect.login.password = Some(reader.binary()?);

@@ -45,7 +45,7 @@ pub(super) fn subscribe(
 }
 
 fn filter<'a>(reader: &mut Reader<'a>, kind: PacketKind) -> Result<&'a str, DecodeError> {
-    match reader.string()? {
+    match reader.name()? {
         "" => Err(DecodeError::FilterEmpty { kind }),
         filter => Ok(filter),
     }

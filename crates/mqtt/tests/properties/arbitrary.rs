@@ -52,8 +52,13 @@ fn text() -> impl Strategy<Value = &'static str> {
         })
 }
 
+/// What names something: without control characters.
+fn name() -> impl Strategy<Value = &'static str> {
+    text().prop_map(|text| &*text.replace(char::is_control, "").leak())
+}
+
 fn topic() -> impl Strategy<Value = &'static str> {
-    text().prop_map(|text| match text.replace(['+', '#'], "/") {
+    name().prop_map(|name| match name.replace(['+', '#'], "/") {
         topic if topic.is_empty() => "t",
         topic => &*topic.leak(),
     })
@@ -151,7 +156,7 @@ fn will(version: ProtocolVersion) -> impl Strategy<Value = Will<'static>> {
 }
 
 fn login(version: ProtocolVersion) -> impl Strategy<Value = Login<'static>> {
-    (of(text()), of(binary())).prop_map(move |(user_name, password)| Login {
+    (of(name()), of(binary())).prop_map(move |(user_name, password)| Login {
         user_name,
         password: password.filter(|_| user_name.is_some() || version.has_properties()),
     })
@@ -169,7 +174,7 @@ fn connect(version: ProtocolVersion) -> impl Strategy<Value = Connect<'static>> 
     let plain = (
         any::<[bool; 2]>(),
         any::<u16>(),
-        text(),
+        name(),
         of(will(version)),
         login(version),
     );

@@ -32,8 +32,8 @@ use self::{
     retained::RetainedMessages,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubOutput, NodeReport, Now, Traffic,
-    WorkerId,
+    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NodeReport,
+    Now, Traffic, WorkerId,
     mail::{Content, Mail},
 };
 
@@ -229,6 +229,16 @@ impl Hub {
             traffic.dropped_messages += status.counters.dropped;
         }
         traffic
+    }
+
+    /// Where the memory of the hub is.
+    #[must_use]
+    pub fn memory(&self) -> HubMemoryReport {
+        HubMemoryReport {
+            retained_messages: self.retained.len() as u64,
+            retained_bytes: self.retained.bytes() as u64,
+            link_bytes: self.overlay.counters().unacknowledged_bytes,
+        }
     }
 
     /// Tells the other nodes what they show of this one.

@@ -91,6 +91,11 @@ impl RetainedMessages {
         self.tree.len()
     }
 
+    /// Of topics and records.
+    pub const fn bytes(&self) -> usize {
+        self.tree.bytes()
+    }
+
     /// What is to be stored of this round.
     pub const fn store(&mut self) -> &mut RetainedStore {
         &mut self.store

@@ -72,6 +72,7 @@ impl Worker {
         self.detach(now, id, Cause::Closed);
         self.outputs
             .retain(|output| !matches!(output, WorkerOutput::Close(other) if *other == id));
+        self.count_half_open(id, 0);
         if let Some(slot) = self.connections.get_mut(id.0 as usize) {
             *slot = None;
         }
@@ -87,6 +88,7 @@ impl Worker {
         }
         connection.phase = Phase::Closing;
         connection.partial = Vec::new();
+        self.count_half_open(id, 0);
         self.outputs.push_back(WorkerOutput::Close(id));
     }
 

@@ -28,7 +28,7 @@ const LINK_PREFIX: &str = "$thicket/";
 impl Worker {
     /// Bytes of a connection that has not sent a whole CONNECT yet.
     pub(super) fn handle_first_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
-        let maximum = self.config.limits.maximum_packet_size;
+        let maximum = self.maximum_packet_size(id);
         match decode(bytes, ProtocolVersion::V5, maximum) {
             Ok(Some((Packet::Connect(connect), _))) => {
                 self.handle_connect(now, id, &connect, bytes)
@@ -136,7 +136,21 @@ impl Worker {
             .map_or("", |listener| &listener.topic_prefix)
     }
 
+    /// Largest packet a client may send, bytes.
+    pub(super) fn maximum_packet_size(&self, id: ConnectionId) -> u32 {
+        let maximum = self.config.limits.maximum_packet_size;
+        let listener = self.connection(id).and_then(|connection| {
+            self.config
+                .listeners
+                .get(usize::from(connection.listener.0))
+        });
+        listener.map_or(maximum, |listener| {
+            listener.maximum_packet_size.min(maximum)
+        })
+    }
+
     fn hand_link_over(&mut self, id: ConnectionId, bytes: &[u8]) {
+        self.count_half_open(id, 0);
         let Some(connection) = self
             .connections
             .get_mut(id.0 as usize)
@@ -254,6 +268,7 @@ impl Worker {
             self.attach(now, id);
             return;
         }
+        self.count_half_open(id, 0);
         let Some(connection) = self
             .connections
             .get_mut(id.0 as usize)
@@ -546,7 +561,7 @@ impl Worker {
             session_present,
             session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
             receive_maximum: Some(limits.receive_maximum),
-            maximum_packet_size: Some(limits.maximum_packet_size),
+            maximum_packet_size: Some(self.maximum_packet_size(id)),
             assigned_client_identifier: assigned,
             topic_alias_maximum: (limits.topic_alias_maximum > 0)
                 .then_some(limits.topic_alias_maximum),

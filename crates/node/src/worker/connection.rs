@@ -19,6 +19,8 @@ pub(super) struct Connection {
     pub out: OutBuffer,
     /// Bytes of a packet that is not whole yet; before the session is attached, everything since the CONNECT.
     pub partial: Vec<u8>,
+    /// Of them, those counted as held by connections without a session.
+    pub half_open: usize,
     /// When the last whole packet came: half a packet does not keep a connection alive.
     pub last_packet: Instant,
     /// Named in this round's flush list.
@@ -150,6 +152,7 @@ impl Connection {
             phase: Phase::AwaitConnect,
             out: OutBuffer::default(),
             partial: Vec::new(),
+            half_open: 0,
             last_packet: now,
             is_dirty: false,
         }

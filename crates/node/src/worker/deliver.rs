@@ -28,7 +28,7 @@ pub(super) struct Outgoing<'a> {
     /// Made when the first taker has to keep it.
     message: Option<Rc<Message>>,
     /// For QoS 2 of a persistent publisher.
-    pub publication: Option<PublicationId>,
+    pub publication: Option<&'a PublicationId>,
     /// It stands in the record of this round.
     pub is_journaled: bool,
 }
@@ -155,10 +155,11 @@ impl Worker {
         identifiers: &MatchedIdentifiers,
     ) {
         let qos = outgoing.publish.qos.min(granted);
+        let limit = self.out_buffer_limit(qos);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let limit = self.config.limits.out_buffer_bytes as usize;
+        let mut is_sent = false;
         let mut form = Form {
             qos,
             retain,
@@ -198,7 +199,7 @@ impl Worker {
                             .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
                     form.packet_id.is_some()
                 };
-                if has_place && qos > Qos::AtMostOnce {
+                if has_place && qos > Qos::AtMostOnce && session.stored > 0 {
                     let taken = Taken {
                         qos,
                         retain,
@@ -218,6 +219,7 @@ impl Worker {
                     );
                     self.traffic
                         .count_sent(sent, outgoing.publish.payload.len());
+                    is_sent = sent;
                     if sent && !connection.is_dirty {
                         connection.is_dirty = true;
                         self.dirty.push(id);
@@ -230,6 +232,9 @@ impl Worker {
             None => qos == Qos::AtMostOnce,
         };
         if taken {
+            if is_sent && self.is_traced() {
+                self.trace_publish(key, outgoing.publish, form.qos, form.packet_id);
+            }
             return;
         }
         if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
@@ -237,13 +242,15 @@ impl Worker {
             self.traffic.dropped_messages += 1;
             return;
         }
-        let taken = Taken {
-            qos,
-            retain,
-            packet_id: None,
-            identifiers,
-        };
-        self.journal.append(session, now, outgoing, taken);
+        if session.stored > 0 {
+            let taken = Taken {
+                qos,
+                retain,
+                packet_id: None,
+                identifiers,
+            };
+            self.journal.append(session, now, outgoing, taken);
+        }
     }
 
     /// Sends what the session's queue and window allow.
@@ -341,6 +348,9 @@ impl Worker {
         );
         self.traffic.count_sent(sent, publish.payload.len());
         self.mark_dirty(id);
+        if sent && self.is_traced() {
+            self.trace_publish(key, &publish, delivery.qos, packet_id);
+        }
         if let (false, Some(packet_id), Some(session)) =
             (sent, packet_id, self.sessions.get_mut(key))
         {
@@ -365,7 +375,7 @@ fn packet<'a>(
         retain: form.retain,
         topic: publish
             .topic
-            .get(attached.prefix.len()..)
+            .strip_prefix(&*attached.prefix)
             .unwrap_or(publish.topic),
         packet_id: form.packet_id,
         topic_alias: None,

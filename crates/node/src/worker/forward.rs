@@ -127,7 +127,7 @@ impl Worker {
         &mut self,
         route: &Route,
         publish: &Publish<'_>,
-        source: Source,
+        source: Source<'_>,
         open: &mut u16,
     ) -> MessageId {
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
@@ -199,7 +199,7 @@ impl Worker {
         publish: &Publish<'_>,
         number: u64,
         qos: Qos,
-        publication: Option<PublicationId>,
+        publication: Option<&PublicationId>,
         group: Option<&str>,
     ) {
         let mut choices = Vec::new();
@@ -218,7 +218,7 @@ impl Worker {
                 .message_expiry_interval
                 .map(|seconds| u64::from(seconds) * 1000),
             time: None,
-            publication,
+            publication: publication.copied(),
             publisher: None,
             shared,
             topic: publish.topic,
@@ -411,7 +411,7 @@ impl Worker {
             stream: origin.stream.0 as u8,
             number: record.number,
         };
-        outgoing.publication = record.publication;
+        outgoing.publication = record.publication.as_ref();
         let route = self.interests.route(record.topic);
         let mut sent_on = 0;
         if record.shared.is_empty() {

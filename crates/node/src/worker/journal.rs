@@ -51,6 +51,12 @@ impl Journal {
         }
     }
 
+    /// Whether anything is stored at all.
+    #[inline]
+    pub const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     pub const fn log(&self) -> u8 {
         self.log
     }
@@ -76,7 +82,7 @@ impl Journal {
     }
 
     /// The session takes the message of this moment.
-    #[inline]
+    #[inline(never)]
     pub fn append(
         &mut self,
         session: &Session,
@@ -84,9 +90,7 @@ impl Journal {
         outgoing: &mut Outgoing<'_>,
         form: Taken<'_>,
     ) {
-        if session.stored == 0 {
-            return;
-        }
+        debug_assert!(session.stored > 0, "only what is stored is journaled");
         self.write_done();
         if !outgoing.is_journaled {
             outgoing.is_journaled = true;
@@ -113,6 +117,7 @@ impl Journal {
     }
 
     /// The message of this moment was delivered: if it is a publication that may come again, that is stored too.
+    #[inline]
     pub fn note(&mut self, outgoing: &Outgoing<'_>) {
         if let Some(id) = outgoing.publication
             && self.is_on
@@ -133,9 +138,13 @@ impl Journal {
     /// The client has the message and said so.
     #[inline]
     pub fn done(&mut self, session: u64, packet_id: PacketId) {
-        if session == 0 {
-            return;
+        if session > 0 {
+            self.note_done(session, packet_id);
         }
+    }
+
+    #[inline(never)]
+    fn note_done(&mut self, session: u64, packet_id: PacketId) {
         if let Some((same, first, count)) = &mut self.done
             && *same == session
             && first.value().checked_add(*count) == Some(packet_id.value())

@@ -13,6 +13,7 @@ mod forward;
 mod interests;
 mod journal;
 mod moves;
+mod operate;
 mod pending;
 mod publish;
 mod receive;
@@ -69,6 +70,7 @@ pub struct Worker {
     queries: Queries,
     timers: Timers,
     scratch: Scratch,
+    operating: operate::Operating,
     dirty: Vec<ConnectionId>,
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
@@ -152,6 +154,7 @@ impl Worker {
             queries: Queries::default(),
             timers: Timers::default(),
             scratch: Scratch::default(),
+            operating: operate::Operating::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),

@@ -23,13 +23,13 @@ struct Arrival<'a> {
 
 /// Where a message comes from.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Source {
+pub(super) struct Source<'a> {
     /// The publisher's session, for No Local.
     pub session: Option<SessionKey>,
     /// What the publisher gets when the numbers of an `Open` outcome are acknowledged.
     pub debt: Option<Debt>,
     /// For QoS 2 of a persistent publisher.
-    pub publication: Option<PublicationId>,
+    pub publication: Option<&'a PublicationId>,
     /// Some may have got it before this node stopped.
     pub is_repeated: bool,
 }
@@ -197,7 +197,7 @@ impl Worker {
             return Ok(());
         }
         let source = Source {
-            publication,
+            publication: publication.as_ref(),
             is_repeated,
             ..Source::default()
         };
@@ -206,7 +206,12 @@ impl Worker {
     }
 
     /// Whether sessions here would have to store the message and there is no room for it (rule 18).
+    #[inline]
     pub(super) fn finds_no_room(&self, publish: &Publish<'_>, route: &Route) -> bool {
+        self.journal.is_on() && self.finds_journal_full(publish, route)
+    }
+
+    fn finds_journal_full(&self, publish: &Publish<'_>, route: &Route) -> bool {
         let bytes = publish.topic.len() + publish.payload.len() + publish.properties.encoded_len();
         let takers = route.takers.len() + route.groups.len();
         if !self.journal.is_full_for(bytes, takers) {
@@ -239,7 +244,7 @@ impl Worker {
         now: Now,
         arrival: &Arrival<'_>,
         packet_id: PacketId,
-        source: Source,
+        source: Source<'_>,
     ) {
         let (key, publish) = (arrival.session, arrival.publish);
         let Some(session) = self.sessions.get(key) else {
@@ -283,7 +288,7 @@ impl Worker {
         now: Now,
         publish: &Publish<'_>,
         route: &Route,
-        source: Source,
+        source: Source<'_>,
     ) -> Outcome {
         let expires_at = publish
             .message_expiry_interval
@@ -292,7 +297,7 @@ impl Worker {
         outgoing.publication = source.publication;
         let is_new_here = source
             .publication
-            .is_none_or(|id| self.seen.insert(id) || !source.is_repeated);
+            .is_none_or(|id| self.seen.insert(*id) || !source.is_repeated);
         let takers = if is_new_here { &*route.takers } else { &[] };
         if route.is_local() && !publish.retain {
             self.deliver(now, takers, &mut outgoing, source.session);
@@ -405,6 +410,7 @@ impl Worker {
 
     /// Sends the acknowledgements whose conditions are met.
     pub(super) fn settle_met(&mut self, now: Now) {
+        self.replay_system(now);
         for debt in std::mem::take(&mut self.met) {
             match debt {
                 Debt::Publisher(owed) => self.settle(now, owed),

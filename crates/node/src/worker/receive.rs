@@ -4,7 +4,7 @@ use thicket_mqtt::{Acknowledgement, Disconnect, Packet, ProtocolVersion, ReasonC
 use thicket_session::server::Acknowledged;
 
 use super::{Phase, Refusal, SessionKey, Worker};
-use crate::{ConnectionId, Now, WorkerOutput};
+use crate::{ConnectionId, Direction, Now, WorkerOutput};
 
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
@@ -30,6 +30,7 @@ impl Worker {
             }
         }
         self.pause_waiting(id);
+        self.bound_half_open(id);
     }
 
     /// While its CONNECT is looked into a client is not read from: what it says meanwhile stays with the kernel, and so does its
@@ -49,7 +50,7 @@ impl Worker {
 
     /// Handles the whole packets at the start of `bytes`; how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
-        let maximum = self.config.limits.maximum_packet_size;
+        let maximum = self.maximum_packet_size(id);
         let mut used = 0;
         while used < bytes.len() {
             let Some(connection) = self.connection_mut(id) else {
@@ -103,6 +104,9 @@ impl Worker {
         version: ProtocolVersion,
         packet: Packet<'_>,
     ) -> Result<(), Refusal> {
+        if self.is_traced() {
+            self.trace(Some(session), Direction::In, &packet);
+        }
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
             Packet::Puback(ack) => self.handle_puback(now, session, &ack),
@@ -266,6 +270,9 @@ impl Worker {
 
     /// Appends a packet to a connection in service.
     pub(super) fn send(&mut self, id: ConnectionId, packet: &Packet<'_>) {
+        if self.is_traced() {
+            self.trace(self.session_of(id), Direction::Out, packet);
+        }
         let Some(connection) = self.connection_mut(id) else {
             return;
         };

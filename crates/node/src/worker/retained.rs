@@ -147,6 +147,10 @@ impl Worker {
     }
 
     pub(super) fn cancel_replays_of(&mut self, key: SessionKey, filter: &SubscriptionFilter) {
+        if filter.is_shared() {
+            // It has none, and a filter beside it that is not shared keeps its own.
+            return;
+        }
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -167,7 +171,7 @@ impl Worker {
         }
     }
 
-    fn deliver_replayed(
+    pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
         key: SessionKey,

@@ -45,6 +45,20 @@ struct GatedSuback {
     replays: Vec<(SubscriptionFilter, Subscription)>,
 }
 
+impl Gates {
+    /// What is retained is not sent for a filter that was unsubscribed before its SUBACK went out [MQTT-3.10.4-2].
+    fn cancel_replays_of(&mut self, session: SessionKey, unsubscribed: &SubscriptionFilter) {
+        for (_, gate) in &mut self.waiting {
+            match gate {
+                Gate::Suback(gated) if gated.session == session => {
+                    gated.replays.retain(|(filter, _)| filter != unsubscribed);
+                }
+                Gate::Suback(_) | Gate::Import { .. } => {}
+            }
+        }
+    }
+}
+
 impl Worker {
     pub(super) fn handle_subscribe(
         &mut self,
@@ -191,6 +205,7 @@ impl Worker {
                 None => ReasonCode::NoSubscriptionExisted,
             };
             changes.extend(self.interests.unsubscribe(key, &filter));
+            self.gates.cancel_replays_of(key, &filter);
             self.cancel_replays_of(key, &filter);
             reason_codes.push(code);
         }
@@ -281,6 +296,10 @@ impl Worker {
             .is_some()
         {
             for (filter, subscription) in gated.replays {
+                let (session, serial) = (gated.session, gated.session_serial);
+                if self.start_system_replay(session, serial, &filter, subscription) {
+                    continue;
+                }
                 self.start_replay(gated.session, &filter, subscription, retained);
             }
         }

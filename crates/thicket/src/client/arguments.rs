@@ -4,15 +4,13 @@ use anyhow::ensure;
 use thicket_mqtt::{ProtocolVersion, Qos};
 use thicket_session::client::{CleanStart, ClientConfig, WillConfig};
 
+use super::target::Where;
+
 /// Where to connect, and as whom.
 #[derive(Debug, clap::Args)]
 pub struct Connect {
-    /// Host of the broker
-    #[arg(short = 'h', long, default_value = "localhost")]
-    pub host: String,
-    /// Port of the broker
-    #[arg(short, long, default_value_t = 1883)]
-    pub port: u16,
+    #[command(flatten)]
+    pub place: Where,
     /// Client identifier [default: the broker chooses one]
     #[arg(short, long, value_name = "CLIENT_ID")]
     id: Option<String>,

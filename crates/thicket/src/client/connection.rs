@@ -1,7 +1,6 @@
 //! A socket for a session: one thread reads it, another may read lines or signals, and all of it comes in through one channel.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -10,12 +9,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_mqtt::{Disconnect, ReasonCode};
 use thicket_session::client::{Client, ClientConfig, ConnectionState, Event};
+use thicket_transport::client::{self, Reader, Writer};
 
 use super::arguments::Connect;
 use super::words;
 
-/// For the TCP connection, each address.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// One read of the socket.
 const READ: usize = 64 * 1024;
 /// Inputs that may wait; a thread with more waits itself.
@@ -49,7 +47,7 @@ pub enum Waited {
 pub struct Connection {
     /// The protocol.
     pub client: Client,
-    stream: TcpStream,
+    writer: Writer,
     inputs: Receiver<Input>,
     sender: SyncSender<Input>,
     start: Instant,
@@ -58,16 +56,16 @@ pub struct Connection {
 impl Connection {
     /// Connects and asks the broker to accept; the client has a deadline of its own for the answer.
     pub fn open(arguments: &Connect, config: ClientConfig) -> anyhow::Result<Self> {
-        let stream = dial(&arguments.host, arguments.port)?;
+        let (reader, writer) = client::connect(&arguments.place.target()?)?;
         let (sender, inputs) = sync_channel(WAITING);
         let mut connection = Self {
             client: Client::new(config),
-            stream,
+            writer,
             inputs,
             sender,
             start: Instant::now(),
         };
-        connection.start_reader()?;
+        connection.start_reader(reader)?;
         connection.start_signals()?;
         let now = connection.now();
         connection.client.connect(now, arguments.clean_start())?;
@@ -134,8 +132,7 @@ impl Connection {
         self.client
             .disconnect(&Disconnect::new(ReasonCode::Success))?;
         self.flush()?;
-        // The broker may have closed already.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        self.writer.close();
         Ok(())
     }
 
@@ -164,7 +161,7 @@ impl Connection {
         while !self.client.output().is_empty() {
             let bytes = self.client.output();
             let count = bytes.len();
-            self.stream
+            self.writer
                 .write_all(bytes)
                 .context("the connection to the broker broke")?;
             self.client.consume(count);
@@ -172,8 +169,7 @@ impl Connection {
         Ok(())
     }
 
-    fn start_reader(&self) -> anyhow::Result<()> {
-        let mut stream = self.stream.try_clone()?;
+    fn start_reader(&self, mut stream: Reader) -> anyhow::Result<()> {
         let sender = self.sender.clone();
         let read = move || {
             let mut buffer = vec![0; READ];
@@ -208,30 +204,5 @@ impl Connection {
             .name("signals".into())
             .spawn(watch)?;
         Ok(())
-    }
-}
-
-fn dial(host: &str, port: u16) -> anyhow::Result<TcpStream> {
-    let addresses = (host, port)
-        .to_socket_addrs()
-        .with_context(|| format!("cannot find the host {host}"))?;
-    let mut last = None;
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    match last {
-        Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            bail!(
-                "nobody listens on {host}:{port} (connection refused): is a broker running there?"
-            )
-        }
-        Some(error) => Err(error).with_context(|| format!("cannot connect to {host}:{port}")),
-        None => bail!("the host {host} has no address"),
     }
 }

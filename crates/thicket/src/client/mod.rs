@@ -7,6 +7,7 @@ mod arguments;
 mod connection;
 mod publish;
 mod subscribe;
+mod target;
 mod words;
 
 pub use publish::{Pub, run as publish};

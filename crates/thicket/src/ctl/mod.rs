@@ -1,10 +1,12 @@
-//! `thicket ctl`: what a running node knows, as tables or as JSON.
+//! `thicket ctl`: what a running node knows, as tables or as JSON, and what one may ask it to do.
 
+mod trace;
 mod view;
 
 use std::io::Write;
 
 use clap::Subcommand;
+use thicket_broker::api::KickEntry;
 
 use crate::api::Api;
 
@@ -28,7 +30,7 @@ pub struct Ctl {
 }
 
 /// What to show.
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Topic {
     /// The nodes of the cluster
     Nodes,
@@ -38,35 +40,52 @@ enum Topic {
     Subscriptions,
     /// What the node carried: with clients (external) and with other nodes (internal)
     Traffic,
+    /// Where the memory of the node is
+    Memory,
+    /// End the connection of a client; its session goes on as if the network had failed
+    Kick {
+        /// Client identifier
+        client_id: String,
+    },
+    /// Watch packets as they come and go, without their payloads
+    Trace(trace::Trace),
 }
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
     let api = Api::new(&arguments.api);
-    let path = arguments.topic.path();
+    let path = match &arguments.topic {
+        Topic::Nodes => "/v1/nodes",
+        Topic::Sessions => "/v1/sessions",
+        Topic::Subscriptions => "/v1/subscriptions",
+        Topic::Traffic => "/v1/traffic",
+        Topic::Memory => "/v1/memory",
+        Topic::Kick { client_id } => return kick(&api, client_id),
+        Topic::Trace(arguments) => return trace::run(&api, arguments),
+    };
     let text = if arguments.json {
         let mut body = api.text(path)?;
         body.push('\n');
         body
     } else {
-        match arguments.topic {
+        match &arguments.topic {
             Topic::Nodes => view::nodes(&api.ask::<Vec<_>>(path)?),
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
+            Topic::Memory => view::memory(&api.ask(path)?),
+            Topic::Kick { .. } | Topic::Trace(_) => String::new(),
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
-impl Topic {
-    const fn path(self) -> &'static str {
-        match self {
-            Self::Nodes => "/v1/nodes",
-            Self::Sessions => "/v1/sessions",
-            Self::Subscriptions => "/v1/subscriptions",
-            Self::Traffic => "/v1/traffic",
-        }
-    }
+fn kick(api: &Api, client_id: &str) -> anyhow::Result<()> {
+    let entry = KickEntry {
+        client_id: client_id.to_owned(),
+    };
+    let KickEntry { client_id } = api.post("/v1/kick", &entry)?;
+    writeln!(std::io::stdout(), "ended the connection of {client_id}")?;
+    Ok(())
 }

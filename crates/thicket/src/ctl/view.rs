@@ -1,6 +1,6 @@
 //! Answers of the API as tables.
 
-use thicket_broker::api::{NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+use thicket_broker::api::{MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
 
 use crate::table::render;
 
@@ -141,6 +141,54 @@ pub fn traffic(traffic: &TrafficEntry) -> String {
         ],
     );
     format!("{carried}\n{counts}")
+}
+
+pub fn memory(ledger: &MemoryLedger) -> String {
+    let row = |name: &str, count: Option<u64>, bytes: Option<u64>| {
+        let cell = |number: Option<u64>| number.map_or_else(nothing, |number| number.to_string());
+        vec![name.to_owned(), cell(count), cell(bytes)]
+    };
+    let total = &ledger.total;
+    render(
+        &["MEMORY", "COUNT", "BYTES"],
+        &[
+            row("process", None, ledger.resident_bytes),
+            row("limit", None, ledger.limit_bytes),
+            row(
+                "out-buffers",
+                Some(total.connections),
+                Some(total.out_buffer_bytes),
+            ),
+            row(
+                "in-buffers",
+                Some(total.connections),
+                Some(total.in_buffer_bytes),
+            ),
+            row("half open", None, Some(total.half_open_bytes)),
+            row("sessions", Some(total.sessions), None),
+            row(
+                "queues",
+                Some(total.queued_messages),
+                Some(total.queued_bytes),
+            ),
+            row(
+                "in flight",
+                Some(total.inflight_messages),
+                Some(total.inflight_bytes),
+            ),
+            row(
+                "subscriptions",
+                Some(total.subscriptions),
+                Some(total.filter_bytes),
+            ),
+            row(
+                "retained",
+                Some(ledger.retained_messages),
+                Some(ledger.retained_bytes),
+            ),
+            row("links", None, Some(ledger.link_bytes)),
+        ],
+    )
 }
 
 fn nothing() -> String {

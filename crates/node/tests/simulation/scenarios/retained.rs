@@ -1,6 +1,8 @@
 //! Retained messages.
 
-use thicket_mqtt::{Packet, PacketId, Publish, RetainHandling, Subscribe, SubscriptionOptions};
+use thicket_mqtt::{
+    Packet, PacketId, Publish, RetainHandling, Subscribe, SubscriptionOptions, Unsubscribe,
+};
 
 use super::{V5, id, play, qos, resuming};
 use crate::world::{TesterId, World};
@@ -162,5 +164,28 @@ fn many_retained_messages_arrive_through_a_small_window() {
         world.run_for(60_000);
         let heard = world.tester(client).take_heard();
         assert_eq!(heard.len(), 1502, "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn what_is_retained_does_not_come_for_a_subscription_that_is_gone_before_its_suback() {
+    play(|world| {
+        let publisher = world.plain("publisher");
+        retain(world, publisher, "a", "x");
+        let client = world.plain("client");
+        for filters in [["a", "+"], ["a", "$share/g/a"]] {
+            for filter in filters {
+                subscribe(world, client, filter, SubscriptionOptions::default());
+            }
+            let gone = Unsubscribe::new(id(2), vec![filters[1]]);
+            world.send(client, &Packet::Unsubscribe(gone));
+            let messages = world.hear(client);
+            let messages: Vec<_> = messages
+                .iter()
+                .filter(|said| said.starts_with("PUBLISH"))
+                .collect();
+            // [MQTT-3.10.4-2]: one for the filter that is left.
+            assert_eq!(messages, ["PUBLISH a 'x' retain"], "without {}", filters[1]);
+        }
     });
 }

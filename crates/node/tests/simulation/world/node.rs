@@ -41,6 +41,7 @@ impl NodeSpec {
             listeners: vec![ListenerConfig {
                 allow_anonymous: true,
                 topic_prefix: String::new(),
+                maximum_packet_size: u32::MAX,
             }],
             wall_ahead: 0,
             stores: false,

@@ -242,6 +242,7 @@ fn an_assigned_client_identifier_is_used_from_then_on() {
 
 #[test]
 fn a_ping_goes_out_when_nothing_else_does() {
+    // [MQTT-3.1.2-20]
     let mut bench = Bench::with_version(V5);
     assert_eq!(
         bench.client.poll_timeout(),
@@ -284,6 +285,7 @@ fn an_acknowledgement_counts_as_something_sent() {
 
 #[test]
 fn the_servers_keep_alive_holds() {
+    // [MQTT-3.1.2-21] [MQTT-3.2.2-21]
     for (server, seconds) in [(Some(4), Some(3)), (None, Some(45)), (Some(0), None)] {
         let mut bench = Bench::new(ClientConfig::new(V5, "c"));
         bench.reconnect(
@@ -300,6 +302,7 @@ fn the_servers_keep_alive_holds() {
 
 #[test]
 fn an_authentication_goes_back_and_forth_before_the_connack_and_again_later() {
+    // [MQTT-4.12.0-3] [MQTT-4.12.1-1]
     let authentication = AuthenticationConfig {
         method: "m".into(),
         data: None,
@@ -347,6 +350,7 @@ fn an_authentication_goes_back_and_forth_before_the_connack_and_again_later() {
 
 #[test]
 fn a_disconnect_is_the_last_packet() {
+    // [MQTT-3.14.4-1]
     type Expected = Result<Vec<&'static str>, ClientError>;
     let with = |reason_code, session_expiry_interval| Disconnect {
         reason_code,

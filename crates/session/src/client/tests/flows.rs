@@ -94,6 +94,7 @@ fn acknowledgements_for_unknown_identifiers_are_answered_and_wrong_ones_end_the_
 
 #[test]
 fn messages_are_received_by_the_rules_of_their_qos() {
+    // [MQTT-4.5.0-2] [MQTT-4.3.2-4] [MQTT-4.3.3-8] [MQTT-4.3.3-11]
     for version in [V311, V5] {
         let mut bench = Bench::with_version(version);
         bench.feed(&delivery("a", "0", 0, 0));
@@ -261,6 +262,7 @@ fn resumed() -> Connack<'static> {
 
 #[test]
 fn a_resumed_session_sends_again_what_is_open_and_nothing_else() {
+    // [MQTT-4.4.0-1] [MQTT-4.6.0-1]
     for version in [V311, V5] {
         let mut bench = Bench::with_version(version);
         for (payload, number) in [("1", 1), ("2", 2), ("3", 2), ("0", 0), ("4", 1)] {
@@ -318,6 +320,7 @@ fn a_3_1_server_is_taken_to_have_the_session_since_it_cannot_say() {
 
 #[test]
 fn a_lost_session_is_dropped_and_said_to_be() {
+    // [MQTT-3.2.2-5]
     let mut bench = Bench::with_version(V5);
     for (payload, number) in [("1", 1), ("2", 2), ("3", 2)] {
         bench.publish(&message("a", payload, number)).unwrap();
@@ -346,6 +349,7 @@ fn a_lost_session_is_dropped_and_said_to_be() {
 
 #[test]
 fn a_session_present_after_a_clean_start_is_refused() {
+    // [MQTT-3.2.2-4]
     let mut bench = Bench::new(ClientConfig::new(V5, "c"));
     bench.reconnect(CleanStart::Yes, &resumed());
     assert_eq!(bench.sent(), ["DISCONNECT ProtocolError"]);

@@ -18,6 +18,7 @@ fn v5() -> ClientConfig {
 
 #[test]
 fn messages_the_server_does_not_take_are_refused_before_they_are_sent() {
+    // [MQTT-3.2.2-11] [MQTT-3.2.2-14] [MQTT-3.2.2-15]
     let connack = Connack {
         maximum_qos: Some(Qos::AtLeastOnce),
         retain_available: Some(false),
@@ -321,6 +322,7 @@ fn the_output_has_a_bound_that_acknowledgements_may_pass() {
 
 #[test]
 fn aliases_are_used_within_the_servers_maximum_and_never_survive_a_connection() {
+    // [MQTT-3.2.2-17] [MQTT-3.2.2-18] [MQTT-3.3.2-7]
     for (servers, ours, expected) in [
         (None, 5, 0),
         (Some(0), 5, 0),
@@ -386,6 +388,7 @@ fn an_alias_does_not_make_a_packet_too_large() {
 
 #[test]
 fn the_servers_aliases_are_understood_within_our_maximum() {
+    // [MQTT-3.3.2-10]
     let config = ClientConfig {
         topic_alias_maximum: 2,
         ..v5()

@@ -106,6 +106,7 @@ fn every_pair_of_state_and_event_is_answered_as_the_table_says() {
 
 #[test]
 fn identifiers_start_at_one_and_count_up() {
+    // [MQTT-2.2.1-4]
     let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
     for number in 1..=3 {
         assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, number);
@@ -114,6 +115,7 @@ fn identifiers_start_at_one_and_count_up() {
 
 #[test]
 fn no_more_than_the_window_is_in_flight_and_an_acknowledgement_makes_room() {
+    // [MQTT-4.9.0-2]
     let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
     assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 1);
     assert_eq!(sent(outbound.pull(Instant::from_millis(0), 2)).0, 2);
@@ -158,6 +160,7 @@ fn a_resumed_session_sends_again_in_order_with_dup_within_the_new_window_and_the
 
 #[test]
 fn an_identifier_in_use_is_not_given_again_after_the_counter_wraps() {
+    // [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
     let mut outbound = outbound_with(Qos::AtLeastOnce, 1);
     outbound.set_next_packet_id(id(u16::MAX));
     assert_eq!(sent(outbound.pull(Instant::from_millis(0), 10)).0, u16::MAX);
@@ -172,6 +175,7 @@ fn an_identifier_in_use_is_not_given_again_after_the_counter_wraps() {
 
 #[test]
 fn what_expired_in_the_queue_is_not_sent() {
+    // [MQTT-3.3.2-5]
     let mut outbound = Outbound::new(LIMITS, true);
     outbound
         .enqueue(delivery(

@@ -1,0 +1,385 @@
+//! Listeners: short forms (`--listen wss://0.0.0.0:8084`) and tables (`[[listener]]`) become one checked kind.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use thicket_transport::tls::{ClientCertificates, ServerTls};
+
+use super::check::{in_range, invalid};
+use super::{ConfigError, Listen, Settings, Users, WebSocket};
+
+const DEFAULT_LISTEN: &str = "localhost:1883";
+const DEFAULT_PATH: &str = "/mqtt";
+/// Clients that come at once are let in at once up to this many a second; the next wait in the kernel's queue.
+const DEFAULT_CONNECTIONS_PER_S: u32 = 10_000;
+/// A frame may hold several packets.
+const DEFAULT_FRAME_BYTES: u64 = 16 * 1024 * 1024;
+const EXPECTED: &str = "HOST:PORT of this host, such as localhost:1883, 0.0.0.0:1883 or [::]:1883, with tcp://, tls://, ws:// or wss:// before it, or unix:PATH";
+
+/// What bytes travel on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportChoice {
+    /// Plain TCP.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// WebSocket over TCP.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
+    /// A Unix socket.
+    Unix,
+}
+
+/// Whether clients show certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificateChoice {
+    /// They are not asked.
+    Off,
+    /// They may.
+    Optional,
+    /// They must.
+    Required,
+}
+
+/// A table `[[listener]]`; what is `None` was not given, and is then that of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenerSettings {
+    /// HOST:PORT, or the path of a Unix socket; any form of `listen` will do.
+    pub address: Option<String>,
+    /// What bytes travel on.
+    pub transport: Option<TransportChoice>,
+    /// PEM: the certificate and those up to its authority.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM: its key.
+    pub tls_key: Option<PathBuf>,
+    /// PEM: authorities whose clients are believed.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether clients show certificates.
+    pub tls_client_certificate: Option<ClientCertificateChoice>,
+    /// Path of the WebSocket.
+    pub websocket_path: Option<String>,
+    /// Longest frame accepted, bytes.
+    pub websocket_frame_bytes: Option<u64>,
+    /// Connections start with a PROXY header.
+    pub proxy_protocol: Option<bool>,
+    /// Put before every topic and filter of its clients.
+    pub topic_prefix: Option<String>,
+    /// Whether clients without a user name are let in.
+    pub allow_anonymous: Option<bool>,
+    /// A file of users of its own.
+    pub users: Option<PathBuf>,
+    /// Connections at a time.
+    pub connections: Option<u32>,
+    /// New connections a second.
+    pub connections_per_s: Option<u32>,
+    /// Largest packet accepted, bytes.
+    pub maximum_packet_size: Option<u32>,
+}
+
+impl ListenerSettings {
+    /// The keys of a table, for whoever mistypes one.
+    pub(super) const KEYS: [&str; 15] = [
+        "address",
+        "transport",
+        "tls_certificate",
+        "tls_key",
+        "tls_client_ca",
+        "tls_client_certificate",
+        "websocket_path",
+        "websocket_frame_bytes",
+        "proxy_protocol",
+        "topic_prefix",
+        "allow_anonymous",
+        "users",
+        "connections",
+        "connections_per_s",
+        "maximum_packet_size",
+    ];
+}
+
+/// All listeners: those of `listen`, then the tables; without either, the default.
+pub(super) fn check(
+    settings: &Settings,
+    maximum_packet_size: u32,
+) -> Result<Vec<Listen>, ConfigError> {
+    let tables = settings.listener.as_deref().unwrap_or_default();
+    let short: Vec<String> = match &settings.listen {
+        Some(texts) if texts.is_empty() && tables.is_empty() => {
+            return Err(invalid("listen", "[]", "at least one HOST:PORT"));
+        }
+        Some(texts) => texts.clone(),
+        None if tables.is_empty() => vec![DEFAULT_LISTEN.to_owned()],
+        None => Vec::new(),
+    };
+    let plain = short.into_iter().map(|text| ListenerSettings {
+        address: Some(text),
+        ..ListenerSettings::default()
+    });
+    plain
+        .chain(tables.iter().cloned())
+        .map(|table| listener(table, settings, maximum_packet_size))
+        .collect()
+}
+
+fn listener(
+    table: ListenerSettings,
+    settings: &Settings,
+    maximum_packet_size: u32,
+) -> Result<Listen, ConfigError> {
+    let text = table.address.clone().ok_or(ConfigError::Conflict(
+        "a [[listener]] without an address: expected address = \"HOST:PORT\"",
+    ))?;
+    let (transport, rest, path) = split(&text, table.transport)?;
+    let (addresses, socket_path) = match transport {
+        TransportChoice::Unix => (Vec::new(), Some(PathBuf::from(rest))),
+        _ => (addresses(&text, rest)?, None),
+    };
+    let websocket = matches!(transport, TransportChoice::Ws | TransportChoice::Wss)
+        .then(|| websocket(&table, settings, path))
+        .transpose()?;
+    let tls = matches!(transport, TransportChoice::Tls | TransportChoice::Wss)
+        .then(|| tls(&table, settings, &text))
+        .transpose()?;
+    refuse_strangers(&table, transport)?;
+    let users = table.users.as_deref().map(Users::from_file).transpose()?;
+    let requires_certificate = tls
+        .as_ref()
+        .is_some_and(|tls| tls.client_certificates == ClientCertificates::Required);
+    let node_is_open = settings.allow_anonymous.unwrap_or(settings.users.is_none());
+    let allow_anonymous = table
+        .allow_anonymous
+        .unwrap_or(users.is_none() && (requires_certificate || node_is_open));
+    if !allow_anonymous
+        && users.is_none()
+        && settings.users.is_none()
+        && settings.allow_anonymous != Some(false)
+    {
+        return Err(ConfigError::Conflict(
+            "allow_anonymous = false at a [[listener]] needs a file of users, there or for the node, or nobody could connect",
+        ));
+    }
+    Ok(Listen {
+        addresses,
+        socket_path,
+        // A choice made for this listener; what was chosen for the node is looked at elsewhere.
+        is_guarded: users.is_some() || table.allow_anonymous == Some(true) || requires_certificate,
+        tls,
+        websocket,
+        proxy_protocol: table.proxy_protocol.unwrap_or(false),
+        topic_prefix: topic_prefix(table.topic_prefix)?,
+        allow_anonymous,
+        users,
+        connections: table.connections,
+        connections_per_s: table
+            .connections_per_s
+            .or(settings.connections_per_s)
+            .unwrap_or(DEFAULT_CONNECTIONS_PER_S),
+        maximum_packet_size: in_range(
+            "maximum_packet_size",
+            table.maximum_packet_size,
+            maximum_packet_size,
+            64..=maximum_packet_size.max(64),
+        )?,
+        text,
+    })
+}
+
+/// Transport, HOST:PORT or path of the socket, and path of the WebSocket if the address names one.
+fn split(
+    text: &str,
+    given: Option<TransportChoice>,
+) -> Result<(TransportChoice, &str, Option<&str>), ConfigError> {
+    let key = "listen";
+    let schemes = [
+        ("tcp://", TransportChoice::Tcp),
+        ("mqtt://", TransportChoice::Tcp),
+        ("tls://", TransportChoice::Tls),
+        ("mqtts://", TransportChoice::Tls),
+        ("ws://", TransportChoice::Ws),
+        ("wss://", TransportChoice::Wss),
+        ("unix://", TransportChoice::Unix),
+        ("unix:", TransportChoice::Unix),
+    ];
+    let found = schemes
+        .iter()
+        .find_map(|(scheme, transport)| Some((text.strip_prefix(scheme)?, *transport)));
+    let (rest, transport) = match (found, given) {
+        (Some((_, named)), Some(given)) if named != given => {
+            return Err(invalid(
+                key,
+                text,
+                "the transport that the key `transport` names",
+            ));
+        }
+        (Some((rest, named)), _) => (rest, named),
+        (None, given) => (text, given.unwrap_or(TransportChoice::Tcp)),
+    };
+    if transport == TransportChoice::Unix {
+        // Longer ones do not fit into the address of a socket (unix(7)).
+        let good = !rest.is_empty() && rest.len() < 108;
+        return if good {
+            Ok((transport, rest, None))
+        } else {
+            Err(invalid(
+                key,
+                text,
+                "unix:PATH with a path of 1 to 107 bytes",
+            ))
+        };
+    }
+    let is_websocket = matches!(transport, TransportChoice::Ws | TransportChoice::Wss);
+    Ok(match rest.find('/').filter(|_| is_websocket) {
+        Some(at) => (transport, &rest[..at], Some(&rest[at..])),
+        None => (transport, rest, None),
+    })
+}
+
+fn addresses(text: &str, host_and_port: &str) -> Result<Vec<SocketAddr>, ConfigError> {
+    let resolved = host_and_port
+        .to_socket_addrs()
+        .map_err(|error| invalid("listen", text, format!("{EXPECTED} ({error})")))?;
+    let mut addresses: Vec<SocketAddr> = resolved.collect();
+    addresses.sort_unstable_by_key(|address| (address.is_ipv6(), *address));
+    addresses.dedup();
+    if addresses.is_empty() {
+        return Err(invalid("listen", text, EXPECTED));
+    }
+    Ok(addresses)
+}
+
+fn websocket(
+    table: &ListenerSettings,
+    settings: &Settings,
+    path: Option<&str>,
+) -> Result<WebSocket, ConfigError> {
+    let path = path
+        .or(table.websocket_path.as_deref())
+        .or(settings.websocket_path.as_deref())
+        .unwrap_or(DEFAULT_PATH);
+    let good = path.starts_with('/')
+        && path
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#');
+    if !good {
+        return Err(invalid("websocket_path", path, "a path such as /mqtt"));
+    }
+    Ok(WebSocket {
+        path: path.to_owned(),
+        frame_bytes: in_range(
+            "websocket_frame_bytes",
+            table.websocket_frame_bytes,
+            DEFAULT_FRAME_BYTES,
+            1024..=1 << 40,
+        )?,
+    })
+}
+
+fn tls(
+    table: &ListenerSettings,
+    settings: &Settings,
+    text: &str,
+) -> Result<ServerTls, ConfigError> {
+    let given = |own: &Option<PathBuf>, of_node: &Option<PathBuf>, key| {
+        let path = own.clone().or_else(|| of_node.clone());
+        path.ok_or_else(|| {
+            invalid(
+                "listen",
+                text,
+                format!("a `{key}` for this listener, or for the node"),
+            )
+        })
+    };
+    let choice = table
+        .tls_client_certificate
+        .or(settings.tls_client_certificate);
+    let client_certificates = match choice.unwrap_or(ClientCertificateChoice::Off) {
+        ClientCertificateChoice::Off => ClientCertificates::Off,
+        ClientCertificateChoice::Optional => ClientCertificates::Optional,
+        ClientCertificateChoice::Required => ClientCertificates::Required,
+    };
+    let client_authorities = table
+        .tls_client_ca
+        .clone()
+        .or_else(|| settings.tls_client_ca.clone());
+    if client_certificates != ClientCertificates::Off && client_authorities.is_none() {
+        return Err(ConfigError::Conflict(
+            "tls_client_certificate needs a tls_client_ca: the authorities whose clients are believed",
+        ));
+    }
+    let tls = ServerTls {
+        certificate: given(
+            &table.tls_certificate,
+            &settings.tls_certificate,
+            "tls_certificate",
+        )?,
+        key: given(&table.tls_key, &settings.tls_key, "tls_key")?,
+        client_authorities,
+        client_certificates,
+    };
+    tls.load()?;
+    Ok(tls)
+}
+
+/// Keys that mean nothing with this transport would be silently ignored otherwise.
+fn refuse_strangers(
+    table: &ListenerSettings,
+    transport: TransportChoice,
+) -> Result<(), ConfigError> {
+    let is_tls = matches!(transport, TransportChoice::Tls | TransportChoice::Wss);
+    let is_websocket = matches!(transport, TransportChoice::Ws | TransportChoice::Wss);
+    let about_tls = table.tls_certificate.is_some()
+        || table.tls_key.is_some()
+        || table.tls_client_ca.is_some()
+        || table.tls_client_certificate.is_some();
+    if about_tls && !is_tls {
+        return Err(ConfigError::Conflict(
+            "a [[listener]] has keys of TLS, but its transport is not tls or wss",
+        ));
+    }
+    if (table.websocket_path.is_some() || table.websocket_frame_bytes.is_some()) && !is_websocket {
+        return Err(ConfigError::Conflict(
+            "a [[listener]] has keys of WebSocket, but its transport is not ws or wss",
+        ));
+    }
+    Ok(())
+}
+
+fn topic_prefix(given: Option<String>) -> Result<String, ConfigError> {
+    let prefix = given.unwrap_or_default();
+    let reserved = prefix.starts_with('$')
+        || prefix.contains(['+', '#'])
+        || prefix.chars().any(char::is_control);
+    if reserved || prefix.len() > 1024 {
+        return Err(invalid(
+            "topic_prefix",
+            format!("{prefix:?}"),
+            "the start of a topic, such as \"tenant-1/\": no `$` at its start, no `+` or `#`, 1024 bytes at most",
+        ));
+    }
+    Ok(prefix)
+}
+
+impl Listen {
+    /// Whether only this host can reach it.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.addresses
+            .iter()
+            .all(|address| address.ip().is_loopback())
+    }
+
+    /// Whether other nodes can link to it as it is: their links are plain TCP.
+    #[must_use]
+    pub const fn takes_links(&self) -> bool {
+        self.socket_path.is_none()
+            && self.tls.is_none()
+            && self.websocket.is_none()
+            && !self.proxy_protocol
+    }
+}

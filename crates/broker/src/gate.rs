@@ -1,0 +1,216 @@
+//! How many may come in: connections at a time and connections a second, for each listener and for the node.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thicket_session::time::Instant;
+
+use crate::counters::Counter;
+
+/// Bound of the whole node, shared by the gates of its listeners.
+#[derive(Debug)]
+pub(crate) struct NodeGate {
+    open: AtomicU32,
+    maximum: u32,
+    /// The process has taken more memory than it may: nobody new comes in.
+    pub(crate) is_short_of_memory: AtomicBool,
+    /// Turned away because of each bound.
+    pub(crate) node_full: Counter,
+    pub(crate) short_of_memory: Counter,
+}
+
+impl NodeGate {
+    pub(crate) fn new(maximum: u32) -> Arc<Self> {
+        Arc::new(Self {
+            open: AtomicU32::new(0),
+            maximum,
+            is_short_of_memory: AtomicBool::new(false),
+            node_full: Counter::default(),
+            short_of_memory: Counter::default(),
+        })
+    }
+}
+
+/// The bounds of one listener, shared by its sockets on all threads.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    node: Arc<NodeGate>,
+    open: AtomicU32,
+    maximum: Option<u32>,
+    rate: Option<Mutex<Bucket>>,
+    /// Turned away because the listener was full.
+    pub(crate) full: Counter,
+    /// Times connections had to wait because too many came in a second.
+    pub(crate) delayed: Counter,
+    /// Let in.
+    pub(crate) admitted: Counter,
+}
+
+/// Tokens: one a connection, filled up evenly, a second's worth at most.
+#[derive(Debug)]
+struct Bucket {
+    per_s: u32,
+    /// In thousandths.
+    tokens: u64,
+    filled_at: Instant,
+}
+
+/// A place among the connections; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Gate>);
+
+impl Gate {
+    /// `maximum`: connections at a time; `per_s`: connections a second, 0: no bound.
+    pub(crate) fn new(node: &Arc<NodeGate>, maximum: Option<u32>, per_s: u32) -> Arc<Self> {
+        let bucket = Bucket {
+            per_s,
+            tokens: u64::from(per_s) * 1000,
+            filled_at: Instant::from_millis(0),
+        };
+        Arc::new(Self {
+            node: Arc::clone(node),
+            open: AtomicU32::new(0),
+            maximum,
+            rate: (per_s > 0).then(|| Mutex::new(bucket)),
+            full: Counter::default(),
+            delayed: Counter::default(),
+            admitted: Counter::default(),
+        })
+    }
+
+    /// When the next connection may be accepted, if not now.
+    pub(crate) fn wait_until(&self, now: Instant) -> Option<Instant> {
+        let mut bucket = self
+            .rate
+            .as_ref()?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let until = bucket.wait_until(now);
+        if until.is_some() {
+            self.delayed.add_one();
+        }
+        until
+    }
+
+    /// A place for a connection that was accepted; `None`: close it.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<Seat> {
+        if let Some(rate) = &self.rate {
+            rate.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        if self.node.is_short_of_memory.load(Ordering::Relaxed) {
+            self.node.short_of_memory.add_one();
+            return None;
+        }
+        // Counted first, so that threads that come together do not both take the last place.
+        let seat = Seat::take(self);
+        if self.node.open.load(Ordering::Relaxed) > self.node.maximum {
+            self.node.node_full.add_one();
+            return None;
+        }
+        if self
+            .maximum
+            .is_some_and(|maximum| self.open.load(Ordering::Relaxed) > maximum)
+        {
+            self.full.add_one();
+            return None;
+        }
+        self.admitted.add_one();
+        Some(seat)
+    }
+
+    /// Connections now.
+    pub(crate) fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+impl Seat {
+    fn take(gate: &Arc<Gate>) -> Self {
+        gate.open.fetch_add(1, Ordering::Relaxed);
+        gate.node.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(gate))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.node.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Bucket {
+    const fn wait_until(&mut self, now: Instant) -> Option<Instant> {
+        let (per_s, now_ms) = (self.per_s as u64, now.as_millis());
+        let elapsed_ms = now_ms.saturating_sub(self.filled_at.as_millis());
+        let full = per_s * 1000;
+        let tokens = self.tokens.saturating_add(elapsed_ms.saturating_mul(per_s));
+        self.tokens = if tokens < full { tokens } else { full };
+        self.filled_at = now;
+        if self.tokens >= 1000 {
+            return None;
+        }
+        let missing_ms = (1000 - self.tokens).div_ceil(per_s);
+        Some(Instant::from_millis(now_ms + missing_ms))
+    }
+
+    const fn take(&mut self) {
+        self.tokens = self.tokens.saturating_sub(1000);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_its_connection_is_gone() {
+        let gate = Gate::new(&NodeGate::new(10), Some(2), 0);
+        let (first, second) = (gate.admit(), gate.admit());
+        assert!(first.is_some() && second.is_some());
+        assert!(gate.admit().is_none());
+        assert_eq!((gate.full.value(), gate.open()), (1, 2));
+        drop(first);
+        assert!(gate.admit().is_some());
+    }
+
+    #[test]
+    fn listeners_share_the_places_of_the_node() {
+        let node = NodeGate::new(2);
+        let (one, other) = (Gate::new(&node, None, 0), Gate::new(&node, None, 0));
+        let _seats = (one.admit(), other.admit());
+        assert!(one.admit().is_none() && other.admit().is_none());
+        assert_eq!(node.node_full.value(), 2);
+    }
+
+    #[test]
+    fn nobody_new_comes_in_when_memory_is_short() {
+        let node = NodeGate::new(2);
+        let gate = Gate::new(&node, None, 0);
+        node.is_short_of_memory.store(true, Ordering::Relaxed);
+        assert!(gate.admit().is_none());
+        assert_eq!(node.short_of_memory.value(), 1);
+    }
+
+    #[test]
+    fn a_second_brings_so_many_and_an_idle_hour_no_more() {
+        let gate = Gate::new(&NodeGate::new(1000), None, 4);
+        let mut seats = Vec::new();
+        let mut admitted = |now| {
+            let before = seats.len();
+            while gate.wait_until(at(now)).is_none() {
+                seats.push(gate.admit());
+            }
+            seats.len() - before
+        };
+        assert_eq!(admitted(3_600_000), 4);
+        assert_eq!(admitted(3_600_100), 0);
+        assert_eq!(admitted(3_600_250), 1);
+        assert_eq!(admitted(3_601_250), 4);
+        assert_eq!(gate.wait_until(at(3_601_251)), Some(at(3_601_500)));
+    }
+}

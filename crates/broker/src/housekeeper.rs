@@ -1,0 +1,107 @@
+//! A thread that looks at the node from time to time: memory, and what it says of itself under `$SYS/`.
+
+mod system;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::gate::NodeGate;
+use crate::http::Inspector;
+use crate::memory::{limit_bytes, resident_bytes};
+use system::System;
+
+/// Time between two looks at the memory.
+const LOOK: Duration = Duration::from_millis(500);
+/// Memory is short no longer when this part of the bound is left.
+const RELIEF: (u64, u64) = (19, 20);
+
+/// What the housekeeper is to do.
+pub(crate) struct Duties {
+    pub(crate) inspector: Inspector,
+    pub(crate) gate: Arc<NodeGate>,
+    /// As configured.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Zero: nothing is published.
+    pub(crate) system_interval: Duration,
+}
+
+/// The running thread. Dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Housekeeper {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Housekeeper {
+    pub(crate) fn start(duties: Duties) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()?;
+        let (stop, stopped) = channel::<()>();
+        let work = move || {
+            let limit = limit_bytes(duties.memory_bytes);
+            let mut system = System::new(Instant::now());
+            let mut due = Instant::now();
+            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                duties.watch_memory(limit);
+                duties.inspector.end_abandoned_trace(Instant::now());
+                if !duties.system_interval.is_zero() && due <= Instant::now() {
+                    due = Instant::now() + duties.system_interval;
+                    // A node that does not answer has other troubles, and the API tells of them.
+                    let _ = runtime.block_on(system.publish(&duties.inspector));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("housekeeper".into())
+            .spawn(work)?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Duties {
+    fn watch_memory(&self, limit: Option<u64>) {
+        let (Some(limit), Some(resident)) = (limit, resident_bytes()) else {
+            return;
+        };
+        let was_short = self.gate.is_short_of_memory.load(Ordering::Relaxed);
+        let is_short = if was_short {
+            resident > limit / RELIEF.1 * RELIEF.0
+        } else {
+            resident > limit
+        };
+        if is_short == was_short {
+            return;
+        }
+        self.gate
+            .is_short_of_memory
+            .store(is_short, Ordering::Relaxed);
+        self.inspector
+            .order_all(move |worker, _| worker.set_short_of_memory(is_short));
+        if is_short {
+            tracing::warn!(
+                resident,
+                limit,
+                "memory is short: nobody new is let in, and QoS 0 is dropped early"
+            );
+        } else {
+            tracing::info!(resident, limit, "memory suffices again");
+        }
+    }
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The `$SYS/broker/` topics people expect, as Mosquitto names them.
+
+use std::time::{Duration, Instant};
+
+use crate::api::TrafficCounts;
+use crate::http::{Inspector, Silence};
+
+/// Averages of a load, by name and time.
+const AVERAGES: [(&str, Duration); 3] = [
+    ("1min", Duration::from_secs(60)),
+    ("5min", Duration::from_secs(300)),
+    ("15min", Duration::from_secs(900)),
+];
+
+/// What is remembered from one round to the next.
+pub(super) struct System {
+    start: Instant,
+    last: Instant,
+    counted: [u64; 5],
+    loads: [[f64; AVERAGES.len()]; 5],
+    most_connected: u64,
+}
+
+/// Counters whose loads are told: topic and value.
+const fn loads_of(traffic: &TrafficCounts, accepted: u64) -> [(&'static str, u64); 5] {
+    [
+        ("messages/received", traffic.external_in_messages),
+        ("messages/sent", traffic.external_out_messages),
+        ("bytes/received", traffic.external_in_bytes),
+        ("bytes/sent", traffic.external_out_bytes),
+        ("connections", accepted),
+    ]
+}
+
+impl System {
+    pub(super) const fn new(start: Instant) -> Self {
+        Self {
+            start,
+            last: start,
+            counted: [0; 5],
+            loads: [[0.0; AVERAGES.len()]; 5],
+            most_connected: 0,
+        }
+    }
+
+    /// Asks the threads what they counted and has every worker tell its clients.
+    pub(super) async fn publish(&mut self, inspector: &Inspector) -> Result<(), Silence> {
+        let traffic = inspector.traffic().await?.total;
+        let accepted = inspector.counters.accepted.value();
+        let topics = self.topics(Instant::now(), &traffic, accepted);
+        inspector.order_all(move |worker, now| {
+            for (topic, value) in &topics {
+                worker.publish_system(now, topic, value.as_bytes());
+            }
+        });
+        Ok(())
+    }
+
+    fn topics(
+        &mut self,
+        now: Instant,
+        traffic: &TrafficCounts,
+        accepted: u64,
+    ) -> Vec<(String, String)> {
+        self.most_connected = self.most_connected.max(traffic.connections);
+        let away = traffic.sessions.saturating_sub(traffic.connections);
+        let seconds = now.duration_since(self.start).as_secs();
+        let plain = [
+            (
+                "version",
+                format!("thicket version {}", env!("CARGO_PKG_VERSION")),
+            ),
+            ("uptime", format!("{seconds} seconds")),
+            ("clients/total", traffic.sessions.to_string()),
+            ("clients/connected", traffic.connections.to_string()),
+            ("clients/disconnected", away.to_string()),
+            ("clients/maximum", self.most_connected.to_string()),
+            (
+                "messages/received",
+                traffic.external_in_messages.to_string(),
+            ),
+            ("messages/sent", traffic.external_out_messages.to_string()),
+            (
+                "publish/messages/received",
+                traffic.external_in_messages.to_string(),
+            ),
+            (
+                "publish/messages/sent",
+                traffic.external_out_messages.to_string(),
+            ),
+            (
+                "publish/messages/dropped",
+                traffic.dropped_messages.to_string(),
+            ),
+            (
+                "publish/bytes/received",
+                traffic.external_in_bytes.to_string(),
+            ),
+            ("publish/bytes/sent", traffic.external_out_bytes.to_string()),
+            ("bytes/received", traffic.external_in_bytes.to_string()),
+            ("bytes/sent", traffic.external_out_bytes.to_string()),
+            ("subscriptions/count", traffic.subscriptions.to_string()),
+            (
+                "retained messages/count",
+                traffic.retained_messages.to_string(),
+            ),
+        ];
+        let topic = |rest: &str| format!("$SYS/broker/{rest}");
+        let mut all: Vec<_> = plain
+            .into_iter()
+            .map(|(rest, value)| (topic(rest), value))
+            .collect();
+        for (index, (rest, count)) in loads_of(traffic, accepted).into_iter().enumerate() {
+            self.average(now, index, count);
+            for ((name, _), load) in AVERAGES.iter().zip(self.loads[index]) {
+                all.push((topic(&format!("load/{rest}/{name}")), format!("{load:.2}")));
+            }
+        }
+        self.last = now;
+        all
+    }
+
+    /// Moves the averages, a minute each, towards what was counted since the last round.
+    fn average(&mut self, now: Instant, index: usize, count: u64) {
+        let elapsed_s = now.duration_since(self.last).as_secs_f64();
+        let since = count.saturating_sub(std::mem::replace(&mut self.counted[index], count));
+        if elapsed_s <= 0.0 {
+            return;
+        }
+        let a_minute = since as f64 * 60.0 / elapsed_s;
+        for ((_, time), load) in AVERAGES.iter().zip(&mut self.loads[index]) {
+            let kept = (-elapsed_s / time.as_secs_f64()).exp();
+            *load = a_minute.mul_add(1.0 - kept, *load * kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(topics: &[(String, String)], rest: &str) -> String {
+        let found = topics
+            .iter()
+            .find(|(topic, _)| *topic == format!("$SYS/broker/{rest}"));
+        found.unwrap_or_else(|| panic!("no {rest}")).1.clone()
+    }
+
+    #[test]
+    fn counts_become_topics() {
+        let start = Instant::now();
+        let mut system = System::new(start);
+        let traffic = TrafficCounts {
+            sessions: 5,
+            connections: 3,
+            external_in_messages: 7,
+            retained_messages: 2,
+            ..TrafficCounts::default()
+        };
+        let topics = system.topics(start + Duration::from_secs(90), &traffic, 9);
+        for (rest, expected) in [
+            ("uptime", "90 seconds"),
+            ("clients/connected", "3"),
+            ("clients/disconnected", "2"),
+            ("messages/received", "7"),
+            ("retained messages/count", "2"),
+        ] {
+            assert_eq!(value(&topics, rest), expected, "{rest}");
+        }
+        let later = TrafficCounts {
+            connections: 1,
+            ..traffic
+        };
+        let topics = system.topics(start + Duration::from_secs(100), &later, 9);
+        assert_eq!(value(&topics, "clients/maximum"), "3");
+    }
+
+    #[test]
+    fn a_steady_load_is_what_comes_in_a_minute_and_fades() {
+        let start = Instant::now();
+        let mut system = System::new(start);
+        let mut topics = Vec::new();
+        // Two messages a second for an hour, then none for five minutes.
+        for round in 1..=390 {
+            let traffic = TrafficCounts {
+                external_in_messages: 20 * round.min(360),
+                ..TrafficCounts::default()
+            };
+            topics = system.topics(start + Duration::from_secs(10 * round), &traffic, 0);
+            if round == 360 {
+                let load: f64 = value(&topics, "load/messages/received/15min")
+                    .parse()
+                    .expect("a number");
+                assert!((115.0..=120.0).contains(&load), "{load}");
+            }
+        }
+        let load = |name: &str| {
+            value(&topics, &format!("load/messages/received/{name}"))
+                .parse::<f64>()
+                .expect("a number")
+        };
+        assert!(load("1min") < 1.0 && load("5min") < 50.0 && load("15min") > 80.0);
+    }
+}

@@ -1,0 +1,109 @@
+//! What the bounds of a node have done: connections, memory, who was turned away.
+
+use std::sync::atomic::Ordering;
+
+use super::Page;
+use crate::api::TrafficCounts;
+use crate::http::Inspector;
+use crate::memory::{limit_bytes, resident_bytes};
+
+pub(super) fn render(
+    inspector: &Inspector,
+    traffic: &TrafficCounts,
+    retained_bytes: u64,
+) -> String {
+    let mut page = Page::default();
+    page.listeners(inspector);
+    page.refused(inspector, traffic);
+    page.memory(inspector, retained_bytes);
+    page.0
+}
+
+impl Page {
+    fn listeners(&mut self, inspector: &Inspector) {
+        let name = "thicket_listener_connections";
+        self.family(
+            name,
+            "gauge",
+            "Connections of a listener, handshakes included",
+        );
+        for entrance in inspector.entrances.iter() {
+            self.sample(name, &[("listener", &entrance.name)], entrance.gate.open());
+        }
+        let name = "thicket_listener_admitted_total";
+        self.family(name, "counter", "Connections let in by a listener");
+        for entrance in inspector.entrances.iter() {
+            self.sample(
+                name,
+                &[("listener", &entrance.name)],
+                entrance.gate.admitted.value(),
+            );
+        }
+        let name = "thicket_listener_delayed_total";
+        self.family(
+            name,
+            "counter",
+            "Times connections waited because too many came in a second",
+        );
+        for entrance in inspector.entrances.iter() {
+            self.sample(
+                name,
+                &[("listener", &entrance.name)],
+                entrance.gate.delayed.value(),
+            );
+        }
+    }
+
+    fn refused(&mut self, inspector: &Inspector, traffic: &TrafficCounts) {
+        let gate = &inspector.gate;
+        let full = inspector
+            .entrances
+            .iter()
+            .map(|entrance| entrance.gate.full.value())
+            .sum();
+        let name = "thicket_refused_connections_total";
+        self.family(
+            name,
+            "counter",
+            "Connections turned away or ended by a bound of the node",
+        );
+        for (reason, count) in [
+            ("listener_full", full),
+            ("node_full", gate.node_full.value()),
+            ("memory", gate.short_of_memory.value()),
+            ("half_open", traffic.half_open_refused),
+        ] {
+            self.sample(name, &[("reason", reason)], count);
+        }
+    }
+
+    fn memory(&mut self, inspector: &Inspector, retained_bytes: u64) {
+        let is_short = inspector.gate.is_short_of_memory.load(Ordering::Relaxed);
+        for (name, help, value) in [
+            (
+                "thicket_memory_resident_bytes",
+                "Memory of the process",
+                resident_bytes(),
+            ),
+            (
+                "thicket_memory_limit_bytes",
+                "Memory from which on nobody new is let in; 0: no bound",
+                Some(limit_bytes(inspector.memory_bytes).unwrap_or(0)),
+            ),
+            (
+                "thicket_memory_is_short",
+                "Whether that bound is reached",
+                Some(u64::from(is_short)),
+            ),
+            (
+                "thicket_retained_bytes",
+                "Bytes of retained messages",
+                Some(retained_bytes),
+            ),
+        ] {
+            if let Some(value) = value {
+                self.single(name, "gauge", help, value);
+            }
+        }
+    }
+}

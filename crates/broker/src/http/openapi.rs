@@ -1,0 +1,291 @@
+//! The document that describes the API to machines (OpenAPI 3.1). Fields of answers come from the types themselves; a test asks every
+//! path and looks whether all paths there are stand here.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::{
+    Described, Field, MemoryEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts,
+};
+
+/// A path, its method, and what it is for.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    body: Option<&'static str>,
+    answer: Answer,
+}
+
+#[derive(Clone, Copy)]
+enum Answer {
+    Text,
+    One(&'static str),
+    Many(&'static str),
+    Any,
+}
+
+const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Operation {
+    Operation {
+        method: "get",
+        path,
+        summary,
+        body: None,
+        answer,
+    }
+}
+
+const OPERATIONS: [Operation; 13] = [
+    get(
+        "/v1/nodes",
+        "The nodes of the cluster, as this one sees them",
+        Answer::Many("Node"),
+    ),
+    get(
+        "/v1/sessions",
+        "The sessions on this node",
+        Answer::Many("Session"),
+    ),
+    get(
+        "/v1/subscriptions",
+        "The subscriptions of those sessions",
+        Answer::Many("Subscription"),
+    ),
+    get(
+        "/v1/traffic",
+        "What this node carried since its start",
+        Answer::One("Traffic"),
+    ),
+    get(
+        "/v1/memory",
+        "Where the memory of this node is",
+        Answer::One("MemoryLedger"),
+    ),
+    get(
+        "/v1/health/live",
+        "200 as long as every thread answers",
+        Answer::Text,
+    ),
+    get(
+        "/v1/health/ready",
+        "200 when clients are let in, else 503",
+        Answer::Text,
+    ),
+    get("/v1/openapi.json", "This document", Answer::Any),
+    get(
+        "/metrics",
+        "Metrics in the text format of Prometheus",
+        Answer::Text,
+    ),
+    Operation {
+        method: "post",
+        path: "/v1/kick",
+        summary: "Ends the connection of a client (0x98); 404 if it is not connected to this node",
+        body: Some("Kick"),
+        answer: Answer::One("Kick"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/trace",
+        summary: "Begins to watch the packets of a client, or the PUBLISH packets of a topic filter; ends what was watched before",
+        body: Some("TraceRequest"),
+        answer: Answer::One("TraceLines"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/trace/lines",
+        summary: "What was seen since the last time; a trace nobody asks for ends after ten seconds",
+        body: None,
+        answer: Answer::One("TraceLines"),
+    },
+    Operation {
+        method: "delete",
+        path: "/v1/trace",
+        summary: "Ends the watch",
+        body: None,
+        answer: Answer::One("TraceLines"),
+    },
+];
+
+/// The whole document.
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for operation in &OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = operation.describe();
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Thicket",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "The HTTP API of one node. Names are those of the MQTT specification, units stand in the names.",
+        },
+        "paths": paths,
+        "components": { "schemas": schemas() },
+    })
+}
+
+impl Operation {
+    fn describe(&self) -> Value {
+        let content = match self.answer {
+            Answer::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
+            Answer::One(name) => json!({ "application/json": { "schema": reference(name) } }),
+            Answer::Many(name) => {
+                json!({ "application/json": { "schema": { "type": "array", "items": reference(name) } } })
+            }
+            Answer::Any => json!({ "application/json": { "schema": { "type": "object" } } }),
+        };
+        let error = json!({ "application/json": { "schema": reference("Error") } });
+        let mut described = json!({
+            "summary": self.summary,
+            "responses": {
+                "200": { "description": "It is so", "content": content },
+                "default": { "description": "It is not, and why", "content": error },
+            },
+        });
+        if let Some(name) = self.body {
+            described["requestBody"] = json!({
+                "required": true,
+                "content": { "application/json": { "schema": reference(name) } },
+            });
+        }
+        described
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn schemas() -> Value {
+    let text = json!({ "type": "string" });
+    let number = json!({ "type": "integer", "minimum": 0 });
+    let perhaps_text = json!({ "type": ["string", "null"] });
+    let perhaps_number = json!({ "type": ["integer", "null"], "minimum": 0 });
+    let many = |name| json!({ "type": "array", "items": reference(name) });
+    let traffic = json!({ "total": reference("TrafficCounts"), "hub": reference("TrafficCounts"), "workers": many("TrafficCounts") });
+    let ledger = json!({
+        "resident_bytes": perhaps_number, "limit_bytes": perhaps_number, "retained_messages": number, "retained_bytes": number,
+        "link_bytes": number, "total": reference("Memory"), "workers": many("Memory"),
+    });
+    let line = json!({ "client_id": text, "direction": { "enum": ["in", "out"] }, "packet": text });
+    json!({
+        "Node": of_fields(NodeEntry::FIELDS),
+        "Session": of_fields(SessionEntry::FIELDS),
+        "Subscription": of_fields(SubscriptionEntry::FIELDS),
+        "TrafficCounts": of_fields(TrafficCounts::FIELDS),
+        "Traffic": object(traffic),
+        "Memory": of_fields(MemoryEntry::FIELDS),
+        "MemoryLedger": object(ledger),
+        "Kick": object(json!({ "client_id": text })),
+        "TraceRequest": { "type": "object", "properties": { "client_id": perhaps_text, "topic": perhaps_text } },
+        "TraceLine": object(line),
+        "TraceLines": object(json!({ "lines": many("TraceLine"), "lost": number })),
+        "Error": object(json!({ "error": text })),
+    })
+}
+
+/// An object all of whose properties are there.
+fn object(properties: Value) -> Value {
+    let required: Vec<_> = properties
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .cloned()
+        .collect();
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+fn of_fields(fields: &[Field]) -> Value {
+    let properties: Map<_, _> = fields
+        .iter()
+        .map(|field| (field.name.to_owned(), of_field(field)))
+        .collect();
+    object(Value::Object(properties))
+}
+
+fn of_field(field: &Field) -> Value {
+    let (kind, is_optional) = match field
+        .kind
+        .strip_prefix("Option<")
+        .and_then(|kind| kind.strip_suffix('>'))
+    {
+        Some(kind) => (kind, true),
+        None => (field.kind, false),
+    };
+    let name = match kind {
+        "bool" => "boolean",
+        "String" => "string",
+        _ => "integer",
+    };
+    let kind = if is_optional {
+        json!([name, "null"])
+    } else {
+        json!(name)
+    };
+    json!({ "type": kind, "description": field.meaning.trim() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_there_is_stands_in_the_document_and_no_other() {
+        let sources = [include_str!("mod.rs"), include_str!("operate.rs")];
+        let mut routes: Vec<(String, String)> = Vec::new();
+        for source in sources {
+            for part in source.split(".route(\"").skip(1) {
+                let (path, rest) = part.split_once('"').expect("a path ends");
+                let handlers = rest.split_once('\n').map_or(rest, |(line, _)| line);
+                for method in ["get", "post", "put", "delete"] {
+                    if handlers.contains(&format!(" {method}("))
+                        || handlers.contains(&format!(").{method}("))
+                    {
+                        routes.push((path.to_owned(), method.to_owned()));
+                    }
+                }
+            }
+        }
+        let mut described: Vec<(String, String)> = OPERATIONS
+            .iter()
+            .map(|it| (it.path.to_owned(), it.method.to_owned()))
+            .collect();
+        routes.sort();
+        described.sort();
+        assert_eq!(routes, described);
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = document();
+        let text = document.to_string();
+        let schemas = document["components"]["schemas"]
+            .as_object()
+            .expect("schemas");
+        let names = text
+            .split("#/components/schemas/")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next());
+        let mut count = 0;
+        for name in names {
+            assert!(schemas.contains_key(name), "{name}");
+            count += 1;
+        }
+        assert!(count > OPERATIONS.len());
+    }
+
+    #[test]
+    fn types_and_meanings_come_from_the_fields() {
+        let session = &document()["components"]["schemas"]["Session"];
+        let expected =
+            json!({ "type": ["string", "null"], "description": "Address of the client." });
+        assert_eq!(session["properties"]["peer"], expected);
+        assert_eq!(session["properties"]["connected"]["type"], "boolean");
+        assert!(
+            session["required"]
+                .as_array()
+                .is_some_and(|all| all.len() == 12)
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What an operator does: look where memory is, let a client go, watch packets.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use thicket_node::{Direction, TraceSubject};
+use thicket_session::topic::TopicFilter;
+
+use super::{Answer, Inspector, failure, openapi, silent};
+use crate::api::{KickEntry, MemoryLedger, TraceEntry, TraceLines, TraceRequest};
+
+/// A trace whose lines nobody fetches ends by itself.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// When somebody last asked for the lines of a trace, if there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Traced(Arc<Mutex<Option<Instant>>>);
+
+impl Traced {
+    fn set(&self, asked: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+
+    fn is_running(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+}
+
+impl Inspector {
+    /// Ends a trace that nobody asks for any more.
+    pub(crate) fn end_abandoned_trace(&self, now: Instant) {
+        let mut asked = self.traced.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.is_some_and(|asked| now.saturating_duration_since(asked) > ABANDONED) {
+            *asked = None;
+            self.order_all(|worker, _| worker.stop_trace());
+        }
+    }
+}
+
+pub(super) fn router() -> Router<Inspector> {
+    Router::new()
+        .route("/v1/memory", get(memory))
+        .route("/v1/kick", post(kick))
+        .route("/v1/trace", post(start_trace).delete(stop_trace))
+        .route("/v1/trace/lines", post(trace_lines))
+        .route("/v1/openapi.json", get(openapi))
+}
+
+async fn memory(State(inspector): State<Inspector>) -> Answer<MemoryLedger> {
+    inspector.memory().await.map(Json).map_err(silent)
+}
+
+async fn openapi() -> Json<serde_json::Value> {
+    Json(openapi::document())
+}
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+fn bad_body(rejection: &JsonRejection) -> Response {
+    failure(rejection.status(), &rejection.body_text())
+}
+
+async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Response {
+    let Json(entry) = match body {
+        Ok(entry) => entry,
+        Err(rejection) => return bad_body(&rejection),
+    };
+    let client_id = entry.client_id.clone();
+    match inspector
+        .ask_all(move |worker, now| worker.kick(now, &client_id))
+        .await
+    {
+        Ok(kicked) if kicked.contains(&true) => Json(entry).into_response(),
+        Ok(_) => failure(
+            StatusCode::NOT_FOUND,
+            "no such client is connected to this node",
+        ),
+        Err(silence) => silent(silence),
+    }
+}
+
+async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest>) -> Response {
+    let request = match body {
+        Ok(Json(request)) => request,
+        Err(rejection) => return bad_body(&rejection),
+    };
+    let subject = match (request.client_id, request.topic) {
+        (Some(client_id), None) => TraceSubject::Client(client_id.into()),
+        (None, Some(filter)) => match TopicFilter::new(&filter) {
+            Ok(filter) => TraceSubject::Topic(filter),
+            Err(error) => return failure(StatusCode::BAD_REQUEST, &format!("topic: {error}")),
+        },
+        _ => {
+            return failure(
+                StatusCode::BAD_REQUEST,
+                "expected one of `client_id` and `topic`",
+            );
+        }
+    };
+    inspector.traced.set(Some(Instant::now()));
+    match inspector
+        .ask_all(move |worker, _| worker.start_trace(subject.clone()))
+        .await
+    {
+        Ok(_) => Json(TraceLines::default()).into_response(),
+        Err(silence) => silent(silence),
+    }
+}
+
+async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
+    inspector.traced.set(None);
+    inspector.order_all(|worker, _| worker.stop_trace());
+    Json(TraceLines::default())
+}
+
+async fn trace_lines(State(inspector): State<Inspector>) -> Response {
+    if !inspector.traced.is_running() {
+        return failure(StatusCode::NOT_FOUND, "nothing is traced");
+    }
+    inspector.traced.set(Some(Instant::now()));
+    let taken = match inspector.ask_all(|worker, _| worker.take_trace()).await {
+        Ok(taken) => taken,
+        Err(silence) => return silent(silence),
+    };
+    let mut answer = TraceLines::default();
+    for (lines, lost) in taken {
+        answer.lost += lost;
+        answer.lines.extend(lines.into_iter().map(|line| {
+            TraceEntry {
+                client_id: line.client_id,
+                direction: match line.direction {
+                    Direction::In => "in",
+                    Direction::Out => "out",
+                }
+                .to_owned(),
+                packet: line.packet,
+            }
+        }));
+    }
+    Json(answer).into_response()
+}

@@ -1,0 +1,250 @@
+//! What may lie between a socket and MQTT: a PROXY header at its start, TLS, WebSocket, in this order from the socket.
+//!
+//! Nothing here waits. A read takes what the kernel has through all layers at once; a write seals everything it is given and hands it
+//! to the kernel in as few calls as it takes. What the layers themselves owe the peer (a handshake, a pong, an alert) waits here
+//! until the next flush.
+
+mod tls;
+mod websocket;
+
+use std::io::{self, IoSlice, Write};
+use std::net::SocketAddr;
+
+use thicket_transport::proxy_header::{self, Proxied};
+
+use crate::gate::Seat;
+use crate::transport::{Stream, Taken, again_if_interrupted};
+pub(crate) use tls::Tls;
+pub(crate) use websocket::WebSocket;
+
+/// Reads of one turn that bring nothing for the owner, only for the layers; more must wait for the next round.
+const IDLE_READS: usize = 8;
+/// Longest PROXY header, with a little of what follows.
+const PREFACE_READ: usize = 4 * 1024 + 256;
+
+/// A socket with layers.
+#[derive(Debug)]
+pub(crate) struct Layered {
+    stream: Stream,
+    _seat: Option<Seat>,
+    /// Read with the PROXY header, or a part of it.
+    early: Vec<u8>,
+    tls: Option<Tls>,
+    websocket: Option<WebSocket>,
+    /// The peer said that nothing follows.
+    is_over: bool,
+}
+
+/// What came of waiting for a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preface {
+    /// It is not whole yet.
+    Waiting,
+    /// It is read; the address of the client, if it names one.
+    Client(Option<SocketAddr>),
+}
+
+impl Layered {
+    pub(crate) const fn new(
+        stream: Stream,
+        seat: Option<Seat>,
+        tls: Option<Tls>,
+        websocket: Option<WebSocket>,
+    ) -> Self {
+        Self {
+            stream,
+            _seat: seat,
+            early: Vec::new(),
+            tls,
+            websocket,
+            is_over: false,
+        }
+    }
+
+    pub(crate) const fn stream_mut(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    pub(crate) fn certificate_name(&self) -> Option<String> {
+        self.tls.as_ref().and_then(Tls::certificate_name)
+    }
+
+    /// Reads on for the PROXY header. Call it before everything else, and until it is there.
+    pub(crate) fn try_read_preface(&mut self, buffer: &mut [u8]) -> io::Result<Preface> {
+        loop {
+            let room = buffer.len().min(PREFACE_READ);
+            match self.stream.try_read(&mut buffer[..room]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.early.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Preface::Waiting);
+                }
+                Err(error) => return Err(error),
+            }
+            if let Some((proxied, len)) = proxy_header::decode(&self.early).map_err(invalid)? {
+                self.early.drain(..len);
+                return Ok(Preface::Client(match proxied {
+                    Proxied::Client(address) => Some(address),
+                    Proxied::Unknown => None,
+                }));
+            }
+        }
+    }
+
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
+        for _ in 0..IDLE_READS {
+            if self.is_over {
+                // The answer to a close frame; whoever closed need not take it.
+                let _ = self.try_flush();
+                return Ok(Taken::End);
+            }
+            let (count, drained) = match self.read_once(buffer) {
+                Ok(Some(read)) => read,
+                Ok(None) => return Ok(Taken::End),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Taken::Nothing { drained: true });
+                }
+                Err(error) => {
+                    // An alert or a close frame may say why; whoever broke the rules need not take it.
+                    let _ = self.try_flush();
+                    return Err(error);
+                }
+            };
+            if count > 0 {
+                let drained = drained && !self.is_over;
+                return Ok(Taken::Bytes { count, drained });
+            }
+        }
+        Ok(Taken::Nothing { drained: false })
+    }
+
+    /// One read of the socket through all layers: how many bytes came out, and whether the kernel has no more. `None`: the end.
+    fn read_once(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
+        let Some(tls) = &mut self.tls else {
+            let Some((count, drained)) = read_raw(&mut self.stream, &mut self.early, buffer)?
+            else {
+                return Ok(None);
+            };
+            return Ok(Some((self.unframe(&mut buffer[..count])?, drained)));
+        };
+        let (plain, sealed) = Tls::split(buffer);
+        let Some((count, drained)) = read_raw(&mut self.stream, &mut self.early, sealed)? else {
+            return Ok(None);
+        };
+        let opened = tls.open(&sealed[..count], plain)?;
+        self.is_over |= tls.is_over();
+        Ok(Some((self.unframe(&mut plain[..opened])?, drained)))
+    }
+
+    fn unframe(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(websocket) = &mut self.websocket else {
+            return Ok(bytes.len());
+        };
+        let count = websocket.unframe(bytes)?;
+        self.is_over |= websocket.is_over();
+        Ok(count)
+    }
+
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.flush_sealed()?;
+        let Some(websocket) = &mut self.websocket else {
+            return self.write_under(&[], bytes).map(|(_, count)| count);
+        };
+        let payload = websocket.begin_frame(bytes.len());
+        let head = std::mem::take(&mut websocket.unsent);
+        let result = self.write_under(&head, &bytes[..payload]);
+        let Some(websocket) = &mut self.websocket else {
+            return Ok(0);
+        };
+        websocket.unsent = head;
+        let (of_head, of_payload) = result?;
+        websocket.consume(of_head, of_payload);
+        Ok(of_payload)
+    }
+
+    /// Writes to what lies under WebSocket: how much of both was taken.
+    fn write_under(&mut self, head: &[u8], payload: &[u8]) -> io::Result<(usize, usize)> {
+        let slices = [IoSlice::new(head), IoSlice::new(payload)];
+        let count = match &mut self.tls {
+            None => again_if_interrupted(|| self.stream.write_vectored(&slices))?,
+            Some(tls) => {
+                let count = tls.seal(&slices)?;
+                match tls.write_sealed(&mut self.stream) {
+                    // What is sealed is as good as sent; the flush that follows finds out that the peer is slow.
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                    Ok(()) | Err(_) => count,
+                }
+            }
+        };
+        let of_head = count.min(head.len());
+        Ok((of_head, count - of_head))
+    }
+
+    /// Writes records that are sealed already.
+    fn flush_sealed(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => tls.write_sealed(&mut self.stream),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn try_flush(&mut self) -> io::Result<()> {
+        self.flush_sealed()?;
+        while let Some(websocket) = &mut self.websocket {
+            websocket.queue_owed();
+            if websocket.unsent.is_empty() {
+                break;
+            }
+            let head = std::mem::take(&mut websocket.unsent);
+            let result = self.write_under(&head, &[]);
+            if let Some(websocket) = &mut self.websocket {
+                websocket.unsent = head;
+                websocket.consume(result?.0, 0);
+            }
+            self.flush_sealed()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        let sealed = self.tls.as_ref().is_some_and(Tls::has_sealed);
+        sealed || self.websocket.as_ref().is_some_and(WebSocket::has_unsent)
+    }
+
+    /// Says goodbye in every layer, as far as the peer takes it at once.
+    pub(crate) fn finish(&mut self) {
+        if let Some(websocket) = &mut self.websocket {
+            websocket.close();
+        }
+        let _ = self.try_flush();
+        if let Some(tls) = &mut self.tls {
+            tls.close();
+        }
+        let _ = self.flush_sealed();
+        self.stream.finish();
+    }
+}
+
+/// Bytes read early come first. `None`: the end.
+fn read_raw(
+    stream: &mut Stream,
+    early: &mut Vec<u8>,
+    buffer: &mut [u8],
+) -> io::Result<Option<(usize, bool)>> {
+    if !early.is_empty() {
+        let count = early.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&early[..count]);
+        early.drain(..count);
+        if early.is_empty() {
+            *early = Vec::new();
+        }
+        return Ok(Some((count, false)));
+    }
+    let count = stream.try_read(buffer)?;
+    Ok((count > 0).then_some((count, count < buffer.len())))
+}
+
+/// The peer broke a rule of a layer.
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,100 @@
+//! TLS inside rounds: records that came are opened in one go, all that is to be said is sealed in one go.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::sync::Arc;
+
+use thicket_transport::tls::certificate_name;
+use thicket_transport::tls::rustls::{ServerConfig, ServerConnection};
+
+use super::invalid;
+use crate::transport::{Stream, again_if_interrupted};
+
+/// Bytes sealed for a peer that has not taken them yet: what a connection may hold besides its out-buffer.
+const SEALED: usize = 256 * 1024;
+/// Largest record there is, with room for its seal (RFC 8446 5.2).
+const LARGEST_RECORD: usize = 17 * 1024;
+
+/// The server's side of a TLS connection.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    connection: ServerConnection,
+    is_over: bool,
+}
+
+impl Tls {
+    pub(crate) fn new(config: Arc<ServerConfig>) -> io::Result<Self> {
+        let mut connection = ServerConnection::new(config).map_err(invalid)?;
+        connection.set_buffer_limit(Some(SEALED));
+        Ok(Self {
+            connection,
+            is_over: false,
+        })
+    }
+
+    /// A buffer for what comes out and one for what goes in. A record kept from before may come out with the first bytes that go
+    /// in, so there must be room for one more.
+    pub(crate) fn split(buffer: &mut [u8]) -> (&mut [u8], &mut [u8]) {
+        let sealed = (buffer.len() / 2).saturating_sub(LARGEST_RECORD).max(1);
+        let plain = buffer.len() - sealed;
+        buffer.split_at_mut(plain)
+    }
+
+    /// Opens all of `sealed`; how many bytes came out.
+    pub(crate) fn open(&mut self, mut sealed: &[u8], plain: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while !sealed.is_empty() && !self.is_over {
+            self.connection.read_tls(&mut sealed)?;
+            let state = self.connection.process_new_packets().map_err(invalid)?;
+            self.is_over = state.peer_has_closed();
+            let mut left = state.plaintext_bytes_to_read();
+            while left > 0 {
+                let count = self.connection.reader().read(&mut plain[filled..])?;
+                if count == 0 {
+                    return Err(io::Error::other("a read buffer is too small for TLS"));
+                }
+                filled += count;
+                left -= count;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The peer said that nothing follows.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Seals as much as there is room for; `WouldBlock`: there is none.
+    pub(crate) fn seal(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = self.connection.writer().write_vectored(slices)?;
+        let wanted = slices.iter().any(|slice| !slice.is_empty());
+        if count == 0 && wanted {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    }
+
+    /// Hands sealed records to the kernel, many at a time.
+    pub(crate) fn write_sealed(&mut self, stream: &mut Stream) -> io::Result<()> {
+        while self.connection.wants_write() {
+            again_if_interrupted(|| self.connection.write_tls(stream))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Tells the peer that nothing follows.
+    pub(crate) fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+
+    pub(crate) fn certificate_name(&self) -> Option<String> {
+        self.connection
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .and_then(certificate_name)
+    }
+}

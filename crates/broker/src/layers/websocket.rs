@@ -1,0 +1,160 @@
+//! WebSocket inside rounds: frames are opened in place, everything a flush has to say becomes one frame.
+
+use std::io;
+use std::sync::Arc;
+
+use thicket_transport::websocket::{
+    Control, Decoder, LONGEST_HANDSHAKE, Opcode, Role, close_frame, decode_request,
+    encode_response, frame_header, pong_frame,
+};
+
+use super::invalid;
+use crate::config;
+
+/// The status of a close frame that ends a connection in good order (RFC 6455 7.4.1).
+const NORMAL: u16 = 1000;
+
+/// The server's side of a WebSocket.
+#[derive(Debug)]
+pub(crate) struct WebSocket {
+    state: State,
+    /// Framed, and not yet with the layer below: nothing else goes before it.
+    pub(crate) unsent: Vec<u8>,
+    /// Bytes of the owner that belong to the frame whose header was written.
+    frame_left: usize,
+    /// The answer to the last ping (RFC 6455 5.5.3: the last is enough).
+    pong: Option<Box<[u8]>>,
+    /// The status of a close frame to be sent.
+    close: Option<u16>,
+    /// Our close frame is in `unsent` or further.
+    has_closed: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The request as far as it came.
+    Handshake {
+        request: Vec<u8>,
+        settings: Arc<config::WebSocket>,
+    },
+    Open(Decoder),
+}
+
+impl WebSocket {
+    pub(crate) const fn new(settings: Arc<config::WebSocket>) -> Self {
+        Self {
+            state: State::Handshake {
+                request: Vec::new(),
+                settings,
+            },
+            unsent: Vec::new(),
+            frame_left: 0,
+            pong: None,
+            close: None,
+            has_closed: false,
+        }
+    }
+
+    /// Takes what came; the payloads of data frames are moved to the start of `bytes`. How many bytes they are.
+    pub(crate) fn unframe(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let State::Handshake { request, settings } = &mut self.state else {
+            return self.decode(bytes);
+        };
+        // What does not fit belongs to the frames; nobody sends so many before the answer.
+        if request.len() + bytes.len() > 2 * LONGEST_HANDSHAKE {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        request.extend_from_slice(bytes);
+        let decoded = match decode_request(request, &settings.path) {
+            Ok(None) => return Ok(0),
+            Ok(Some(decoded)) => decoded,
+            Err(error) => {
+                self.unsent = error.response();
+                // The answer takes the place of a close frame.
+                self.has_closed = true;
+                return Err(invalid(error));
+            }
+        };
+        let rest = request.split_off(decoded.len);
+        self.unsent = encode_response(&decoded);
+        self.state = State::Open(Decoder::new(Role::Server, settings.frame_bytes));
+        let Some(rest_bytes) = bytes.get_mut(..rest.len()) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        rest_bytes.copy_from_slice(&rest);
+        self.decode(rest_bytes)
+    }
+
+    fn decode(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let State::Open(decoder) = &mut self.state else {
+            return Ok(0);
+        };
+        let (pong, close) = (&mut self.pong, &mut self.close);
+        let result = decoder.decode(bytes, |control| match control {
+            Control::Ping(payload) => *pong = Some(payload.into()),
+            Control::Pong => {}
+            Control::Close(status) => *close = Some(status.unwrap_or(NORMAL)),
+        });
+        result.map_err(|error| {
+            self.close = Some(error.status());
+            self.queue_owed();
+            invalid(error)
+        })
+    }
+
+    /// The peer sent its close frame.
+    pub(crate) const fn is_over(&self) -> bool {
+        match &self.state {
+            State::Handshake { .. } => false,
+            State::Open(decoder) => decoder.is_closed(),
+        }
+    }
+
+    /// The next `len` bytes of the owner go out: how many of them belong to the frame under way, which is begun if there is none.
+    pub(crate) fn begin_frame(&mut self, len: usize) -> usize {
+        if self.frame_left == 0 && len > 0 {
+            self.queue_owed();
+            frame_header(Opcode::Binary, len, None, &mut self.unsent);
+            self.frame_left = len;
+        }
+        self.frame_left.min(len)
+    }
+
+    /// The layer below took so much of `unsent` and of the payload.
+    pub(crate) fn consume(&mut self, of_unsent: usize, of_payload: usize) {
+        self.unsent.drain(..of_unsent);
+        if self.unsent.is_empty() && self.unsent.capacity() > 64 {
+            self.unsent = Vec::new();
+        }
+        self.frame_left -= of_payload;
+    }
+
+    /// Puts control frames that wait into `unsent`, unless a data frame is not at its end.
+    pub(crate) fn queue_owed(&mut self) {
+        if self.frame_left > 0 || self.has_closed || matches!(self.state, State::Handshake { .. }) {
+            return;
+        }
+        if let Some(payload) = self.pong.take() {
+            pong_frame(&payload, None, &mut self.unsent);
+        }
+        if let Some(status) = self.close.take() {
+            close_frame(Some(status), None, &mut self.unsent);
+            self.has_closed = true;
+        }
+    }
+
+    pub(crate) const fn has_unsent(&self) -> bool {
+        let owes = self.frame_left == 0
+            && !self.has_closed
+            && (self.pong.is_some() || self.close.is_some());
+        !self.unsent.is_empty() || owes
+    }
+
+    /// Ends the connection from our side.
+    pub(crate) fn close(&mut self) {
+        if self.close.is_none() {
+            self.close = Some(NORMAL);
+        }
+        self.queue_owed();
+    }
+}

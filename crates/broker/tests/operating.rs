@@ -1,0 +1,391 @@
+//! What an operator sees and does: `$SYS`, kick, trace, memory, limits, the description of the API.
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use support::{PATIENCE, TestClient, alone, http, http_do, start, wait_for_http};
+use thicket_broker::{ListenerSettings, Node, Settings};
+use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
+use thicket_session::client::{CleanStart, ClientConfig};
+
+fn metric(node: &Node, line: &str) -> u64 {
+    let (status, text) = http(node, "/metrics");
+    assert_eq!(status, 200);
+    let found = text
+        .lines()
+        .find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));
+    let value = found.unwrap_or_else(|| panic!("no {line} in\n{text}"));
+    value.parse().expect("a number")
+}
+
+#[test]
+fn a_client_that_is_kicked_hears_why_and_keeps_its_session() {
+    let node = start(alone());
+    let address = node.addresses()[0];
+    let mut config = ClientConfig::new(ProtocolVersion::V5, "kept/one");
+    config.session_expiry_interval = 600;
+    let mut client =
+        TestClient::try_connect(address, config.clone(), CleanStart::Yes).expect("accepted");
+    client.subscribe("t", Qos::AtLeastOnce);
+    let body = r#"{"client_id":"kept/one"}"#;
+    assert_eq!(
+        http_do(&node, "POST", "/v1/kick", "", body),
+        (200, body.to_owned())
+    );
+    assert_eq!(client.ended(), Some(ReasonCode::AdministrativeAction));
+    let (status, words) = http_do(&node, "POST", "/v1/kick", "", body);
+    assert!(
+        status == 404 && words.contains("no such client"),
+        "{status} {words}"
+    );
+    let back = TestClient::try_connect(address, config, CleanStart::No).expect("accepted");
+    assert!(back.session_present());
+}
+
+#[test]
+fn the_api_refuses_orders_that_make_no_sense_or_come_from_a_page() {
+    let node = start(alone());
+    let cases = [
+        ("no body", "/v1/kick", "", "", 400),
+        ("another field", "/v1/kick", "", r#"{"client":"a"}"#, 422),
+        (
+            "a page",
+            "/v1/kick",
+            "Origin: http://page.example\r\n",
+            r#"{"client_id":"a"}"#,
+            403,
+        ),
+        ("no subject", "/v1/trace", "", "{}", 400),
+        (
+            "two subjects",
+            "/v1/trace",
+            "",
+            r#"{"client_id":"a","topic":"b"}"#,
+            400,
+        ),
+        ("bad filter", "/v1/trace", "", r##"{"topic":"a/#/b"}"##, 400),
+        ("no trace", "/v1/trace/lines", "", "", 404),
+    ];
+    for (name, path, more, body, expected) in cases {
+        assert_eq!(
+            http_do(&node, "POST", path, more, body).0,
+            expected,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_shows_the_packets_of_a_client_or_a_topic_without_payloads() {
+    let node = start(alone());
+    let address = node.addresses()[0];
+    let mut watched = TestClient::connect(address, "watched");
+    let mut other = TestClient::connect(address, "other");
+    let lines = || {
+        let (status, body) = http_do(&node, "POST", "/v1/trace/lines", "", "");
+        assert_eq!(status, 200, "{body}");
+        let answer: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        let line = |line: &serde_json::Value| {
+            let part = |name: &str| line[name].as_str().expect("text").to_owned();
+            format!(
+                "{} {} {}",
+                part("client_id"),
+                part("direction"),
+                part("packet")
+            )
+        };
+        answer["lines"]
+            .as_array()
+            .expect("lines")
+            .iter()
+            .map(line)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        http_do(&node, "POST", "/v1/trace", "", r#"{"client_id":"watched"}"#).0,
+        200
+    );
+    watched.subscribe("t/+", Qos::AtLeastOnce);
+    other.publish("t/1", b"secret", Qos::AtLeastOnce);
+    watched.message();
+    watched.publish("elsewhere", b"secret", Qos::AtMostOnce);
+    watched.publish("done", b"", Qos::AtLeastOnce);
+    let seen = lines();
+    let expected = [
+        "watched in SUBSCRIBE packet_id=1 filters=[\"t/+\"]",
+        "watched out SUBACK packet_id=1 reason_codes=[GrantedQos1]",
+        "watched out PUBLISH topic=\"t/1\" qos=1 retain=0 dup=0 packet_id=1 payload_bytes=6",
+        "watched in PUBACK packet_id=1 reason_code=0x00",
+        "watched in PUBLISH topic=\"elsewhere\" qos=0 retain=0 dup=0 packet_id=0 payload_bytes=6",
+    ];
+    assert_eq!(seen[..expected.len()], expected);
+    assert!(
+        seen.iter()
+            .all(|line| line.starts_with("watched ") && !line.contains("secret")),
+        "{seen:?}"
+    );
+    assert_eq!(
+        http_do(&node, "POST", "/v1/trace", "", r#"{"topic":"t/#"}"#).0,
+        200
+    );
+    other.publish("t/2", b"", Qos::AtMostOnce);
+    watched.message();
+    let mut seen = lines();
+    seen.sort();
+    let expected = [
+        "other in PUBLISH topic=\"t/2\" qos=0 retain=0 dup=0 packet_id=0 payload_bytes=0",
+        "watched out PUBLISH topic=\"t/2\" qos=0 retain=0 dup=0 packet_id=0 payload_bytes=0",
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(http_do(&node, "DELETE", "/v1/trace", "", "").0, 200);
+    assert_eq!(http_do(&node, "POST", "/v1/trace/lines", "", "").0, 404);
+}
+
+#[test]
+fn system_topics_come_to_whoever_asks_for_them_and_to_nobody_else() {
+    let node = start(Settings {
+        sys_interval_s: Some(1),
+        ..alone()
+    });
+    let address = node.addresses()[0];
+    let mut all = TestClient::connect(address, "all");
+    all.subscribe("#", Qos::AtLeastOnce);
+    let mut system = TestClient::connect(address, "system");
+    system.subscribe("$SYS/broker/clients/+", Qos::AtLeastOnce);
+    let (mut connected, mut retained) = (None, false);
+    while connected.as_deref() != Some("2") {
+        let message = system.message();
+        retained |= message.retain;
+        assert!(
+            message.topic.starts_with("$SYS/broker/clients/"),
+            "{}",
+            message.topic
+        );
+        if message.topic.ends_with("/connected") {
+            connected = String::from_utf8(message.payload).ok();
+        }
+    }
+    // Who comes later gets the last values at once, marked as retained.
+    let mut late = TestClient::connect(address, "late");
+    late.subscribe("$SYS/broker/version", Qos::AtMostOnce);
+    let message = late.message();
+    assert!(
+        message.retain && message.payload.starts_with(b"thicket version "),
+        "{message:?}"
+    );
+    assert!(!retained || connected.is_some());
+    // A wildcard at the start matches none of it, and nobody can publish there.
+    let mut publisher = TestClient::connect(address, "p");
+    publisher.publish("plain", b"", Qos::AtLeastOnce);
+    assert_eq!(all.text().0, "plain");
+    publisher.publish("$SYS/broker/version", b"mine", Qos::AtMostOnce);
+    late.subscribe("$SYS/broker/version", Qos::AtMostOnce);
+    assert!(late.message().payload.starts_with(b"thicket version "));
+}
+
+#[test]
+fn the_ledger_tells_where_memory_is() {
+    let node = start(Settings {
+        out_buffer_bytes: Some(64 * 1024),
+        ..alone()
+    });
+    let address = node.addresses()[0];
+    let mut config = ClientConfig::new(ProtocolVersion::V5, "away");
+    config.session_expiry_interval = 600;
+    let mut away = TestClient::try_connect(address, config, CleanStart::Yes).expect("accepted");
+    away.subscribe("news/+", Qos::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = TestClient::connect(address, "p");
+    for n in 0..10 {
+        publisher.publish(&format!("news/{n}"), &[7; 1000], Qos::AtLeastOnce);
+    }
+    publisher.send(&thicket_mqtt::Publish {
+        retain: true,
+        ..thicket_mqtt::Publish::new("kept", &[7; 5000])
+    });
+    wait_for_http(&node, "/v1/memory", |ledger| {
+        let number = |name: &str| ledger["total"][name].as_u64().expect("a number");
+        let retained = ledger["retained_bytes"].as_u64().expect("a number");
+        number("queued_messages") == 10
+            && number("queued_bytes") >= 10_000
+            && number("filter_bytes") == 6
+            && number("sessions") == 2
+            && retained > 5000
+            && ledger["resident_bytes"].as_u64() > Some(1_000_000)
+    });
+    assert!(metric(&node, "thicket_retained_bytes") > 5000);
+}
+
+#[test]
+fn every_path_of_the_document_answers_with_what_it_says() {
+    let node = start(alone());
+    let _client = TestClient::connect(node.addresses()[0], "c");
+    let (status, body) = http(&node, "/v1/openapi.json");
+    assert_eq!(status, 200);
+    let document: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(document["openapi"], "3.1.0");
+    let schemas = &document["components"]["schemas"];
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        let Some(operation) = methods.get("get") else {
+            continue;
+        };
+        let (status, body) = http(&node, path);
+        assert_eq!(status, 200, "{path}: {body}");
+        let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        if !schema.is_null() {
+            check(
+                schemas,
+                schema,
+                &serde_json::from_str(&body).expect("JSON"),
+                path,
+            );
+        }
+        asked += 1;
+    }
+    assert!(asked >= 9);
+}
+
+/// Whether a value is what a schema says, as far as we use schemas.
+fn check(
+    schemas: &serde_json::Value,
+    schema: &serde_json::Value,
+    value: &serde_json::Value,
+    at: &str,
+) {
+    if let Some(name) = schema["$ref"]
+        .as_str()
+        .and_then(|path| path.rsplit('/').next())
+    {
+        return check(schemas, &schemas[name], value, &format!("{at} {name}"));
+    }
+    if let Some(items) = value.as_array() {
+        assert_eq!(schema["type"], "array", "{at}");
+        return items
+            .iter()
+            .for_each(|item| check(schemas, &schema["items"], item, at));
+    }
+    if let (Some(fields), Some(properties)) = (value.as_object(), schema["properties"].as_object())
+    {
+        let names = |map: &serde_json::Map<_, _>| map.keys().cloned().collect::<Vec<String>>();
+        assert_eq!(names(fields), names(properties), "{at}");
+        return fields.iter().for_each(|(name, value)| {
+            check(schemas, &properties[name], value, &format!("{at} {name}"))
+        });
+    }
+    let kind = match value {
+        serde_json::Value::Null => "null",
+        serde_json::Value::Bool(_) => "boolean",
+        serde_json::Value::Number(_) => "integer",
+        serde_json::Value::String(_) => "string",
+        serde_json::Value::Array(_) | serde_json::Value::Object(_) => "object",
+    };
+    let kinds = &schema["type"];
+    assert!(
+        *kinds == kind
+            || kinds
+                .as_array()
+                .is_some_and(|kinds| kinds.iter().any(|one| one == kind)),
+        "{at}: {value}"
+    );
+}
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
+}
+
+#[test]
+fn connections_that_claim_much_and_send_no_whole_connect_are_bounded_together() {
+    let node = start(Settings {
+        half_open_bytes: Some(100_000),
+        workers: Some(1),
+        ..alone()
+    });
+    let address = node.addresses()[0];
+    // A CONNECT of almost a megabyte, of which forty kilobytes come.
+    let claim = [
+        &[0x10, 0xc0, 0x84, 0x3d, 0, 4][..],
+        b"MQTT\x05\x02\0\0\0\xff\xff",
+        &[b'a'; 40_000],
+    ]
+    .concat();
+    let mut streams: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("the node listens");
+            stream.write_all(&claim).expect("the node reads");
+            stream
+        })
+        .collect();
+    let mut client = TestClient::connect(address, "c");
+    client.publish("t", b"", Qos::AtLeastOnce);
+    support::wait_for_http(&node, "/v1/traffic", |traffic| {
+        traffic["total"]["half_open_refused"].as_u64() == Some(6)
+    });
+    let held = http(&node, "/v1/memory").1;
+    let ledger: serde_json::Value = serde_json::from_str(&held).expect("JSON");
+    assert!(
+        ledger["total"]["half_open_bytes"].as_u64() <= Some(100_000),
+        "{held}"
+    );
+    assert_eq!(
+        metric(
+            &node,
+            "thicket_refused_connections_total{reason=\"half_open\"}"
+        ),
+        6
+    );
+    assert!(streams.iter_mut().skip(2).all(is_closed));
+    drop(streams);
+    wait_for_http(&node, "/v1/memory", |ledger| {
+        ledger["total"]["half_open_bytes"] == 0
+    });
+}
+
+#[test]
+fn when_memory_is_short_nobody_new_is_let_in_and_those_there_go_on() {
+    // The process has long taken a megabyte.
+    let node = start(Settings {
+        memory_bytes: Some(1_000_000),
+        ..alone()
+    });
+    let address = node.addresses()[0];
+    support::wait_for_http(&node, "/v1/traffic", |_| {
+        metric(&node, "thicket_memory_is_short") == 1
+    });
+    assert!(is_closed(
+        &mut TcpStream::connect(address).expect("the node listens")
+    ));
+    assert!(
+        metric(
+            &node,
+            "thicket_refused_connections_total{reason=\"memory\"}"
+        ) >= 1
+    );
+}
+
+#[test]
+fn connections_that_come_too_fast_wait_and_are_served() {
+    let node = start(Settings {
+        listen: None,
+        listener: Some(vec![ListenerSettings {
+            address: Some("127.0.0.1:0".to_owned()),
+            connections_per_s: Some(20),
+            ..ListenerSettings::default()
+        }]),
+        ..alone()
+    });
+    let clients: Vec<_> = (0..40)
+        .map(|n| TestClient::connect(node.addresses()[0], &format!("c{n}")))
+        .collect();
+    assert_eq!(clients.len(), 40);
+    let name = |name: &str| format!("thicket_listener_{name}{{listener=\"127.0.0.1:0\"}}");
+    assert_eq!(metric(&node, &name("connections")), 40);
+    assert!(metric(&node, &name("delayed_total")) > 0);
+}

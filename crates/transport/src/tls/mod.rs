@@ -1,0 +1,389 @@
+//! TLS 1.2 and 1.3 by rustls: certificates and keys from PEM files become configurations that are checked as a whole.
+
+mod name;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+
+pub use name::certificate_name;
+pub use rustls;
+
+/// Where distributions keep the certificates a host trusts.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Files that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// It could not be read, or is not PEM.
+    #[error("cannot read {} from {}: {problem}", what, path.display())]
+    Unreadable {
+        /// `a certificate` or `a key`.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// There is no certificate in it.
+    #[error("there is no certificate in {}", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A certificate that cannot be trusted to sign others.
+    #[error("the certificates in {} cannot be used: {problem}", path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// The key is not that of the certificate, or of a kind nobody knows.
+    #[error("{} and {} do not go together: {problem}", certificate.display(), key.display())]
+    Pair {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// No file was given and the system has none where we look.
+    #[error("this system has no file of trusted certificates where it is usual: give one")]
+    NoSystemRoots,
+    /// The library refused.
+    #[error("TLS: {0}")]
+    Library(String),
+}
+
+/// Whether clients show certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// They are not asked for one.
+    #[default]
+    Off,
+    /// They may; one that is shown must be good.
+    Optional,
+    /// They must.
+    Required,
+}
+
+/// What a listener's TLS is made of. The files are read again at every [`ServerTls::load`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// PEM: the server's certificate first, then those between it and the authority.
+    pub certificate: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+    /// PEM: authorities whose clients are believed. Needed unless `client_certificates` is off.
+    pub client_authorities: Option<PathBuf>,
+    /// Whether clients show certificates.
+    pub client_certificates: ClientCertificates,
+}
+
+impl ServerTls {
+    /// Reads the files and puts them together.
+    ///
+    /// # Errors
+    /// A file cannot be read or is no good, or key and certificate do not go together.
+    pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(library)?;
+        let builder = match (self.client_certificates, &self.client_authorities) {
+            (ClientCertificates::Off, _) | (_, None) => builder.with_no_client_auth(),
+            (choice, Some(path)) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(
+                    Arc::new(authorities(path)?),
+                    provider,
+                );
+                let verifier = match choice {
+                    ClientCertificates::Required => verifier,
+                    ClientCertificates::Off | ClientCertificates::Optional => {
+                        verifier.allow_unauthenticated()
+                    }
+                };
+                let verifier = verifier.build().map_err(|error| TlsError::Authority {
+                    path: path.clone(),
+                    problem: error.to_string(),
+                })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let (chain, key) = (certificates(&self.certificate)?, private_key(&self.key)?);
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| pair(&self.certificate, &self.key, &error))?;
+        // Tickets are sealed, not kept: clients that come back cost no handshake and the node no memory.
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(library)?;
+        config.send_tls13_tickets = 1;
+        Ok(Arc::new(config))
+    }
+}
+
+/// What a client trusts, and what it shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientTls {
+    /// PEM: authorities whose servers are believed; `None`: those the system trusts.
+    pub authorities: Option<PathBuf>,
+    /// PEM: certificate and key to show.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Believe whatever the server shows.
+    pub insecure: bool,
+}
+
+impl ClientTls {
+    /// Reads the files and puts them together.
+    ///
+    /// # Errors
+    /// A file cannot be read or is no good, or key and certificate do not go together.
+    pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(library)?;
+        let builder = if self.insecure {
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Credulous(provider)))
+        } else {
+            builder.with_root_certificates(match &self.authorities {
+                Some(path) => authorities(path)?,
+                None => system_authorities()?,
+            })
+        };
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+                .map_err(|error| pair(certificate, key, &error))?,
+        };
+        Ok(Arc::new(config))
+    }
+}
+
+fn library(error: rustls::Error) -> TlsError {
+    TlsError::Library(error.to_string())
+}
+
+fn pair(certificate: &Path, key: &Path, error: &rustls::Error) -> TlsError {
+    TlsError::Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        problem: error.to_string(),
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |error: rustls::pki_types::pem::Error| TlsError::Unreadable {
+        what: "a certificate",
+        path: path.to_owned(),
+        problem: in_words(&error),
+    };
+    let all: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(unreadable)?
+        .collect::<Result<_, _>>()
+        .map_err(unreadable)?;
+    if all.is_empty() {
+        return Err(TlsError::Empty {
+            path: path.to_owned(),
+        });
+    }
+    Ok(all)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::Unreadable {
+        what: "a key",
+        path: path.to_owned(),
+        problem: in_words(&error),
+    })
+}
+
+/// Never with bytes of the file: it may be a key.
+fn in_words(error: &rustls::pki_types::pem::Error) -> String {
+    use rustls::pki_types::pem::Error;
+    match error {
+        Error::Io(error) => error.to_string(),
+        Error::NoItemsFound => "there is none".to_owned(),
+        _ => "it is not PEM".to_owned(),
+    }
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        store
+            .add(certificate)
+            .map_err(|error| TlsError::Authority {
+                path: path.to_owned(),
+                problem: error.to_string(),
+            })?;
+    }
+    Ok(store)
+}
+
+fn system_authorities() -> Result<RootCertStore, TlsError> {
+    let path = SYSTEM_ROOTS
+        .iter()
+        .map(Path::new)
+        .find(|path| path.exists())
+        .ok_or(TlsError::NoSystemRoots)?;
+    let mut store = RootCertStore::empty();
+    // A system's file may hold some that are out of fashion.
+    store.add_parsable_certificates(certificates(path)?);
+    Ok(store)
+}
+
+/// Believes every certificate, as the user asked for; what is signed with it is still checked.
+#[derive(Debug)]
+struct Credulous(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str, content: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("thicket-tls-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).expect("the temporary directory is writable");
+        path
+    }
+
+    fn pair_of(name: &str) -> (PathBuf, PathBuf) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
+            .expect("a certificate");
+        let certificate = temporary(&format!("{name}.crt"), &made.cert.pem());
+        (
+            certificate,
+            temporary(&format!("{name}.key"), &made.signing_key.serialize_pem()),
+        )
+    }
+
+    fn server(certificate: &Path, key: &Path) -> ServerTls {
+        ServerTls {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            client_authorities: None,
+            client_certificates: ClientCertificates::Off,
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_good_are_refused_in_words() {
+        let (certificate, key) = pair_of("one");
+        let (_, other_key) = pair_of("two");
+        let text = temporary("text", "hello");
+        let torn = temporary("torn", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+        let nowhere = PathBuf::from("/nowhere/at/all");
+        assert!(server(&certificate, &key).load().is_ok());
+        let cases = [
+            (
+                "no file",
+                server(&nowhere, &key),
+                "cannot read a certificate from /nowhere",
+            ),
+            (
+                "no key file",
+                server(&certificate, &nowhere),
+                "cannot read a key from /nowhere",
+            ),
+            (
+                "no certificate",
+                server(&text, &key),
+                "there is no certificate in",
+            ),
+            (
+                "no key",
+                server(&certificate, &certificate),
+                "cannot read a key from",
+            ),
+            ("torn", server(&torn, &key), "not PEM"),
+            (
+                "another's key",
+                server(&certificate, &other_key),
+                "do not go together",
+            ),
+        ];
+        for (name, tls, expected) in cases {
+            let error = tls.load().expect_err(name).to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn clients_believe_an_authority_or_everybody() {
+        let (certificate, key) = pair_of("client");
+        for tls in [
+            ClientTls {
+                authorities: Some(certificate.clone()),
+                ..ClientTls::default()
+            },
+            ClientTls {
+                insecure: true,
+                identity: Some((certificate, key)),
+                ..ClientTls::default()
+            },
+        ] {
+            assert!(tls.load().is_ok(), "{tls:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+"""What operators do and see, from outside: floods, kicks, traces, `$SYS`, memory, signals."""
+
+import json
+import re
+import select
+import signal
+import socket
+import subprocess
+
+from mosquitto_clients import Subscriber, publish, run
+from nodes import BINARY, PATIENCE_S, OneNode, ThreeNodes, wait_until
+from paho_clients import V5, V311, PahoClient
+from wire import Kind, RawCases, RawClient, connect
+
+SERVER_SHUTTING_DOWN = 0x8B
+ADMINISTRATIVE_ACTION = 0x98
+
+
+class Ctl:
+    """`thicket ctl` against a node of the test."""
+
+    def ctl(self, *arguments, node=0):
+        return run(BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[node].http_port}", *arguments)
+
+
+class Operating(Ctl, RawCases, OneNode):
+    arguments = ("--sys-interval-s", "1")
+
+    def test_a_client_is_kicked_and_told_why(self):
+        for protocol in (V5, V311):
+            with PahoClient(self.here, self.client_id(f"p{protocol}"), protocol) as client:
+                self.assertIn("ended the connection", self.ctl("kick", self.client_id(f"p{protocol}")))
+                code = client.until_disconnected()
+                if protocol == V5:
+                    self.assertEqual(code.value, ADMINISTRATIVE_ACTION)
+
+    def test_kicking_somebody_who_is_not_there_fails_in_words(self):
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[0].http_port}", "kick", "nobody"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no such client", done.stderr)
+
+    def test_a_trace_shows_a_clients_packets_live(self):
+        watched = self.raw(self.here, "watched")
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[0].http_port}", "trace"]
+        tracing = subprocess.Popen([*command, self.client_id("watched"), "-C", "4"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(tracing.stdout.close)
+        self.addCleanup(tracing.wait)
+        self.addCleanup(tracing.kill)
+
+        def is_shown():
+            # Until the trace has begun, what is sent is not seen.
+            watched.ping()
+            return bool(select.select([tracing.stdout], [], [], 0.2)[0])
+
+        wait_until(is_shown, "the first line")
+        lines = tracing.communicate(timeout=PATIENCE_S)[0].splitlines()
+        self.assertEqual(tracing.returncode, 0)
+        self.assertEqual(len(lines), 4)
+        self.assertTrue(all("PING" in line and self.client_id("watched") in line for line in lines), lines)
+
+    def test_memory_is_told_as_a_table_and_as_json(self):
+        self.assertRegex(self.ctl("memory"), r"(?m)^process +- +\d{6,}$")
+        self.assertGreater(json.loads(self.ctl("memory", "--json"))["resident_bytes"], 1_000_000)
+
+    def test_system_topics_are_those_people_expect(self):
+        with Subscriber(self.here, "-t", "$SYS/#") as subscriber:
+            came = {}
+            while "$SYS/broker/load/connections/15min" not in came:
+                topic, _qos, _retain, payload = subscriber.take()
+                came[topic.replace("retained messages", "retained-messages")] = payload
+            expected = {
+                "version": r"thicket version .+",
+                "uptime": r"\d+ seconds",
+                "clients/connected": r"\d+",
+                "clients/total": r"\d+",
+                "messages/received": r"\d+",
+                "messages/sent": r"\d+",
+                "bytes/received": r"\d+",
+                "bytes/sent": r"\d+",
+                "subscriptions/count": r"\d+",
+                "retained-messages/count": r"\d+",
+                "load/messages/received/1min": r"\d+\.\d\d",
+            }
+            for topic, pattern in expected.items():
+                self.assertRegex(came[f"$SYS/broker/{topic}"], re.compile(f"^{pattern}$"), topic)
+
+    def test_a_flood_of_connects_leaves_room_for_others_and_no_memory_behind(self):
+        node = self.cluster.nodes[0]
+
+        def flood():
+            streams = []
+            for number in range(300):
+                stream = socket.create_connection(("127.0.0.1", self.here), PATIENCE_S)
+                stream.sendall(connect(f"{self.unique}-{number}"))
+                streams.append(stream)
+            publish(self.here, self.topic(), "in the flood", "-q", "1")
+            for stream in streams:
+                self.assertEqual(stream.recv(100)[0] >> 4, Kind.CONNACK)
+                stream.close()
+
+        flood()
+        before = node.memory_bytes("VmRSS")
+        for _ in range(5):
+            flood()
+        wait_until(lambda: len(json.loads(node.ask("/v1/sessions"))) < 10, "the sessions to end")
+        self.assertLess(node.memory_bytes("VmRSS") - before, 8 * 1024 * 1024)
+        publish(self.here, self.topic(), "after it", "-q", "1")
+
+    def test_the_description_of_the_api_is_one(self):
+        document = json.loads(self.cluster.nodes[0].ask("/v1/openapi.json"))
+        self.assertEqual(document["openapi"], "3.1.0")
+        self.assertIn("/v1/kick", document["paths"])
+
+
+class Stopping(Ctl, RawCases, OneNode):
+    """A node that is asked to end; each test has its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.expected_to_die = {node.name for node in self.cluster.nodes}
+
+    def test_clients_are_told_and_the_process_ends_in_time(self):
+        with RawClient(self.here) as new, RawClient(self.here, 4) as old, RawClient(self.here) as silent:
+            for client, version in ((new, 5), (old, 4), (silent, 5)):
+                client.send(connect(self.client_id(f"v{version}-{id(client)}"), version=version))
+                self.assertEqual(client.receive().kind, Kind.CONNACK)
+            node = self.cluster.nodes[0]
+            node.process.send_signal(signal.SIGTERM)
+            came = new.until_closed()
+            self.assertEqual([(one.kind, one.reason_code) for one in came], [(Kind.DISCONNECT, SERVER_SHUTTING_DOWN)])
+            self.assertEqual(old.until_closed(), [])
+            self.assertEqual(node.process.wait(PATIENCE_S), 0)
+
+
+class SystemTopicsAcrossNodes(ThreeNodes):
+    arguments = ("--sys-interval-s", "1")
+
+    def test_each_node_speaks_for_itself_only(self):
+        """A subscriber at one node hears of its own node's clients, not of another's."""
+        with PahoClient(self.there, self.client_id("elsewhere")):
+            with Subscriber(self.here, "-t", "$SYS/broker/clients/connected", "-t", self.topic()) as subscriber:
+                values = [subscriber.take()[3] for _ in range(6)]
+                self.assertIn("1", values)
+                self.assertLessEqual(set(values), {"0", "1"})
