@@ -43,5 +43,5 @@ pub use machine::{
     Statistics,
 };
 pub use rule::{Direction, Retain, Rule, RuleConfig, RuleError, Side};
-pub use runner::{Running, start};
+pub use runner::{Monitor, Running, start};
 pub use stream::{Connection, Dial, TcpDial};

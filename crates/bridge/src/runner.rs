@@ -22,11 +22,17 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 /// A bridge that runs. Dropping it stops it, as [`Running::stop`] does.
 #[derive(Debug)]
 pub struct Running {
-    name: String,
-    places: [String; 2],
-    statistics: Arc<Mutex<Statistics>>,
+    monitor: Monitor,
     inputs: SyncSender<Input>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What can be seen of a bridge that runs, or has run.
+#[derive(Debug, Clone)]
+pub struct Monitor {
+    name: Arc<str>,
+    place: Arc<str>,
+    statistics: Arc<Mutex<Statistics>>,
 }
 
 /// Starts a bridge that connects by `local` and `remote`; `name` is for the log, `seed` should be unpredictable.
@@ -43,50 +49,60 @@ pub fn start(
     let name = name.into();
     let (sender, inputs) = sync_channel(WAITING);
     let statistics = Arc::new(Mutex::new(Statistics::default()));
-    let places = [local.place(), remote.place()];
+    let monitor = Monitor {
+        name: (&*name).into(),
+        place: remote.place().into(),
+        statistics: Arc::clone(&statistics),
+    };
     let start = Instant::now();
     let runner = Runner {
-        name: name.clone(),
+        name,
         bridge: Bridge::new(config, thicket_session::Instant::default(), seed),
         slots: [local, remote].map(Slot::new),
         inputs,
         sender: sender.clone(),
         start,
-        statistics: Arc::clone(&statistics),
+        statistics,
         stop_at: None,
     };
     let thread = std::thread::Builder::new()
-        .name(format!("bridge-{name}"))
+        .name("bridge".into())
         .spawn(move || runner.run())?;
     Ok(Running {
-        name,
-        places,
-        statistics,
+        monitor,
         inputs: sender,
         thread: Some(thread),
     })
 }
 
-impl Running {
+impl Monitor {
     /// As configured.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where `side` is.
+    /// Where the other broker is.
     #[must_use]
-    pub fn place(&self, side: Side) -> &str {
-        &self.places[side.index()]
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
-    /// What it has done so far.
+    /// What the bridge has done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         *self
             .statistics
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Running {
+    /// For whoever wants to see what it does.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// Says goodbye to both brokers and ends; the sessions stay. Takes a few seconds at most.

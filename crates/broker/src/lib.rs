@@ -20,6 +20,7 @@
 
 pub mod api;
 mod authenticator;
+mod bridges;
 mod clock;
 mod config;
 mod counters;
@@ -44,7 +45,7 @@ mod thread;
 mod transport;
 
 pub use config::{
-    Access, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen,
+    BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,    Access, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen,
     ListenerSettings, LogFormat, LogLevel, Multicast, RetainedLimits, Settings, TooOpen,
     TransportChoice, Users, UsersError, WebSocket, hash_password,
 };

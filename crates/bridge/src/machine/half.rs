@@ -144,7 +144,9 @@ impl Half {
         }
         self.is_subscribed = false;
         let filters = filters(self.side, self.has_properties(), rules);
-        if !filters.is_empty() {
+        if filters.is_empty() {
+            self.is_subscribed = true;
+        } else {
             self.client.subscribe(now, &filters, None)?;
         }
         Ok(())

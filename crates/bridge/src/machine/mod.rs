@@ -225,7 +225,7 @@ impl Bridge {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let of_side = |half: &Half| SideStatistics {
-            is_connected: half.is_connected(),
+            is_connected: half.is_connected() && half.is_subscribed,
             connects: half.connects,
         };
         let of_lane = |side: Side| LaneStatistics {

@@ -16,7 +16,7 @@ pub struct Statistics {
 /// One connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SideStatistics {
-    /// Whether the broker has accepted it.
+    /// Whether the broker has accepted it and answered its subscriptions.
     pub is_connected: bool,
     /// How often it was accepted.
     pub connects: u64,

@@ -4,6 +4,7 @@
 //! variable (`THICKET_CLUSTER_NAME`). A flag wins over the environment, the environment over the file, the file over the default.
 //! [`Config`] holds the real types; it exists only if every value and every combination made sense.
 
+mod bridge;
 mod check;
 mod error;
 mod file;
@@ -20,6 +21,8 @@ use thicket_transport::tls::ServerTls;
 
 use crate::storage::SyncMode;
 
+pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
+pub(crate) use bridge::reached;
 pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
@@ -74,6 +77,8 @@ pub struct Config {
     pub system_interval: Duration,
     /// Bounds of what is retained.
     pub retained: RetainedLimits,
+    /// Bridges to brokers of another kind.
+    pub bridges: Vec<BridgePlan>,
 }
 
 /// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).

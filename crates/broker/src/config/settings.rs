@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use super::{ClientCertificateChoice, Config, ConfigError, ListenerSettings, check, file};
+use super::{BridgeSettings, ClientCertificateChoice, Config, ConfigError, ListenerSettings, check, file};
 use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.
@@ -32,6 +32,9 @@ pub struct Settings {
     /// Listeners with settings of their own: tables `[[listener]]` of the file
     #[arg(skip)]
     pub listener: Option<Vec<ListenerSettings>>,
+    /// Bridges to brokers of another kind: tables `[[bridge]]` of the file
+    #[arg(skip)]
+    pub bridge: Option<Vec<BridgeSettings>>,
     /// PEM file of the certificate for listeners that speak TLS, followed by those up to its authority
     #[arg(long, env = "THICKET_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
@@ -346,7 +349,7 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
+    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes

@@ -1,5 +1,6 @@
 //! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
 
+mod bridges;
 mod limits;
 
 use std::fmt::Write;
@@ -16,6 +17,7 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let retained_bytes = inspector.hub_memory().await?.retained_bytes;
     let mut text = render(&traffic, &nodes, ready, &inspector.counters);
     text.push_str(&limits::render(inspector, &traffic, retained_bytes));
+    text.push_str(&bridges::render(&inspector.bridges));
     Ok(text)
 }
 

@@ -6,6 +6,7 @@
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | `/v1/traffic` | [`TrafficEntry`] |
+//! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
 //! | `/v1/health/live` | 200 as long as every thread answers |
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
 //! | `/metrics` | Prometheus text |
@@ -32,7 +33,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::oneshot;
 
-use crate::api::{ErrorEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+use crate::api::{BridgeEntry, ErrorEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
 pub(crate) use inspect::{Inspector, Silence};
 
 /// The content type of the text format of Prometheus.
@@ -97,6 +98,7 @@ fn router(inspector: Inspector) -> Router {
         .route("/v1/sessions", get(sessions))
         .route("/v1/subscriptions", get(subscriptions))
         .route("/v1/traffic", get(traffic))
+        .route("/v1/bridges", get(bridges))
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
@@ -157,6 +159,10 @@ async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<Subscri
 
 async fn traffic(State(inspector): State<Inspector>) -> Answer<TrafficEntry> {
     inspector.traffic().await.map(Json).map_err(silent)
+}
+
+async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {
+    Json(inspector.bridges.iter().map(BridgeEntry::from).collect())
 }
 
 async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Response> {

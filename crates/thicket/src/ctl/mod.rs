@@ -40,6 +40,8 @@ enum Topic {
     Subscriptions,
     /// What the node carried: with clients (external) and with other nodes (internal)
     Traffic,
+    /// The bridges of the node to brokers of another kind
+    Bridges,
     /// Where the memory of the node is
     Memory,
     /// End the connection of a client; its session goes on as if the network had failed
@@ -59,6 +61,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Sessions => "/v1/sessions",
         Topic::Subscriptions => "/v1/subscriptions",
         Topic::Traffic => "/v1/traffic",
+        Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
@@ -73,6 +76,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
+            Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
             Topic::Kick { .. } | Topic::Trace(_) => String::new(),
         }
