@@ -265,6 +265,14 @@ impl Runner {
             Input::Stop => {
                 self.stop_at = Some(Instant::now() + 2 * CLOSE_PATIENCE);
                 self.bridge.stop();
+                for side in Side::ALL {
+                    let slot = &mut self.slots[side.index()];
+                    if slot.wire.is_none() {
+                        // Whoever dials is not waited for.
+                        slot.attempt += 1;
+                        self.bridge.handle_closed(now, side);
+                    }
+                }
             }
         }
     }

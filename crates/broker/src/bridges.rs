@@ -25,7 +25,13 @@ impl Bridges {
         let run = |plan: &BridgePlan| {
             let remote = Arc::new(TcpDial::new(&*plan.address));
             let config = plan.config(node, node_name);
-            start(&*plan.name, config, Arc::clone(&local) as _, remote, random_id()?)
+            start(
+                &*plan.name,
+                config,
+                Arc::clone(&local) as _,
+                remote,
+                random_id()?,
+            )
         };
         plans.iter().map(run).collect::<io::Result<_>>().map(Self)
     }

@@ -45,9 +45,10 @@ mod thread;
 mod transport;
 
 pub use config::{
-    BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,    Access, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen,
-    ListenerSettings, LogFormat, LogLevel, Multicast, RetainedLimits, Settings, TooOpen,
-    TransportChoice, Users, UsersError, WebSocket, hash_password,
+    Access, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,
+    ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen, ListenerSettings,
+    LogFormat, LogLevel, Multicast, RetainedLimits, Settings, TooOpen, TransportChoice, Users,
+    UsersError, WebSocket, hash_password,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -158,7 +158,10 @@ impl BridgePlan {
 }
 
 /// All bridges. Reads their password files.
-pub(super) fn check(settings: &Settings, has_plain_listener: bool) -> Result<Vec<BridgePlan>, ConfigError> {
+pub(super) fn check(
+    settings: &Settings,
+    has_plain_listener: bool,
+) -> Result<Vec<BridgePlan>, ConfigError> {
     let tables = settings.bridge.as_deref().unwrap_or_default();
     if !tables.is_empty() && !has_plain_listener {
         return Err(ConfigError::Conflict(
@@ -169,7 +172,11 @@ pub(super) fn check(settings: &Settings, has_plain_listener: bool) -> Result<Vec
     for table in tables {
         let plan = plan(table)?;
         if plans.iter().any(|other| other.name == plan.name) {
-            return Err(invalid("bridge.name", plan.name, "another name than other bridges"));
+            return Err(invalid(
+                "bridge.name",
+                plan.name,
+                "another name than other bridges",
+            ));
         }
         plans.push(plan);
     }
@@ -182,7 +189,11 @@ fn plan(table: &BridgeSettings) -> Result<BridgePlan, ConfigError> {
     let id = table.id.clone().map(|id| checked_name("bridge.id", id));
     let client_id = table.client_id.clone();
     if table.rule.is_empty() {
-        return Err(invalid("bridge.rule", "[]", format!("at least one rule for the bridge {name}")));
+        return Err(invalid(
+            "bridge.rule",
+            "[]",
+            format!("at least one rule for the bridge {name}"),
+        ));
     }
     let rules = table.rule.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
     let version = match table.version.unwrap_or_default() {
@@ -203,7 +214,10 @@ fn plan(table: &BridgeSettings) -> Result<BridgePlan, ConfigError> {
                 table,
                 default.local,
                 table.local_user.clone(),
-                ("bridge.local_password_file", table.local_password_file.as_deref()),
+                (
+                    "bridge.local_password_file",
+                    table.local_password_file.as_deref(),
+                ),
             )?,
             remote: side(
                 table,
@@ -281,7 +295,11 @@ fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
 
 fn rule(table: &BridgeRuleSettings) -> Result<Rule, ConfigError> {
     let Some(direction) = table.direction else {
-        return Err(invalid("bridge.rule.direction", "nothing", "in, out or both"));
+        return Err(invalid(
+            "bridge.rule.direction",
+            "nothing",
+            "in, out or both",
+        ));
     };
     let direction = match direction {
         BridgeDirection::In => Direction::In,
@@ -300,7 +318,13 @@ fn rule(table: &BridgeRuleSettings) -> Result<Rule, ConfigError> {
         },
         ..RuleConfig::new(table.topic.clone().unwrap_or_default(), direction)
     };
-    Rule::new(&config).map_err(|error| invalid("bridge.rule", format!("{:?}", config.topic), error.to_string()))
+    Rule::new(&config).map_err(|error| {
+        invalid(
+            "bridge.rule",
+            format!("{:?}", config.topic),
+            error.to_string(),
+        )
+    })
 }
 
 /// Where a bridge reaches its own node, which listens on `address`.
@@ -338,18 +362,66 @@ mod tests {
     fn bad_bridges_are_refused_with_key_value_and_expectation() {
         let rule = "[[bridge.rule]]\ntopic = 'a'\ndirection = 'in'\n";
         let cases = [
-            ("no name", format!("[[bridge]]\naddress = 'a:1'\n{rule}"), "bridge.name"),
-            ("no address", format!("[[bridge]]\nname = 'a'\n{rule}"), "bridge.address"),
-            ("no rule", "[[bridge]]\nname = 'a'\naddress = 'a:1'\n".into(), "at least one rule"),
-            ("no direction", "[[bridge]]\nname = 'a'\naddress = 'a:1'\nrule = [{ topic = 'a' }]\n".into(), "in, out or both"),
-            ("a bad filter", GOOD.replace("a/#", "a#"), "bridge.rule = \"a#\""),
-            ("a bad version", GOOD.replace("address", "version = '4'\naddress"), "expected `3.1.1` or `5.0`"),
-            ("twice the same name", format!("{GOOD}{GOOD}"), "bridge.name = plant"),
-            ("a mistyped key", GOOD.replace("address", "adress"), "did you mean `address`"),
-            ("a mistyped key of a rule", GOOD.replace("topic", "topics"), "did you mean `topic`"),
-            ("QoS 3", format!("{GOOD}qos = 3\n"), "bridge.rule.qos = 3: expected 0 to 2"),
-            ("no plain listener", format!("listen = ['unix:/tmp/x']\n{GOOD}"), "plain TCP"),
-            ("no password", GOOD.replace("address", "password_file = '/nowhere/x'\naddress"), "bridge.password_file: cannot read"),
+            (
+                "no name",
+                format!("[[bridge]]\naddress = 'a:1'\n{rule}"),
+                "bridge.name",
+            ),
+            (
+                "no address",
+                format!("[[bridge]]\nname = 'a'\n{rule}"),
+                "bridge.address",
+            ),
+            (
+                "no rule",
+                "[[bridge]]\nname = 'a'\naddress = 'a:1'\n".into(),
+                "at least one rule",
+            ),
+            (
+                "no direction",
+                "[[bridge]]\nname = 'a'\naddress = 'a:1'\nrule = [{ topic = 'a' }]\n".into(),
+                "in, out or both",
+            ),
+            (
+                "a bad filter",
+                GOOD.replace("a/#", "a#"),
+                "bridge.rule = \"a#\"",
+            ),
+            (
+                "a bad version",
+                GOOD.replace("address", "version = '4'\naddress"),
+                "expected `3.1.1` or `5.0`",
+            ),
+            (
+                "twice the same name",
+                format!("{GOOD}{GOOD}"),
+                "bridge.name = plant",
+            ),
+            (
+                "a mistyped key",
+                GOOD.replace("address", "adress"),
+                "did you mean `address`",
+            ),
+            (
+                "a mistyped key of a rule",
+                GOOD.replace("topic", "topics"),
+                "did you mean `topic`",
+            ),
+            (
+                "QoS 3",
+                format!("{GOOD}qos = 3\n"),
+                "bridge.rule.qos = 3: expected 0 to 2",
+            ),
+            (
+                "no plain listener",
+                format!("listen = ['unix:/tmp/x']\n{GOOD}"),
+                "plain TCP",
+            ),
+            (
+                "no password",
+                GOOD.replace("address", "password_file = '/nowhere/x'\naddress"),
+                "bridge.password_file: cannot read",
+            ),
         ];
         for (name, text, expected) in cases {
             let error = checked(&text).expect_err(name).to_string();
@@ -361,9 +433,12 @@ mod tests {
     fn the_sample_of_a_bridge_names_every_key_of_one() {
         let sample = include_str!("../../../../deploy/thicket.toml");
         let start = sample.find("# [[bridge]]").expect("there is one");
-        let lines = sample[start..].lines().map_while(|line| line.strip_prefix("# "));
+        let lines = sample[start..]
+            .lines()
+            .map_while(|line| line.strip_prefix("# "));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let settings = Settings::from_toml(Path::new("deploy/thicket.toml"), &text).expect("a good table");
+        let settings =
+            Settings::from_toml(Path::new("deploy/thicket.toml"), &text).expect("a good table");
         assert_eq!(settings.bridge.map(|all| all[0].rule.len()), Some(2));
         for key in BridgeSettings::KEYS.iter().chain(&BridgeRuleSettings::KEYS) {
             let is_shown = *key == "rule" || text.contains(&format!("{key} = "));

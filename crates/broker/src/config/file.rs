@@ -41,7 +41,10 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, ConfigError> {
 /// The tables of an array.
 fn tables<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item = &'a toml::Table> {
     let array = table.get(key).and_then(toml::Value::as_array);
-    array.into_iter().flatten().filter_map(toml::Value::as_table)
+    array
+        .into_iter()
+        .flatten()
+        .filter_map(toml::Value::as_table)
 }
 
 fn refuse_unknown(path: &Path, table: &toml::Table, known: &[String]) -> Result<(), ConfigError> {

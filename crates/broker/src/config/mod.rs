@@ -21,8 +21,8 @@ use thicket_transport::tls::ServerTls;
 
 use crate::storage::SyncMode;
 
-pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
 pub(crate) use bridge::reached;
+pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
 pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use super::{BridgeSettings, ClientCertificateChoice, Config, ConfigError, ListenerSettings, check, file};
+use super::{
+    BridgeSettings, ClientCertificateChoice, Config, ConfigError, ListenerSettings, check, file,
+};
 use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.

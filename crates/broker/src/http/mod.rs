@@ -33,7 +33,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::oneshot;
 
-use crate::api::{BridgeEntry, ErrorEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+use crate::api::{
+    BridgeEntry, ErrorEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+};
 pub(crate) use inspect::{Inspector, Silence};
 
 /// The content type of the text format of Prometheus.

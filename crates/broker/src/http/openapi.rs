@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::{
-    BridgeLane, Described, Field, MemoryEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts,
+    BridgeLane, Described, Field, MemoryEntry, NodeEntry, SessionEntry, SubscriptionEntry,
+    TrafficCounts,
 };
 
 /// A path, its method, and what it is for.

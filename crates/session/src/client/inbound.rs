@@ -216,9 +216,7 @@ impl OwedQueue {
             .entries
             .iter()
             .rposition(|owed| owed.packet_id == packet_id && owed.acknowledged.is_none());
-        place
-            .and_then(|index| self.entries.remove(index))
-            .is_some()
+        place.and_then(|index| self.entries.remove(index)).is_some()
     }
 
     fn clear(&mut self) {

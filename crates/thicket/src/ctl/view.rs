@@ -1,6 +1,8 @@
 //! Answers of the API as tables.
 
-use thicket_broker::api::{BridgeEntry, BridgeLane, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+use thicket_broker::api::{
+    BridgeEntry, BridgeLane, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+};
 
 use crate::table::render;
 
