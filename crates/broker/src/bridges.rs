@@ -1,6 +1,5 @@
 //! The bridges of a node: each connects to its own node like any client, over the first listener for plain TCP.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,6 +7,7 @@ use thicket_bridge::{Monitor, Running, TcpDial, start};
 
 use crate::config::{BridgePlan, reached};
 use crate::identity::random_id;
+use crate::node::StartError;
 
 /// Bridges that run. Dropping them stops them.
 #[derive(Debug, Default)]
@@ -20,20 +20,25 @@ impl Bridges {
         node: &str,
         node_name: &str,
         address: SocketAddr,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, StartError> {
         let local = Arc::new(TcpDial::new(reached(address).to_string()));
         let run = |plan: &BridgePlan| {
             let remote = Arc::new(TcpDial::new(&*plan.address));
             let config = plan.config(node, node_name);
-            start(
+            let seed = random_id()?;
+            Ok(start(
                 &*plan.name,
                 config,
                 Arc::clone(&local) as _,
                 remote,
-                random_id()?,
-            )
+                seed,
+            )?)
         };
-        plans.iter().map(run).collect::<io::Result<_>>().map(Self)
+        plans
+            .iter()
+            .map(run)
+            .collect::<Result<_, StartError>>()
+            .map(Self)
     }
 
     pub(crate) fn monitors(&self) -> Arc<[Monitor]> {
