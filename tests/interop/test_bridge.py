@@ -152,14 +152,16 @@ class OneBridgeCases(BridgeCases):
 
     def test_what_is_published_while_mosquitto_is_stopped_arrives_when_it_is_back(self):
         name = self.unique
-        with self.subscriber(self.there_port(), f"far/out/{name}", "-c", "-i", name):
+        # A session that is there before the bridge is back.
+        kept = ("-c", "-i", name, "-x", 3600)
+        with self.subscriber(self.there_port(), f"far/out/{name}", *kept):
             pass
         self.mosquitto.stop()
         wait_until(lambda: not self.entries()[0]["remote_connected"], "the bridge to notice")
         for number in range(50):
             self.publish(self.here, f"out/{name}", f"{number}", 1 + number % 2)
         self.mosquitto.start()
-        with self.subscriber(self.there_port(), f"far/out/{name}", "-c", "-i", name) as subscriber:
+        with self.subscriber(self.there_port(), f"far/out/{name}", *kept) as subscriber:
             arrived = [subscriber.take()[3] for _ in range(50)]
             self.assertEqual(sorted(arrived, key=int), [f"{number}" for number in range(50)])
             for qos in (0, 1):
@@ -204,9 +206,7 @@ class TwoBridgesCases(BridgeCases):
             seen.append(sum(received))
             return len(set(seen[-QUIET:])) == 1
 
-        with self.subscriber(self.here, f"ours/{self.unique}") as here:
-            wait_until(is_quiet, "messages to come to rest")
-            self.assert_silent(here)
+        wait_until(is_quiet, "messages to come to rest")
         looped = sum(bridge[way]["looped"] for bridge in self.entries() for way in ("outward", "inward"))
         self.assertGreater(looped, 0)
         self.assertLess(seen[-1], self.most)
