@@ -27,6 +27,8 @@ use crate::{Retain, Rule, Side};
 
 /// Unacknowledged messages in each direction at most, where the queue is not smaller.
 const MAXIMUM_INFLIGHT: usize = 1000;
+/// The same towards a broker that has no Receive Maximum to say what it takes: what Mosquitto takes by default.
+const INFLIGHT_WITHOUT_RECEIVE_MAXIMUM: u16 = 20;
 /// A connection that held this long starts the waits anew.
 const STEADY: Duration = Duration::from_secs(5);
 
@@ -98,7 +100,11 @@ impl Half {
             password: config.password.clone(),
             session_expiry_interval: config.session_expiry_interval,
             receive_maximum: window,
-            maximum_inflight: window,
+            maximum_inflight: if config.version.has_properties() {
+                window
+            } else {
+                window.min(INFLIGHT_WITHOUT_RECEIVE_MAXIMUM)
+            },
             acknowledgement: AcknowledgementMode::Manual,
             ..ClientConfig::new(config.version, &config.client_id)
         });
