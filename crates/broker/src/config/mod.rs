@@ -5,6 +5,7 @@
 //! [`Config`] holds the real types; it exists only if every value and every combination made sense.
 
 mod access;
+mod bridge;
 mod check;
 mod error;
 mod file;
@@ -24,6 +25,8 @@ use crate::storage::SyncMode;
 pub(crate) use access::Loaded;
 pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
 
+pub(crate) use bridge::reached;
+pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
 pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
@@ -82,6 +85,8 @@ pub struct Config {
     pub system_interval: Duration,
     /// Bounds of what is retained.
     pub retained: RetainedLimits,
+    /// Bridges to brokers of another kind.
+    pub bridges: Vec<BridgePlan>,
 }
 
 /// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).

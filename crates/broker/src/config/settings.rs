@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::{
-    AlgorithmChoice, ClientCertificateChoice, Config, ConfigError, ListenerSettings, OnFailure,
-    check, file,
+    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
+    ListenerSettings, OnFailure, check, file,
 };
 use crate::storage::SyncMode;
 
@@ -35,6 +35,9 @@ pub struct Settings {
     /// Listeners with settings of their own: tables `[[listener]]` of the file
     #[arg(skip)]
     pub listener: Option<Vec<ListenerSettings>>,
+    /// Bridges to brokers of another kind: tables `[[bridge]]` of the file
+    #[arg(skip)]
+    pub bridge: Option<Vec<BridgeSettings>>,
     /// PEM file of the certificate for listeners that speak TLS, followed by those up to its authority
     #[arg(long, env = "THICKET_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
@@ -456,7 +459,7 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
+    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users

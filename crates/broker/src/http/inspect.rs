@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use thicket_bridge::Monitor;
 use thicket_node::{Hub, HubMemoryReport, Now, Worker};
 use tokio::sync::oneshot;
 
@@ -36,6 +37,7 @@ pub(crate) struct Inspector {
     pub(crate) entrances: Arc<[Arc<Entrance>]>,
     pub(crate) gate: Arc<NodeGate>,
     pub(crate) traced: Traced,
+    pub(crate) bridges: Arc<[Monitor]>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
 }
@@ -54,6 +56,7 @@ impl Inspector {
             entrances: entrances.into(),
             gate,
             traced: Traced::default(),
+            bridges: Arc::new([]),
             memory_bytes,
         }
     }

@@ -1,5 +1,6 @@
 //! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
 
+mod bridges;
 mod limits;
 
 use std::fmt::Write;
@@ -18,6 +19,7 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
     page.0
         .push_str(&limits::render(inspector, &traffic, retained_bytes));
+    page.0.push_str(&bridges::render(&inspector.bridges));
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
 }

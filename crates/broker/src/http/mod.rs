@@ -8,6 +8,7 @@
 //! | `/v1/traffic` | [`TrafficEntry`] |
 //! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
 //! | `/v1/explain?topic=T` | [`ExplanationEntry`]: where a publication goes from each node, and why |
+//! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
 //! | `/v1/health/live` | 200 as long as every thread answers |
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
 //! | `/metrics` | Prometheus text |
@@ -39,7 +40,7 @@ use tokio::sync::oneshot;
 
 use crate::api::overlay::{ExplanationEntry, OverlayEntry, topic_of_query};
 use crate::api::{
-    ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+    BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
 };
 use crate::reload::Reload;
 pub(crate) use guard::Guard;
@@ -117,6 +118,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/traffic", get(traffic))
         .route("/v1/overlay", get(overlay))
         .route("/v1/explain", get(explain))
+        .route("/v1/bridges", get(bridges))
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
@@ -171,6 +173,10 @@ async fn explain(
         failure(StatusCode::BAD_REQUEST, words)
     })?;
     inspector.explain(topic).await.map(Json).map_err(silent)
+}
+
+async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {
+    Json(inspector.bridges.iter().map(BridgeEntry::from).collect())
 }
 
 async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Response> {

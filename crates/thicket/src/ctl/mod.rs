@@ -60,6 +60,8 @@ enum Topic {
         /// Topic name, without wildcards
         topic: String,
     },
+    /// The bridges of the node to brokers of another kind
+    Bridges,
     /// Where the memory of the node is
     Memory,
     /// End the connection of a client; its session goes on as if the network had failed
@@ -81,6 +83,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Traffic => "/v1/traffic",
         Topic::Overlay { .. } => "/v1/overlay",
         Topic::Explain { topic } => &explain_path(topic),
+        Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
@@ -98,6 +101,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Traffic => view::traffic(&api.ask(path)?),
             Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
+            Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
             Topic::Kick { .. } | Topic::Trace(_) | Topic::Reload => String::new(),
         }
