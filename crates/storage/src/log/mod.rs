@@ -244,6 +244,18 @@ impl<F: Files> Log<F> {
         PrepareJob::new(&self.spare)
     }
 
+    /// Allocates the next segment if it is not there yet, as [`poll_room`](Self::poll_room) does, but waits for another thread that
+    /// is at it.
+    ///
+    /// # Errors
+    /// As [`poll_room`](Self::poll_room).
+    pub fn wait_for_segment(&mut self) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        PrepareJob::of(&self.spare).run()
+    }
+
     /// Starts a new segment, in which the node rewrites what lives; gives its number for [`remove_before`](Self::remove_before).
     ///
     /// May use the reserve of the disk, so that a full log can be made smaller.
