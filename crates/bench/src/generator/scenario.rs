@@ -67,6 +67,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Rest between the last SUBACK and the first message, for clusters whose interests travel later.
     pub settle: Duration,
+    /// Whether subscribers have sessions that outlive their connections, for a minute in 5.0.
+    pub persistent: bool,
     /// User name and password.
     pub login: Option<(String, String)>,
 }
@@ -85,6 +87,7 @@ impl Scenario {
             prefix: format!("b{}", std::process::id()),
             seed: 1,
             settle: Duration::ZERO,
+            persistent: false,
             login: None,
         }
     }
