@@ -39,7 +39,7 @@ pub struct Unstored<'a> {
 pub struct LogStatus {
     /// The segment the next record goes to.
     pub segment: u64,
-    /// Bytes of all segments.
+    /// Bytes of all segments, without those that are about to go.
     pub bytes: u64,
     /// Bytes of records that can be stored for sure; what would need more is refused.
     pub room: u64,

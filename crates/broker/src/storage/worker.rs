@@ -145,10 +145,10 @@ impl WorkerStorage {
         kind: thicket_node::Keyspace,
         worker: &mut Worker,
     ) -> Result<(), RecoveryError> {
-        for entry in self.store.iterate(keyspace(kind)) {
-            let entry = entry?;
-            let log = entry.key().first().copied().unwrap_or(0);
-            if log % self.workers == self.index {
+        // The first byte of a key is the log; each worker reads what is its own, all at the same time.
+        for log in (self.index..=u8::MAX).step_by(usize::from(self.workers)) {
+            for entry in self.store.iterate_prefix(keyspace(kind), &[log]) {
+                let entry = entry?;
                 let stored = Stored::Value {
                     keyspace: kind,
                     key: entry.key(),
@@ -274,7 +274,7 @@ impl WorkerStorage {
         };
         LogStatus {
             segment: log.current_segment(),
-            bytes: log.disk_bytes(),
+            bytes: log.needed_bytes(),
             // What is allocated is there for sure, whoever else fills up the disk.
             room: log.room().saturating_sub(record_bytes(0)),
             values_room: self.store_room,
