@@ -1,5 +1,6 @@
 //! What must hold for whatever bytes a peer sends, or the disk gives back; the targets only choose the version.
 
+mod access;
 mod log;
 
 mod links;
@@ -12,6 +13,7 @@ use thicket_mqtt::{
     ApplicationProperties, Packet, ProtocolVersion, connect_version, decode, frame_header,
 };
 
+pub use access::{access_acl, access_credentials};
 pub use log::replay_log;
 
 use thicket_transport::proxy_header;

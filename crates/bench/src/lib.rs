@@ -51,9 +51,11 @@ pub mod workload;
 
 mod dialog;
 mod error;
+mod layer;
 mod sequence;
 mod socket;
 mod wire;
 
 pub use error::BenchError;
+pub use layer::Layering;
 pub use outcome::Outcome;

@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
 
+use crate::layer::Layer;
+
 /// A non-blocking stream with the bytes that wait on either side.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -12,6 +14,9 @@ pub(crate) struct Socket {
     partial: Vec<u8>,
     output: Vec<u8>,
     written: usize,
+    layer: Option<Box<Layer>>,
+    /// Why a layer gave up.
+    failure: Option<io::Error>,
 }
 
 /// Whether another read may bring more.
@@ -32,7 +37,14 @@ impl Socket {
             partial: Vec::new(),
             output: Vec::new(),
             written: 0,
+            layer: None,
+            failure: None,
         }
+    }
+
+    /// From now on the bytes travel through `layer`.
+    pub fn set_layer(&mut self, layer: Layer) {
+        self.layer = Some(Box::new(layer));
     }
 
     /// Reads once behind what was left over; answers how much of `buffer` is filled.
@@ -44,6 +56,16 @@ impl Socket {
         }
         buffer[..kept].copy_from_slice(&self.partial);
         self.partial.clear();
+        if let Some(layer) = &mut self.layer {
+            return match layer.read(&mut self.stream, &mut buffer[kept..]) {
+                Ok((len, true)) => (kept + len, ReadOutcome::Drained),
+                Ok((len, false)) => (kept + len, ReadOutcome::More),
+                Err(error) => {
+                    self.failure = Some(error);
+                    (kept, ReadOutcome::Closed)
+                }
+            };
+        }
         match self.stream.read(&mut buffer[kept..]) {
             Ok(0) => (kept, ReadOutcome::Closed),
             Ok(len) if kept + len == buffer.len() => (kept + len, ReadOutcome::More),
@@ -55,6 +77,11 @@ impl Socket {
         }
     }
 
+    /// Why the last read ended the connection, if anybody said.
+    pub fn take_failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
+    }
+
     /// Keeps the bytes of an unfinished packet for the next read.
     pub fn keep_rest(&mut self, rest: &[u8]) {
         self.partial.extend_from_slice(rest);
@@ -62,7 +89,8 @@ impl Socket {
 
     /// Bytes that wait to be written.
     pub fn unsent(&self) -> usize {
-        self.output.len() - self.written
+        let in_layer = self.layer.as_ref().is_some_and(|layer| layer.has_unsent());
+        self.output.len() - self.written + usize::from(in_layer)
     }
 
     /// Where to append what the next write is to carry.
@@ -74,6 +102,11 @@ impl Socket {
     pub fn write(&mut self) -> io::Result<()> {
         if self.unsent() == 0 {
             return Ok(());
+        }
+        if let Some(layer) = &mut self.layer {
+            let result = layer.send(&mut self.stream, &self.output);
+            self.output.clear();
+            return result;
         }
         self.written += write_some(&mut self.stream, &self.output[self.written..])?;
         if self.written == self.output.len() {
@@ -90,7 +123,7 @@ impl Socket {
     ///
     /// With nothing waiting the bytes are not copied.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.unsent() > 0 {
+        if self.unsent() > 0 || self.layer.is_some() {
             self.output.extend_from_slice(bytes);
             return self.write();
         }

@@ -138,6 +138,10 @@ mirror! {
         dropped_messages: u64 = dropped_messages,
         /// Their time was over.
         expired_messages: u64 = expired_messages,
+        /// The publisher may not publish there.
+        refused_messages: u64 = refused_messages,
+        /// The session may not read the topic.
+        withheld_messages: u64 = withheld_messages,
         /// Now.
         connections: u64 = connections,
         /// Now.
@@ -317,6 +321,8 @@ impl TrafficCounts {
             internal_out_bytes: self.internal_out_bytes + other.internal_out_bytes,
             dropped_messages: self.dropped_messages + other.dropped_messages,
             expired_messages: self.expired_messages + other.expired_messages,
+            refused_messages: self.refused_messages + other.refused_messages,
+            withheld_messages: self.withheld_messages + other.withheld_messages,
             connections: self.connections + other.connections,
             sessions: self.sessions + other.sessions,
             subscriptions: self.subscriptions + other.subscriptions,
@@ -325,6 +331,13 @@ impl TrafficCounts {
             half_open_refused: self.half_open_refused + other.half_open_refused,
         }
     }
+}
+
+/// What came of a reload: `POST /v1/reload`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReloadEntry {
+    /// What could not be read, a line each; it stays as it was.
+    pub problems: Vec<String>,
 }
 
 /// An answer that is none: with a status of 4xx or 5xx.

@@ -1,18 +1,30 @@
-//! Asks the users' file whether a client may connect, on a thread of its own: a good password hash takes its time.
+//! Decides who may connect: what takes a slow hash is answered by a pool of threads, what somebody else knows by the hook's, the rest at
+//! once.
+//!
+//! The order: certificate, token, users' file (see `thicket_access::Policy`), the hook, and at last whether anybody may come in. The first
+//! that knows the client decides.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use thicket_node::{ConnectionId, ListenerId, Verdict, WorkerId};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use thicket_access::{Applicant, Grant, Judgement, Policy, scram};
+use thicket_node::{Admission, ConnectionId, Enhanced, ListenerId, Verdict, WorkerId};
 
-use crate::config::{Access, Users};
+use crate::clock::wall_ms;
+use crate::config::Hook;
 use crate::counters::Counters;
+use crate::hook::{HookDesk, HookQueue};
 use crate::mailbox::{Letter, Mailboxes};
 
 /// Clients that may wait for an answer at a time; the next is told that nobody can say now.
 const WAITING: usize = 1024;
+/// Threads that hash: more would take the cores from the workers, and each holds 19 MiB while it does.
+const HASHERS: usize = 2;
 
-/// One client's name and password.
+/// Who asks to be let in.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) worker: WorkerId,
@@ -20,105 +32,238 @@ pub(crate) struct Request {
     pub(crate) serial: u32,
     /// Where it came in.
     pub(crate) listener: ListenerId,
-    /// The name in the client's certificate, if it has shown a good one.
-    #[allow(dead_code, reason = "passwords do not need it")]
-    pub(crate) certificate_name: Option<String>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) client_id: String,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<Vec<u8>>,
+    /// The name in the client's certificate, if it has shown a good one.
+    pub(crate) certificate_name: Option<String>,
+    pub(crate) enhanced: Option<Box<Enhanced>>,
 }
 
-/// Decides who may connect.
-#[derive(Debug, Clone)]
-pub(crate) enum Authenticator {
-    /// Everybody.
-    Open,
-    /// The users known to the thread behind this channel.
-    Users(SyncSender<Request>),
-}
-
-impl Authenticator {
-    /// Starts the thread, if there are users. `own` has the users of listeners that have some of their own, by `ListenerId`.
-    pub(crate) fn start(
-        access: &Access,
-        own: Vec<Option<Users>>,
-        boxes: &Mailboxes,
-        counters: &Arc<Counters>,
-    ) -> std::io::Result<Self> {
-        let users = match access {
-            Access::Anonymous if own.iter().all(Option::is_none) => return Ok(Self::Open),
-            Access::Anonymous => None,
-            Access::Users(users) | Access::UsersAndAnonymous(users) => Some(users.clone()),
-        };
-        let users = ByListener { own, users };
-        let (sender, requests) = sync_channel(WAITING);
-        let (boxes, counters) = (Arc::clone(boxes), Arc::clone(counters));
-        // It ends when the last sender is gone with the last worker.
-        std::thread::Builder::new()
-            .name("users".into())
-            .spawn(move || answer(&users, &requests, &boxes, &counters))?;
-        Ok(Self::Users(sender))
-    }
-
-    /// The verdict if there is one at once; else it comes as a letter.
-    pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
-        match self {
-            Self::Open => Some(Verdict::Allowed),
-            // Where nameless clients are let in, nobody asks for them.
-            Self::Users(_) if request.user_name.is_none() => Some(Verdict::NotAuthorized),
-            Self::Users(thread) => match thread.try_send(request) {
-                Ok(()) => None,
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                    Some(Verdict::Unavailable)
-                }
-            },
+impl Request {
+    fn applicant(&self) -> Applicant<'_> {
+        Applicant {
+            listener: self.listener.0,
+            client_id: &self.client_id,
+            user_name: self.user_name.as_deref(),
+            password: self.password.as_deref(),
+            certificate_name: self.certificate_name.as_deref(),
         }
     }
 }
 
-/// The users of the node, and of listeners that have some of their own.
-struct ByListener {
-    own: Vec<Option<Users>>,
-    users: Option<Users>,
+/// Decides who may connect. The threads end when the last clone is gone with the last worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Authenticator {
+    desk: Arc<Desk>,
+    hashers: SyncSender<Request>,
+    hook: Option<HookQueue>,
 }
 
-impl ByListener {
-    /// Where there are no users, names and passwords are not looked at.
-    fn verify(&self, listener: ListenerId, name: &str, password: &[u8]) -> bool {
-        let own = self
-            .own
-            .get(usize::from(listener.0))
-            .and_then(Option::as_ref);
-        own.or(self.users.as_ref())
-            .is_none_or(|users| users.verify(name, password))
+/// What all who decide share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    /// Read once a CONNECT, replaced by a reload.
+    policy: RwLock<Arc<Policy>>,
+    boxes: Mailboxes,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Authenticator {
+    /// Starts the threads.
+    pub(crate) fn start(
+        policy: Policy,
+        hook: Option<Hook>,
+        boxes: &Mailboxes,
+        counters: &Arc<Counters>,
+    ) -> std::io::Result<Self> {
+        let desk = Arc::new(Desk {
+            policy: RwLock::new(Arc::new(policy)),
+            boxes: Arc::clone(boxes),
+            counters: Arc::clone(counters),
+        });
+        let hook = hook
+            .map(|settings| HookDesk::start(settings, &desk, WAITING))
+            .transpose()?;
+        let (hashers, requests) = sync_channel(WAITING);
+        let requests = Arc::new(Mutex::new(requests));
+        for number in 0..HASHERS {
+            let (desk, requests, hook) = (Arc::clone(&desk), Arc::clone(&requests), hook.clone());
+            std::thread::Builder::new()
+                .name(format!("users-{number}"))
+                .spawn(move || {
+                    while let Some(request) = next(&requests) {
+                        desk.judge_and_answer(request, hook.as_ref());
+                    }
+                })?;
+        }
+        Ok(Self {
+            desk,
+            hashers,
+            hook,
+        })
+    }
+
+    /// What is shared with those who read the files again.
+    pub(crate) const fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// The verdict if there is one at once; else it comes as a letter.
+    pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
+        self.desk.counters.authentications.add_one();
+        let policy = self.desk.policy();
+        if let Some(enhanced) = &request.enhanced {
+            let verdict = step(&policy, &request, enhanced);
+            return Some(self.desk.count(verdict));
+        }
+        if policy.is_slow(&request.applicant()) {
+            return match self.hashers.try_send(request) {
+                Ok(()) => None,
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                    Some(self.desk.count(Verdict::Unavailable))
+                }
+            };
+        }
+        let verdict = self.desk.judge(request, self.hook.as_ref()).ok()?;
+        Some(self.desk.count(verdict))
     }
 }
 
-fn answer(
-    users: &ByListener,
-    requests: &Receiver<Request>,
-    boxes: &Mailboxes,
-    counters: &Counters,
-) {
-    for request in requests {
-        counters.authentications.add_one();
-        let name = request.user_name.as_deref().unwrap_or_default();
-        let password = request.password.as_deref().unwrap_or_default();
-        let verdict = if users.verify(request.listener, name, password) {
-            Verdict::Allowed
-        } else {
-            counters.authentications_refused.add_one();
-            Verdict::BadUserNameOrPassword
-        };
-        let Request {
-            worker,
-            connection,
-            serial,
-            ..
-        } = request;
-        boxes[usize::from(worker.0)].post(Letter::Authenticated {
+/// The next request; one thread waits in the channel, the others for it.
+pub(crate) fn next<T>(requests: &Mutex<Receiver<T>>) -> Option<T> {
+    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+    requests.recv().ok()
+}
+
+/// The request is somebody else's now, who will answer it.
+struct PassedOn;
+
+impl Desk {
+    /// What holds now.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&policy)
+    }
+
+    /// What holds from now on, also for those who are connected.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        let policy = Arc::new(policy);
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&policy);
+        for mailbox in self.boxes.iter() {
+            mailbox.post(Letter::Reloaded(Arc::clone(&policy)));
+        }
+    }
+
+    fn judge_and_answer(&self, request: Request, hook: Option<&HookQueue>) {
+        let address = (request.worker, request.connection, request.serial);
+        if let Ok(verdict) = self.judge(request, hook) {
+            self.answer(address, verdict);
+        }
+    }
+
+    /// What the files say; who they do not know is passed on to the hook.
+    fn judge(&self, request: Request, hook: Option<&HookQueue>) -> Result<Verdict, PassedOn> {
+        let policy = self.policy();
+        match policy.judge(&request.applicant(), wall_ms() / 1000) {
+            Judgement::Granted(grant) => Ok(allowed(grant)),
+            Judgement::Refused(reason) => {
+                tracing::debug!(
+                    client_id = request.client_id,
+                    user_name = request.user_name,
+                    reason,
+                    "refused"
+                );
+                Ok(Verdict::BadUserNameOrPassword)
+            }
+            Judgement::Unknown => match hook {
+                Some(hook) => hook.pass_on(request, &policy).ok_or(PassedOn),
+                None => Ok(settle_unknown(&policy, &request, false)),
+            },
+        }
+    }
+
+    /// Sends a verdict to the worker that waits for it.
+    pub(crate) fn answer(
+        &self,
+        (worker, connection, serial): (WorkerId, ConnectionId, u32),
+        verdict: Verdict,
+    ) {
+        let verdict = self.count(verdict);
+        self.boxes[usize::from(worker.0)].post(Letter::Authenticated {
             connection,
             serial,
             verdict,
         });
     }
+
+    fn count(&self, verdict: Verdict) -> Verdict {
+        match &verdict {
+            Verdict::Allowed(_) | Verdict::Continue { .. } => {}
+            Verdict::BadAuthenticationMethod
+            | Verdict::BadUserNameOrPassword
+            | Verdict::NotAuthorized
+            | Verdict::Unavailable => self.counters.authentications_refused.add_one(),
+        }
+        verdict
+    }
+}
+
+/// What becomes of a client that nobody knows. Where nobody knows anybody, a user name says nothing.
+pub(crate) fn settle_unknown(policy: &Policy, request: &Request, has_hook: bool) -> Verdict {
+    let listener = request.listener.0;
+    let is_anonymous =
+        request.user_name.is_none() || !(has_hook || policy.knows_users_at(listener));
+    if !is_anonymous {
+        return Verdict::BadUserNameOrPassword;
+    }
+    match policy.grant_anonymous(listener, &request.client_id) {
+        Judgement::Granted(grant) => allowed(grant),
+        Judgement::Refused(_) | Judgement::Unknown => Verdict::NotAuthorized,
+    }
+}
+
+pub(crate) fn allowed(grant: Arc<Grant>) -> Verdict {
+    Verdict::Allowed(Admission {
+        grant: Some(grant),
+        authentication_data: None,
+    })
+}
+
+/// A step of SCRAM is cheap: the slow hash is the client's to compute.
+fn step(policy: &Policy, request: &Request, enhanced: &Enhanced) -> Verdict {
+    let listener = request.listener.0;
+    if enhanced.method != scram::METHOD || !policy.knows_scram_at(listener) {
+        return Verdict::BadAuthenticationMethod;
+    }
+    let Ok(nonce) = nonce() else {
+        return Verdict::Unavailable;
+    };
+    let next = match enhanced.exchange.clone() {
+        None => policy
+            .start_scram(listener, &enhanced.data, &nonce)
+            .map(|(exchange, data)| Verdict::Continue {
+                data,
+                exchange: Box::new(exchange),
+            }),
+        Some(exchange) => policy
+            .finish_scram(listener, *exchange, &enhanced.data, &request.client_id)
+            .map(|(grant, data)| {
+                Verdict::Allowed(Admission {
+                    grant: Some(grant),
+                    authentication_data: Some(data),
+                })
+            }),
+    };
+    next.unwrap_or_else(|error| {
+        tracing::debug!(client_id = request.client_id, %error, "refused");
+        Verdict::NotAuthorized
+    })
+}
+
+fn nonce() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 18];
+    getrandom::fill(&mut bytes)?;
+    Ok(STANDARD_NO_PAD.encode(bytes))
 }

@@ -19,6 +19,10 @@ pub(crate) struct Counters {
     pub(crate) authentications: Counter,
     /// Users refused.
     pub(crate) authentications_refused: Counter,
+    /// Questions to the hook.
+    pub(crate) hook_requests: Counter,
+    /// Clients about whom the hook said nothing in time, or nothing that was understood.
+    pub(crate) hook_failures: Counter,
 }
 
 /// A number that only rises.

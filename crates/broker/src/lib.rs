@@ -28,6 +28,7 @@ mod discovery;
 mod entrance;
 mod event;
 mod gate;
+mod hook;
 mod housekeeper;
 mod http;
 mod identity;
@@ -37,6 +38,7 @@ mod log;
 mod mailbox;
 mod memory;
 mod node;
+mod reload;
 mod resolver;
 mod sockets;
 mod storage;
@@ -44,11 +46,13 @@ mod thread;
 mod transport;
 
 pub use config::{
-    Access, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Listen,
-    ListenerSettings, LogFormat, LogLevel, Multicast, RetainedLimits, Settings, TooOpen,
-    TransportChoice, Users, UsersError, WebSocket, hash_password,
+    Access, AlgorithmChoice, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
+    Hook, Listen, ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, RetainedLimits,
+    Settings, TooOpen, TransportChoice, Users, UsersError, WebSocket, hash_for_scram,
+    hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::{Failure, Node, StartError};
+pub use reload::Reload;
 pub use storage::{RecoveryError, SyncMode};

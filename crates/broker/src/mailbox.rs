@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
+use thicket_access::Policy;
 use thicket_node::{ConnectionId, Handover, Hub, Mail, Now, Peer, Verdict, Worker, WorkerId};
 
 use crate::transport::Transport;
@@ -31,6 +32,8 @@ pub(crate) enum Letter {
         serial: u32,
         verdict: Verdict,
     },
+    /// Users and rights were read again.
+    Reloaded(Arc<Policy>),
     /// From the resolver: what the host of a `Dial` stands for.
     Resolved {
         address: String,
@@ -118,6 +121,7 @@ impl std::fmt::Debug for Letter {
             Self::Mail { .. } => "Mail",
             Self::Socket { .. } => "Socket",
             Self::Authenticated { .. } => "Authenticated",
+            Self::Reloaded(_) => "Reloaded",
             Self::Resolved { .. } => "Resolved",
             Self::Discovered { .. } => "Discovered",
             Self::Summary { .. } => "Summary",

@@ -15,16 +15,17 @@ use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
 use crate::clock::Clock;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, Loaded};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
-use crate::http::{Inspector, Server};
+use crate::http::{Guard, Inspector, Server};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
+use crate::reload::Reload;
 use crate::resolver::Resolver;
 use crate::storage::{RecoveryError, Storage};
 use crate::thread::{MAILBOX, Parts, Thread};
@@ -99,6 +100,8 @@ pub struct Node {
     http: Option<Server>,
     housekeeper: Option<Housekeeper>,
     identity: Option<Identity>,
+    guard: Guard,
+    reload: Reload,
 }
 
 impl Node {
@@ -131,6 +134,8 @@ impl Node {
             http: None,
             housekeeper: None,
             identity: None,
+            guard: Guard::new(None),
+            reload: Reload::default(),
         };
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
         node.discovery = Some(Discovery::start(
@@ -155,7 +160,10 @@ impl Node {
             system_interval: config.system_interval,
         })?);
         node.http = http
-            .map(|listener| Server::start(listener, inspector))
+            .map(|listener| {
+                let (guard, reload) = (node.guard.clone(), node.reload.clone());
+                Server::start(listener, inspector, guard, reload)
+            })
             .transpose()?;
         node.identity = Some(identity);
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
@@ -170,6 +178,50 @@ impl Node {
         Ok(node)
     }
 
+    /// Users and rights, and how they are read again.
+    fn start_access(
+        &mut self,
+        config: &Config,
+        bound: &[Bound],
+        counters: &Arc<Counters>,
+    ) -> Result<Authenticator, StartError> {
+        let access = config.access.clone();
+        let Loaded {
+            mut policy,
+            http_users,
+        } = access.loaded.clone();
+        policy.listeners = bound.iter().map(|it| it.listen.policy()).collect();
+        let listeners: Vec<_> = bound.iter().map(|it| it.listen.access()).collect();
+        let authenticator =
+            Authenticator::start(policy, access.hook.clone(), &self.boxes, counters)?;
+        self.guard.set(http_users);
+        let (desk, guard) = (Arc::clone(authenticator.desk()), self.guard.clone());
+        self.reload.add("users and rights", move || {
+            let loaded = access.load(&listeners).map_err(|error| error.to_string())?;
+            desk.set_policy(loaded.policy);
+            guard.set(loaded.http_users);
+            Ok(())
+        });
+        Ok(authenticator)
+    }
+
+    /// New connections get the certificates as they are then, those that stand keep theirs.
+    fn watch_certificates(&self) {
+        let entrances = self.entrances.clone();
+        self.reload.add("certificates", move || {
+            let read = entrances.iter().map(|entrance| {
+                let again = entrance.reload();
+                again.map_err(|error| format!("{}: {error}", entrance.name))
+            });
+            let problems: Vec<String> = read.filter_map(Result::err).collect();
+            if problems.is_empty() {
+                Ok(())
+            } else {
+                Err(problems.join("; "))
+            }
+        });
+    }
+
     fn start_threads(
         &mut self,
         config: &Config,
@@ -180,11 +232,8 @@ impl Node {
         counters: &Arc<Counters>,
     ) -> Result<(), StartError> {
         let clock = Clock::new();
-        let own_users = bound
-            .iter()
-            .map(|bound| bound.listen.users.clone())
-            .collect();
-        let authenticator = Authenticator::start(&config.access, own_users, &self.boxes, counters)?;
+        let authenticator = self.start_access(config, &bound, counters)?;
+        self.watch_certificates();
         let resolver = Resolver::start(&self.boxes)?;
         let worker_config = worker_config(config, identity, &bound);
         let mut hub = Some((hub_config(config, identity, places), random_id()?));
@@ -259,21 +308,9 @@ impl Node {
         &self.addresses
     }
 
-    /// Reads the certificates of all listeners again; new connections get them, those that stand keep theirs. What could not be
-    /// read is told, one line each, and stays as it was.
+    /// Reads users, rights, certificates and whatever else can be read again; see [`Reload::run`].
     pub fn reload(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        for entrance in &self.entrances {
-            match entrance.reload() {
-                Ok(true) => tracing::info!(listener = entrance.name, "certificate read again"),
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::error!(listener = entrance.name, %error, "the certificate in use stays");
-                    problems.push(format!("{}: {error}", entrance.name));
-                }
-            }
-        }
-        problems
+        self.reload.run()
     }
 
     /// Where the HTTP API answers.
@@ -533,7 +570,7 @@ fn mailboxes(workers: u8) -> io::Result<(Vec<Poll>, Mailboxes)> {
 
 fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> WorkerConfig {
     let listener = |bound: &Bound| ListenerConfig {
-        allow_anonymous: bound.listen.allow_anonymous,
+        allow_anonymous: config.access.is_open_at(&bound.listen),
         topic_prefix: bound.listen.topic_prefix.clone(),
         maximum_packet_size: bound.listen.maximum_packet_size,
     };

@@ -5,7 +5,9 @@
 //! `unstored` answers before `end_round`: nothing of a round leaves the node before that.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use thicket_access::{Grant, Policy, scram::ServerExchange};
 use thicket_session::time::{Instant, WallClock};
 
 /// The two clocks, read once a round by the shell.
@@ -75,6 +77,11 @@ pub enum WorkerInput<'a> {
         /// Whether to go on.
         verdict: Verdict,
     },
+    /// Users or rights were read again: every session's grant is reviewed.
+    Reloaded {
+        /// What holds now.
+        policy: Arc<Policy>,
+    },
     /// The instant `poll_timeout` named has come (early, late or repeated calls are harmless).
     Timeout,
 }
@@ -118,6 +125,8 @@ pub enum WorkerOutput {
         user_name: Option<String>,
         /// Password.
         password: Option<Vec<u8>>,
+        /// Enhanced authentication, at CONNECT or later; then user name and password are not looked at.
+        enhanced: Option<Box<Enhanced>>,
     },
     /// No segment of the worker's log before this one is needed any more.
     RemoveLogBefore {
@@ -226,11 +235,40 @@ pub struct Handover {
     pub(crate) claim: Option<crate::mail::GrantedClaim>,
 }
 
+/// A step of enhanced authentication (5.0, 4.12).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enhanced {
+    /// Authentication Method.
+    pub method: String,
+    /// Authentication Data of this step.
+    pub data: Vec<u8>,
+    /// What `Continue` gave at the step before; `None`: this is the first.
+    pub exchange: Option<Box<ServerExchange>>,
+}
+
+/// How a client was let in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Admission {
+    /// Who it is and what it may do; `None`: anybody, everything.
+    pub grant: Option<Arc<Grant>>,
+    /// Authentication Data to go with the acceptance.
+    pub authentication_data: Option<Vec<u8>>,
+}
+
 /// Whether a client may connect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Yes.
-    Allowed,
+    Allowed(Admission),
+    /// Not yet: the client is to answer this (AUTH 0x18).
+    Continue {
+        /// Authentication Data.
+        data: Vec<u8>,
+        /// Comes back with the client's answer.
+        exchange: Box<ServerExchange>,
+    },
+    /// No: 0x8C.
+    BadAuthenticationMethod,
     /// No: 0x86 (3.1.1: 4).
     BadUserNameOrPassword,
     /// No: 0x87 (3.1.1: 5).

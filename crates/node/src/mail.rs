@@ -93,6 +93,8 @@ pub(crate) struct Claim {
 pub(crate) struct GrantedClaim {
     /// The client identifier that we chose for a client without one.
     pub assigned: Option<Arc<str>>,
+    /// How the client was let in.
+    pub admission: crate::Admission,
 }
 
 /// How a session's connection ended, for the directory.

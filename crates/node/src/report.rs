@@ -69,6 +69,10 @@ pub struct Traffic {
     pub dropped_messages: u64,
     /// Not delivered: expired.
     pub expired_messages: u64,
+    /// Published where the publisher may not, and dropped.
+    pub refused_messages: u64,
+    /// Not delivered: the session may not read the topic.
+    pub withheld_messages: u64,
     pub connections: u64,
     pub sessions: u64,
     pub subscriptions: u64,

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use thicket_broker::api::ErrorEntry;
+use thicket_broker::api::{ErrorEntry, ReloadEntry};
 
 /// Longer than a node gives its threads to answer.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -16,6 +18,32 @@ pub struct Api {
     /// HOST:PORT.
     address: String,
     agent: ureq::Agent,
+    /// Value of the Authorization header.
+    authorization: Option<String>,
+}
+
+/// Who asks, where the API has users.
+#[derive(Debug, Default, clap::Args)]
+pub struct Credentials {
+    /// Name and password of a user of the API
+    #[arg(
+        long,
+        env = "THICKET_API_USER",
+        value_name = "NAME:PASSWORD",
+        hide_env_values = true,
+        global = true
+    )]
+    api_user: Option<String>,
+    /// Token of a user of the API
+    #[arg(
+        long,
+        env = "THICKET_API_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        global = true,
+        conflicts_with = "api_user"
+    )]
+    api_token: Option<String>,
 }
 
 impl Api {
@@ -30,7 +58,22 @@ impl Api {
         Self {
             address: address.into(),
             agent: config.into(),
+            authorization: None,
         }
+    }
+
+    /// As this user.
+    pub fn with_credentials(mut self, credentials: &Credentials) -> Self {
+        let basic = credentials
+            .api_user
+            .as_ref()
+            .map(|user| format!("Basic {}", STANDARD.encode(user)));
+        let bearer = credentials
+            .api_token
+            .as_ref()
+            .map(|token| format!("Bearer {token}"));
+        self.authorization = basic.or(bearer);
+        self
     }
 
     /// The body of an answer, as it came.
@@ -43,7 +86,10 @@ impl Api {
         if (200..300).contains(&status) {
             return Ok(body);
         }
-        let words = serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error);
+        let words = match serde_json::from_str::<ReloadEntry>(&body) {
+            Ok(entry) => entry.problems.join("\n  "),
+            Err(_) => serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error),
+        };
         bail!("the node at {} answers {status}: {words}", self.address)
     }
 
@@ -66,9 +112,9 @@ impl Api {
     ) -> anyhow::Result<T> {
         let url = format!("http://{}{path}", self.address);
         let body = serde_json::to_string(body)?;
+        let request = self.agent.post(&url);
         let sent = self
-            .agent
-            .post(&url)
+            .as_user(request)
             .header("content-type", "application/json")
             .send(body);
         let (status, body) = self.read(sent)?;
@@ -79,13 +125,20 @@ impl Api {
     /// Ends something.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
         let url = format!("http://{}{path}", self.address);
-        let (status, body) = self.read(self.agent.delete(&url).call())?;
+        let (status, body) = self.read(self.as_user(self.agent.delete(&url)).call())?;
         self.checked(status, body).map(drop)
+    }
+
+    fn as_user<T>(&self, request: ureq::RequestBuilder<T>) -> ureq::RequestBuilder<T> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     fn fetch(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let url = format!("http://{}{path}", self.address);
-        self.read(self.agent.get(&url).call())
+        self.read(self.as_user(self.agent.get(&url)).call())
     }
 
     fn read(

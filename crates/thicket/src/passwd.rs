@@ -1,17 +1,36 @@
-//! `thicket passwd`: a line for the file of users.
+//! `thicket passwd`: a line for the file of users, or for that of the HTTP API.
 
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, ensure};
+use clap::ValueEnum;
 
 /// Arguments of `thicket passwd`.
 #[derive(Debug, clap::Args)]
 pub struct Passwd {
     /// Name of the user; the password is read from standard input
     name: String,
+    /// For enhanced authentication: the user proves that it knows the password and never sends it
+    #[arg(long, conflicts_with = "role")]
+    scram: bool,
+    /// For a user of the HTTP API
+    #[arg(long)]
+    role: Option<Role>,
+    /// Make a token instead of asking for a password; it is printed on standard error, this once
+    #[arg(long, requires = "role")]
+    token: bool,
 }
 
-/// Prints `name:$argon2id$...`.
+/// What a user of the HTTP API may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// Read everything
+    Viewer,
+    /// Change something as well
+    Admin,
+}
+
+/// Prints `name:HASH`, or `role name:HASH`.
 pub fn run(arguments: &Passwd) -> anyhow::Result<()> {
     let name = &arguments.name;
     let good = !name.is_empty()
@@ -22,6 +41,25 @@ pub fn run(arguments: &Passwd) -> anyhow::Result<()> {
         good,
         "{name:?} cannot be a name: expected no colon, no `#` at the start and no blanks at its ends"
     );
+    let hash = if arguments.token {
+        let (token, hash) = thicket_broker::make_token()?;
+        eprintln!("{token}");
+        hash
+    } else if arguments.scram {
+        thicket_broker::hash_for_scram(read_password()?.as_bytes())?
+    } else {
+        thicket_broker::hash_password(read_password()?.as_bytes())?
+    };
+    let role = match arguments.role {
+        None => "",
+        Some(Role::Viewer) => "viewer ",
+        Some(Role::Admin) => "admin ",
+    };
+    writeln!(std::io::stdout(), "{role}{name}:{hash}")?;
+    Ok(())
+}
+
+fn read_password() -> anyhow::Result<String> {
     if std::io::stdin().is_terminal() {
         eprint!("Password (it will be seen): ");
         std::io::stderr().flush()?;
@@ -30,9 +68,7 @@ pub fn run(arguments: &Passwd) -> anyhow::Result<()> {
     std::io::stdin()
         .read_line(&mut password)
         .context("cannot read a password from standard input")?;
-    let password = password.trim_end_matches(['\r', '\n']);
+    password.truncate(password.trim_end_matches(['\r', '\n']).len());
     ensure!(!password.is_empty(), "the password is empty");
-    let hash = thicket_broker::hash_password(password.as_bytes())?;
-    writeln!(std::io::stdout(), "{name}:{hash}")?;
-    Ok(())
+    Ok(password)
 }

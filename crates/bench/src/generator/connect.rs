@@ -17,6 +17,7 @@ use super::scenario::Scenario;
 use super::streams::Stream;
 use super::{Generator, READ_BYTES, TIMER};
 use crate::BenchError;
+use crate::layer::Layer;
 use crate::process;
 use crate::stamp::StampForm;
 use crate::wire::Properties;
@@ -212,6 +213,7 @@ impl Generator {
             }
             None => {}
         }
+        self.put_layer(index)?;
         let client_id = self.client_id(index);
         let mut connect = Connect::new(self.scenario.version, &client_id);
         connect.keep_alive = 0;
@@ -241,6 +243,20 @@ impl Generator {
                 node: self.node_name(index),
                 source,
             })
+    }
+
+    /// TLS and WebSocket, where they were asked for.
+    fn put_layer(&mut self, index: usize) -> Result<(), BenchError> {
+        if self.scenario.layering.is_plain() {
+            return Ok(());
+        }
+        let seed = self.scenario.seed.wrapping_add(index as u64);
+        let node = self.node_name(index);
+        match Layer::new(&self.scenario.layering, &node, seed) {
+            Ok(layer) => self.clients[index].socket.set_layer(layer),
+            Err(source) => return Err(BenchError::Unreachable { node, source }),
+        }
+        Ok(())
     }
 
     /// Sends the subscriptions of a client that is accepted.

@@ -64,7 +64,9 @@ impl Generator {
                 accepted.push(index);
             }
             if outcome == ReadOutcome::Closed {
-                return Err(self.broken(index as usize, io::ErrorKind::ConnectionAborted.into()));
+                let failure = self.clients[index as usize].socket.take_failure();
+                let source = failure.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
+                return Err(self.broken(index as usize, source));
             }
         }
         ready.truncate(still);

@@ -7,6 +7,7 @@ use serde::Serialize;
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use crate::BenchError;
+use crate::layer::Layering;
 use crate::workload::{Attachment, Workload};
 
 /// A broker's address with the name the user gave it.
@@ -71,6 +72,8 @@ pub struct Scenario {
     pub persistent: bool,
     /// User name and password.
     pub login: Option<(String, String)>,
+    /// TLS and WebSocket.
+    pub layering: Layering,
 }
 
 impl Scenario {
@@ -89,6 +92,7 @@ impl Scenario {
             settle: Duration::ZERO,
             persistent: false,
             login: None,
+            layering: Layering::default(),
         }
     }
 }

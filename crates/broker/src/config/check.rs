@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use thicket_node::Limits;
 
+use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast, RetainedLimits, Settings,
-    Users, listener,
+    listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -56,7 +57,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .clone()
             .map(|address| host_and_port("advertise", address))
             .transpose()?,
-        http: http(settings.http.as_deref())?,
+        http: http(settings.http.as_deref(), settings.http_users.is_some())?,
         seeds,
         multicast,
         dns,
@@ -115,7 +116,7 @@ fn trust(
             "cluster_secret_file and insecure_links exclude each other: links have a secret or they have none",
         ));
     }
-    let node_is_guarded = settings.users.is_some() || settings.allow_anonymous == Some(true);
+    let node_is_guarded = names_users(settings) || settings.allow_anonymous == Some(true);
     let open = listeners.iter().filter(|listen| !listen.is_loopback());
     // The one that says least, to be named.
     if let Some(open) = open.min_by_key(|listen| listen.is_guarded) {
@@ -133,25 +134,9 @@ fn trust(
             "insecure_links = false needs a cluster_secret_file",
         ));
     }
-    let users = settings
-        .users
-        .as_deref()
-        .map(Users::from_file)
-        .transpose()?;
-    let access = match (users, settings.allow_anonymous) {
-        (Some(users), Some(true)) => Access::UsersAndAnonymous(users),
-        (Some(users), Some(false) | None) => Access::Users(users),
-        (None, Some(true) | None) => Access::Anonymous,
-        // Then every listener has users of its own, or wants certificates.
-        (None, Some(false)) if listeners.iter().all(|listen| listen.is_guarded) => {
-            Access::Anonymous
-        }
-        (None, Some(false)) => {
-            return Err(ConfigError::Conflict(
-                "allow_anonymous = false needs a file of users, or nobody could connect",
-            ));
-        }
-    };
+    // Then every listener has users of its own, or wants certificates.
+    let is_guarded = listeners.iter().all(|listen| listen.is_guarded);
+    let access = Access::check(settings, is_guarded)?;
     Ok((access, secret))
 }
 
@@ -176,19 +161,23 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(secret.to_vec())
 }
 
-fn http(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
+fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, ConfigError> {
     let text = text.unwrap_or(DEFAULT_HTTP);
     if text == "off" {
         return Ok(None);
     }
-    let expected = "`off`, or an address and port on loopback, such as 127.0.0.1:18830";
+    let expected = if has_users {
+        "`off`, or an address and port of this host, such as 127.0.0.1:18830"
+    } else {
+        "`off`, or an address and port on loopback, such as 127.0.0.1:18830"
+    };
     let address = text
         .to_socket_addrs()
         .ok()
         .and_then(|mut all| all.next())
         .ok_or_else(|| invalid("http", text, expected))?;
-    if !address.ip().is_loopback() {
-        let why = "the HTTP API knows no users yet, so it must not be reached from other machines";
+    if !address.ip().is_loopback() && !has_users {
+        let why = "without `http_users` everybody who reaches the HTTP API may use it, so it must not be reached from other machines";
         return Err(invalid("http", text, format!("{expected}; {why}")));
     }
     Ok(Some(address))
@@ -385,6 +374,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
             .unwrap_or(default.keep_alive_maximum),
         half_open_bytes: settings.half_open_bytes.unwrap_or(default.half_open_bytes),
         connect_timeout: Duration::from_secs(connect_timeout),
+        reason_strings: settings.reason_strings.unwrap_or(default.reason_strings),
     })
 }
 

@@ -51,6 +51,16 @@ pub enum ConfigError {
     /// A listener others can reach, without the choices that need.
     #[error("{0}")]
     TooOpen(TooOpen),
+    /// A file is there, but not what it should be.
+    #[error("{key}: {}: {problem}", path.display())]
+    BadFile {
+        /// Which key names the file.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Line and expectation.
+        problem: String,
+    },
     /// The users' file is no good.
     #[error("users: {0}")]
     Users(#[from] UsersError),

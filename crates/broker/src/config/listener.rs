@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use thicket_transport::tls::{ClientCertificates, ServerTls};
 
+use super::access::names_users;
 use super::check::{in_range, invalid};
 use super::{ConfigError, Listen, Settings, Users, WebSocket};
 
@@ -151,13 +152,13 @@ fn listener(
     let requires_certificate = tls
         .as_ref()
         .is_some_and(|tls| tls.client_certificates == ClientCertificates::Required);
-    let node_is_open = settings.allow_anonymous.unwrap_or(settings.users.is_none());
+    let node_is_open = settings.allow_anonymous.unwrap_or(!names_users(settings));
     let allow_anonymous = table
         .allow_anonymous
         .unwrap_or(users.is_none() && (requires_certificate || node_is_open));
     if !allow_anonymous
         && users.is_none()
-        && settings.users.is_none()
+        && !names_users(settings)
         && settings.allow_anonymous != Some(false)
     {
         return Err(ConfigError::Conflict(

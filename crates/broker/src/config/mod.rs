@@ -4,6 +4,7 @@
 //! variable (`THICKET_CLUSTER_NAME`). A flag wins over the environment, the environment over the file, the file over the default.
 //! [`Config`] holds the real types; it exists only if every value and every combination made sense.
 
+mod access;
 mod check;
 mod error;
 mod file;
@@ -19,11 +20,13 @@ use thicket_node::Limits;
 use thicket_transport::tls::ServerTls;
 
 use crate::storage::SyncMode;
+pub(crate) use access::Loaded;
+pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
 
 pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
-pub use users::{Users, UsersError, hash_password};
+pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {
     /// Whether sessions and retained messages survive the end of the process.
@@ -44,7 +47,7 @@ pub struct Config {
     pub listeners: Vec<Listen>,
     /// HOST:PORT where other nodes reach this one; `None`: made of the first listener's address.
     pub advertise: Option<String>,
-    /// Where the HTTP API listens, always a loopback address; `None`: nowhere.
+    /// Where the HTTP API listens, a loopback address unless it has users; `None`: nowhere.
     pub http: Option<SocketAddr>,
     /// HOST:PORT of nodes that may be there, as written: names are resolved at every attempt.
     pub seeds: Vec<String>,
@@ -136,28 +139,6 @@ pub struct Dns {
     pub names: Vec<String>,
     /// Time between two look-ups.
     pub interval: Duration,
-}
-
-/// Who may connect.
-#[derive(Debug, Clone)]
-pub enum Access {
-    /// Everybody; user names and passwords are not looked at.
-    Anonymous,
-    /// The users of the file only.
-    Users(Users),
-    /// The users of the file, and everybody who gives no user name.
-    UsersAndAnonymous(Users),
-}
-
-impl Access {
-    /// Whether a client without a user name is let in.
-    #[must_use]
-    pub const fn allows_anonymous(&self) -> bool {
-        match self {
-            Self::Anonymous | Self::UsersAndAnonymous(_) => true,
-            Self::Users(_) => false,
-        }
-    }
 }
 
 /// Bounds of what a node retains.

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use super::{ClientCertificateChoice, Config, ConfigError, ListenerSettings, check, file};
+use super::{
+    AlgorithmChoice, ClientCertificateChoice, Config, ConfigError, ListenerSettings, OnFailure,
+    check, file,
+};
 use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.
@@ -105,6 +108,89 @@ pub struct Settings {
     /// Users: a line `name:$argon2id$...` each, as `thicket passwd` prints it
     #[arg(long, env = "THICKET_USERS", value_name = "FILE")]
     pub users: Option<PathBuf>,
+    /// What clients may publish and subscribe to: `user NAME`, `topic read|write|readwrite|deny FILTER`, `pattern ...` lines
+    #[arg(
+        long,
+        env = "THICKET_ACL",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub acl: Option<PathBuf>,
+    /// Take the name in a client's verified certificate for its user name, without a password
+    #[arg(long, env = "THICKET_CERTIFICATE_USERS", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
+    pub certificate_users: Option<bool>,
+    /// Take JSON Web Tokens for passwords: the secret or the public key (PEM) they are signed with
+    #[arg(
+        long,
+        env = "THICKET_JWT_KEY",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_key: Option<PathBuf>,
+    /// How tokens are signed
+    #[arg(
+        long,
+        env = "THICKET_JWT_ALGORITHM",
+        value_name = "ALGORITHM",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_algorithm: Option<AlgorithmChoice>,
+    /// Only tokens of this issuer (`iss`)
+    #[arg(
+        long,
+        env = "THICKET_JWT_ISSUER",
+        value_name = "NAME",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_issuer: Option<String>,
+    /// Only tokens for this audience (`aud`)
+    #[arg(
+        long,
+        env = "THICKET_JWT_AUDIENCE",
+        value_name = "NAME",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_audience: Option<String>,
+    /// Ask this URL about clients that nobody else knows: http://HOST:PORT/PATH
+    #[arg(
+        long,
+        env = "THICKET_AUTH_HOOK",
+        value_name = "URL",
+        help_heading = "Users and rights"
+    )]
+    pub auth_hook: Option<String>,
+    /// Longest wait for its answer [default: 1000]
+    #[arg(
+        long,
+        env = "THICKET_AUTH_HOOK_TIMEOUT_MS",
+        value_name = "MS",
+        help_heading = "Users and rights"
+    )]
+    pub auth_hook_timeout_ms: Option<u64>,
+    /// How long an answer holds; 0: it is asked each time [default: 60]
+    #[arg(
+        long,
+        env = "THICKET_AUTH_HOOK_CACHE_S",
+        value_name = "SECONDS",
+        help_heading = "Users and rights"
+    )]
+    pub auth_hook_cache_s: Option<u64>,
+    /// What becomes of a client when there is no answer [default: unavailable]
+    #[arg(
+        long,
+        env = "THICKET_AUTH_HOOK_ON_FAILURE",
+        value_name = "CHOICE",
+        help_heading = "Users and rights"
+    )]
+    pub auth_hook_on_failure: Option<OnFailure>,
+    /// Users of the HTTP API: a line `viewer|admin NAME:HASH` each, as `thicket passwd --role` prints it
+    #[arg(
+        long,
+        env = "THICKET_HTTP_USERS",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub http_users: Option<PathBuf>,
     /// The secret all nodes of the cluster share, 16 bytes or more
     #[arg(long, env = "THICKET_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub cluster_secret_file: Option<PathBuf>,
@@ -213,6 +299,9 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connect_timeout_s: Option<u64>,
+    /// Say in CONNACK and DISCONNECT in words what is wrong, beside the reason code [default: false]
+    #[arg(long, env = "THICKET_REASON_STRINGS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub reason_strings: Option<bool>,
     /// Connections of clients at a time; 0: as many as the process may open [default: 0]
     #[arg(
         long,
@@ -348,9 +437,11 @@ macro_rules! or_each {
 or_each! {
     name cluster_name listen listener tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
+    acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
+    auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
-    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s connections connections_per_s half_open_bytes memory_bytes
+    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }
 

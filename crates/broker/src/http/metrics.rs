@@ -131,6 +131,16 @@ impl Page {
                 "Not delivered: their time was over",
                 traffic.expired_messages,
             ),
+            (
+                "thicket_refused_messages_total",
+                "Published where the publisher may not, and dropped",
+                traffic.refused_messages,
+            ),
+            (
+                "thicket_withheld_messages_total",
+                "Not delivered: the session may not read the topic",
+                traffic.withheld_messages,
+            ),
         ] {
             self.single(name, "counter", help, value);
         }
@@ -238,6 +248,16 @@ impl Page {
                 "thicket_authentications_refused_total",
                 "Users refused",
                 &counters.authentications_refused,
+            ),
+            (
+                "thicket_hook_requests_total",
+                "Questions to the authentication hook",
+                &counters.hook_requests,
+            ),
+            (
+                "thicket_hook_failures_total",
+                "Clients about whom the hook gave no answer",
+                &counters.hook_failures,
             ),
         ];
         for (name, help, counter) in all {

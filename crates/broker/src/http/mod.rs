@@ -9,30 +9,36 @@
 //! | `/v1/health/live` | 200 as long as every thread answers |
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
 //! | `/metrics` | Prometheus text |
+//! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
 //! | POST `/v1/kick` | ends the connection of a client |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
 //! | `/v1/openapi.json` | all of this for machines |
 
+mod guard;
 mod inspect;
 mod metrics;
 mod openapi;
 mod operate;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::thread::JoinHandle;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::oneshot;
 
-use crate::api::{ErrorEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+use crate::api::{
+    ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+};
+use crate::reload::Reload;
+pub(crate) use guard::Guard;
 pub(crate) use inspect::{Inspector, Silence};
 
 /// The content type of the text format of Prometheus.
@@ -48,7 +54,12 @@ pub(crate) struct Server {
 
 impl Server {
     /// Serves on a socket that is bound already.
-    pub(crate) fn start(listener: TcpListener, inspector: Inspector) -> io::Result<Self> {
+    pub(crate) fn start(
+        listener: TcpListener,
+        inspector: Inspector,
+        guard: Guard,
+        reload: Reload,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -59,7 +70,7 @@ impl Server {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             // Open connections are not waited for: a stop must not hang on a browser's.
             tokio::select! {
-                result = axum::serve(listener, router(inspector)) => result,
+                result = axum::serve(listener, router(inspector, guard, reload)) => result,
                 _ = stopped => Ok(()),
             }
         };
@@ -91,7 +102,10 @@ impl Drop for Server {
     }
 }
 
-fn router(inspector: Inspector) -> Router {
+fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
+    let changes = Router::new()
+        .route("/v1/reload", post(read_again))
+        .with_state(reload);
     Router::new()
         .route("/v1/nodes", get(nodes))
         .route("/v1/sessions", get(sessions))
@@ -102,43 +116,9 @@ fn router(inspector: Inspector) -> Router {
         .route("/metrics", get(metrics))
         .merge(operate::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
-        .layer(middleware::from_fn(local_names_only))
         .with_state(inspector)
-}
-
-/// A page in a browser of this host could otherwise read the API under a name of its own that resolves to loopback.
-async fn local_names_only(request: Request, next: Next) -> Response {
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    let origin = request.headers().get(header::ORIGIN);
-    let from_page = origin.is_some() && request.method() != axum::http::Method::GET;
-    if host.is_none_or(is_local) && !from_page {
-        next.run(request).await
-    } else {
-        failure(
-            StatusCode::FORBIDDEN,
-            "the API answers to localhost and loopback addresses only",
-        )
-    }
-}
-
-/// Whether the value of a Host header names this host as seen from itself.
-fn is_local(host: &str) -> bool {
-    if let Ok(address) = host.parse::<SocketAddr>() {
-        return address.ip().is_loopback();
-    }
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
-        if port.parse::<u16>().is_ok() {
-            name
-        } else {
-            host
-        }
-    });
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        .merge(changes)
+        .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 
 type Answer<T> = Result<Json<T>, Response>;
@@ -157,6 +137,19 @@ async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<Subscri
 
 async fn traffic(State(inspector): State<Inspector>) -> Answer<TrafficEntry> {
     inspector.traffic().await.map(Json).map_err(silent)
+}
+
+async fn read_again(State(reload): State<Reload>) -> Response {
+    let problems = match tokio::task::spawn_blocking(move || reload.run()).await {
+        Ok(problems) => problems,
+        Err(error) => vec![error.to_string()],
+    };
+    let status = if problems.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
+    };
+    (status, Json(ReloadEntry { problems })).into_response()
 }
 
 async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
@@ -190,29 +183,4 @@ fn failure(status: StatusCode, words: &str) -> Response {
         }),
     )
         .into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_this_host_are_answered_to() {
-        let cases = [
-            ("localhost", true),
-            ("LocalHost:18830", true),
-            ("127.0.0.1", true),
-            ("127.0.0.1:18830", true),
-            ("[::1]", true),
-            ("[::1]:18830", true),
-            ("rebound.example", false),
-            ("rebound.example:18830", false),
-            ("localhost.rebound.example", false),
-            ("10.0.0.1:18830", false),
-            ("", false),
-        ];
-        for (host, expected) in cases {
-            assert_eq!(is_local(host), expected, "{host}");
-        }
-    }
 }

@@ -34,7 +34,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 13] = [
+const OPERATIONS: [Operation; 14] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -82,6 +82,13 @@ const OPERATIONS: [Operation; 13] = [
         summary: "Ends the connection of a client (0x98); 404 if it is not connected to this node",
         body: Some("Kick"),
         answer: Answer::One("Kick"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/reload",
+        summary: "Reads users, rights and certificates again; 422 if something could not be read and stays as it was",
+        body: None,
+        answer: Answer::One("Reload"),
     },
     Operation {
         method: "post",
@@ -181,6 +188,7 @@ fn schemas() -> Value {
         "TraceRequest": { "type": "object", "properties": { "client_id": perhaps_text, "topic": perhaps_text } },
         "TraceLine": object(line),
         "TraceLines": object(json!({ "lines": many("TraceLine"), "lost": number })),
+        "Reload": object(json!({ "problems": { "type": "array", "items": text } })),
         "Error": object(json!({ "error": text })),
     })
 }

@@ -268,6 +268,9 @@ impl Thread {
                 serial,
                 verdict,
             } => self.hand_in_verdict(now, connection, serial, verdict),
+            Letter::Reloaded(policy) => self
+                .worker
+                .handle_input(now, WorkerInput::Reloaded { policy }),
             Letter::Resolved { address, found } => match found {
                 Ok(found) => self.try_next(
                     now,

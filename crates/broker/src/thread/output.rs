@@ -3,8 +3,7 @@
 use std::io;
 
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubOutput, ListenerId, Now, Peer, WorkerId, WorkerInput,
-    WorkerOutput,
+    ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
 };
 
 use thicket_storage::StorageError;
@@ -168,13 +167,7 @@ impl Thread {
                     self.outgoing.add(to, Letter::Mail { from, to, mail });
                 }
             }
-            WorkerOutput::Authenticate {
-                connection,
-                listener,
-                user_name,
-                password,
-                ..
-            } => self.authenticate(connection, listener, user_name, password),
+            question @ WorkerOutput::Authenticate { .. } => self.authenticate(question),
             WorkerOutput::RemoveLogBefore { segment } => {
                 if let Some(storage) = &mut self.storage {
                     storage.remove_before(segment);
@@ -213,13 +206,19 @@ impl Thread {
         false
     }
 
-    fn authenticate(
-        &mut self,
-        connection: ConnectionId,
-        listener: ListenerId,
-        user_name: Option<String>,
-        password: Option<Vec<u8>>,
-    ) {
+    fn authenticate(&mut self, question: WorkerOutput) {
+        let WorkerOutput::Authenticate {
+            connection,
+            listener,
+            peer,
+            client_id,
+            user_name,
+            password,
+            enhanced,
+        } = question
+        else {
+            return;
+        };
         let Some(socket) = self.sockets.find(connection) else {
             return;
         };
@@ -228,9 +227,12 @@ impl Thread {
             connection,
             serial: socket.serial,
             listener,
+            peer,
+            client_id,
             certificate_name: socket.transport.certificate_name(),
             user_name,
             password,
+            enhanced,
         };
         if let Some(verdict) = self.authenticator.ask(request) {
             self.verdicts.push((connection, verdict));

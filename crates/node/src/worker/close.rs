@@ -55,7 +55,7 @@ impl Worker {
             .map(|attached| attached.version);
         if version == Some(ProtocolVersion::V5) {
             let disconnect = Disconnect {
-                reason_string: Some(reason),
+                reason_string: self.config.limits.reason_strings.then_some(reason),
                 ..Disconnect::new(reason_code)
             };
             self.send(id, &Packet::Disconnect(disconnect));
@@ -177,6 +177,9 @@ impl Worker {
                 Timer::KeepAlive { connection, serial } => {
                     self.handle_keep_alive(now, connection, serial)
                 }
+                Timer::GrantEnd { connection, serial } => {
+                    self.handle_grant_end(now, connection, serial)
+                }
                 Timer::WillDelay { session, serial } => self.handle_will_due(now, session, serial),
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
@@ -192,7 +195,7 @@ impl Worker {
         else {
             return;
         };
-        if matches!(connection.phase, Phase::AwaitConnect) {
+        if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
             let peer = peer_text(connection.peer);
             self.event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
             self.close(id);

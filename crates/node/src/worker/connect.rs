@@ -12,13 +12,14 @@ use thicket_mqtt::{
 
 use super::{
     Phase, Refusal, SessionKey, Worker,
+    authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
     sessions::{NEVER, Session, StoredWill},
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Handover, Now, Peer, Verdict, WorkerId, WorkerOutput,
+    ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
     mail::{Claim, Content, GrantedClaim, SessionState, peer_text},
 };
 
@@ -64,30 +65,7 @@ impl Worker {
         };
         connection.last_packet = now.instant;
         connection.phase = Phase::AwaitVerdict;
-        let (listener, peer) = (connection.listener, connection.peer);
-        let anonymous = self
-            .config
-            .listeners
-            .get(usize::from(listener.0))
-            .is_none_or(|listener| listener.allow_anonymous);
-        if anonymous && connect.login.user_name.is_none() {
-            self.handle_verdict_for(
-                id,
-                connect.client_id,
-                connect.clean_start,
-                Verdict::Allowed,
-                connect,
-            );
-            return;
-        }
-        self.outputs.push_back(WorkerOutput::Authenticate {
-            connection: id,
-            listener,
-            peer,
-            client_id: connect.client_id.to_owned(),
-            user_name: connect.login.user_name.map(str::to_owned),
-            password: connect.login.password.map(<[u8]>::to_vec),
-        });
+        self.ask_users(id, connect);
     }
 
     /// What a CONNECT may not ask for, beyond what its bytes show.
@@ -105,13 +83,6 @@ impl Worker {
                 }
                 ProtocolVersion::V311 | ProtocolVersion::V5 => {}
             }
-        }
-        if connect.authentication_method.is_some() {
-            // [MQTT-4.12.0-1]
-            return Err(Refusal::new(
-                ReasonCode::BadAuthenticationMethod,
-                "no enhanced authentication here",
-            ));
         }
         if let Some(will) = &connect.will {
             let prefix = self.prefix(id);
@@ -171,61 +142,7 @@ impl Worker {
         });
     }
 
-    /// The users' answer.
-    pub(super) fn handle_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        if !matches!(connection.phase, Phase::AwaitVerdict) {
-            return;
-        }
-        connection.last_packet = now.instant;
-        let buffered = std::mem::take(&mut connection.partial);
-        if let Ok(Some((Packet::Connect(connect), _))) =
-            decode(&buffered, ProtocolVersion::V5, u32::MAX)
-        {
-            self.handle_verdict_for(
-                id,
-                connect.client_id,
-                connect.clean_start,
-                verdict,
-                &connect,
-            );
-        }
-        if let Some(connection) = self.connection_mut(id) {
-            connection.partial = buffered;
-        }
-    }
-
-    fn handle_verdict_for(
-        &mut self,
-        id: ConnectionId,
-        client_id: &str,
-        clean_start: bool,
-        verdict: Verdict,
-        connect: &Connect<'_>,
-    ) {
-        let (reason_code, reason) = match verdict {
-            Verdict::Allowed => {
-                self.claim(id, client_id, clean_start);
-                return;
-            }
-            Verdict::BadUserNameOrPassword => (
-                ReasonCode::BadUserNameOrPassword,
-                "bad user name or password",
-            ),
-            Verdict::NotAuthorized => (ReasonCode::NotAuthorized, "not authorized"),
-            Verdict::Unavailable => (ReasonCode::ServerUnavailable, "users cannot be asked now"),
-        };
-        self.refuse_connect(
-            id,
-            connect.version,
-            connect.maximum_packet_size,
-            &Refusal::new(reason_code, reason),
-        );
-    }
-
-    fn claim(&mut self, id: ConnectionId, client_id: &str, clean_start: bool) {
+    pub(super) fn claim(&mut self, id: ConnectionId, client_id: &str, clean_start: bool) {
         let assigned: Option<Rc<str>> = client_id
             .is_empty()
             .then(|| format!("thicket-{:032x}", self.random.next_u128()).into());
@@ -278,13 +195,20 @@ impl Worker {
         };
         let assigned = match &connection.phase {
             Phase::AwaitClaim { assigned } => assigned.as_deref().map(Arc::from),
-            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::Attached(_) | Phase::Closing => None,
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitAuth(_)
+            | Phase::Attached(_)
+            | Phase::Closing => None,
         };
         let state = Handover {
             listener: connection.listener,
             peer: connection.peer,
             buffered: connection.partial,
-            claim: Some(GrantedClaim { assigned }),
+            claim: Some(GrantedClaim {
+                assigned,
+                admission: connection.admission,
+            }),
         };
         self.outputs.push_back(WorkerOutput::Handover {
             connection: id,
@@ -316,7 +240,7 @@ impl Worker {
         }
     }
 
-    fn refuse_connect(
+    pub(super) fn refuse_connect(
         &mut self,
         id: ConnectionId,
         version: ProtocolVersion,
@@ -324,7 +248,7 @@ impl Worker {
         refusal: &Refusal,
     ) {
         let connack = Connack {
-            reason_string: Some(&refusal.reason),
+            reason_string: (self.config.limits.reason_strings).then_some(&*refusal.reason),
             ..Connack::new(refusal.reason_code)
         };
         self.send_connack(id, version, maximum.unwrap_or(u32::MAX), &connack);
@@ -352,7 +276,7 @@ impl Worker {
         fits
     }
 
-    fn note_refused(&mut self, id: ConnectionId, message: &'static str, reason: &str) {
+    pub(super) fn note_refused(&mut self, id: ConnectionId, message: &'static str, reason: &str) {
         let peer = self
             .connection(id)
             .map(|connection| peer_text(connection.peer))
@@ -370,9 +294,14 @@ impl Worker {
             return;
         };
         let buffered = std::mem::take(&mut connection.partial);
+        let admission = std::mem::take(&mut connection.admission);
         let assigned = match &mut connection.phase {
             Phase::AwaitClaim { assigned } => assigned.take(),
-            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::Attached(_) | Phase::Closing => None,
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitAuth(_)
+            | Phase::Attached(_)
+            | Phase::Closing => None,
         };
         let Ok(Some((Packet::Connect(connect), len))) =
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
@@ -392,9 +321,14 @@ impl Worker {
             return;
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
+        self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
-        let is_acknowledged =
-            self.acknowledge_connect(id, key, &connect, session_present, assigned.as_deref());
+        let answer = Answer {
+            session_present,
+            assigned: assigned.as_deref(),
+            authentication_data: admission.authentication_data.as_deref(),
+        };
+        let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
         self.outputs.push_back(WorkerOutput::SetReading(id, true));
         self.mail(
             Peer::Hub,
@@ -538,6 +472,7 @@ impl Worker {
                     .min(self.config.limits.topic_alias_maximum),
             ),
             prefix,
+            reauthentication: connect.authentication_method.map(Reauthentication::new),
         };
         let Some(connection) = self.connection_mut(id) else {
             return;
@@ -555,6 +490,7 @@ impl Worker {
             );
         }
         self.traffic.connections += 1;
+        self.watch_grant(now, id, serial);
     }
 
     fn acknowledge_connect(
@@ -562,8 +498,7 @@ impl Worker {
         id: ConnectionId,
         key: SessionKey,
         connect: &Connect<'_>,
-        session_present: bool,
-        assigned: Option<&str>,
+        answer: Answer<'_>,
     ) -> bool {
         let limits = &self.config.limits;
         let expiry = self
@@ -573,14 +508,17 @@ impl Worker {
         let keep_alive = self.keep_alive(connect);
         let differs = |asked: u32, given: u32| (asked != given).then_some(given);
         let connack = Connack {
-            session_present,
+            session_present: answer.session_present,
             session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
             receive_maximum: Some(limits.receive_maximum),
             maximum_packet_size: Some(self.maximum_packet_size(id)),
-            assigned_client_identifier: assigned,
+            assigned_client_identifier: answer.assigned,
             topic_alias_maximum: (limits.topic_alias_maximum > 0)
                 .then_some(limits.topic_alias_maximum),
             server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
+            // [MQTT-4.12.0-5]
+            authentication_method: connect.authentication_method,
+            authentication_data: answer.authentication_data,
             ..Connack::new(ReasonCode::Success)
         };
         self.send_connack(
@@ -590,6 +528,14 @@ impl Worker {
             &connack,
         )
     }
+}
+
+/// What a CONNACK says of a session that was opened.
+#[derive(Debug, Clone, Copy)]
+struct Answer<'a> {
+    session_present: bool,
+    assigned: Option<&'a str>,
+    authentication_data: Option<&'a [u8]>,
 }
 
 /// In which version a CONNACK answers bytes that are no CONNECT of ours; `None`: in none, the connection is just closed.

@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
+use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{PacketId, ProtocolVersion};
 use thicket_session::time::Instant;
 
-use super::SessionKey;
-use crate::ListenerId;
+use super::{SessionKey, authentication::Reauthentication};
+use crate::{Admission, ListenerId};
 
 /// A connection and how far it has come.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub(super) struct Connection {
     pub last_packet: Instant,
     /// Named in this round's flush list.
     pub is_dirty: bool,
+    /// Bytes in `partial` behind the CONNECT that have been dealt with: AUTH packets.
+    pub answered: usize,
+    /// How the client was let in, until its session is attached.
+    pub admission: Admission,
 }
 
 /// How far a connection has come.
@@ -34,6 +39,8 @@ pub(super) enum Phase {
     AwaitConnect,
     /// Users are being asked.
     AwaitVerdict,
+    /// The client is to answer (AUTH), then users are asked again.
+    AwaitAuth(Box<ServerExchange>),
     /// The hub is being asked where the client identifier's session lives.
     AwaitClaim { assigned: Option<Rc<str>> },
     /// In service.
@@ -59,6 +66,8 @@ pub(super) struct Attached {
     pub aliases_out: AliasesOut,
     /// Bytes of the listener's topic prefix, to be taken off what is sent.
     pub prefix: Rc<str>,
+    /// `None`: there was no authentication method in CONNECT.
+    pub reauthentication: Option<Box<Reauthentication>>,
 }
 
 /// Topic aliases from us to a client: the first topics get them and keep them.
@@ -155,6 +164,8 @@ impl Connection {
             half_open: 0,
             last_packet: now,
             is_dirty: false,
+            answered: 0,
+            admission: Admission::default(),
         }
     }
 
@@ -163,6 +174,7 @@ impl Connection {
             Phase::Attached(attached) => Some(attached),
             Phase::AwaitConnect
             | Phase::AwaitVerdict
+            | Phase::AwaitAuth(_)
             | Phase::AwaitClaim { .. }
             | Phase::Closing => None,
         }
@@ -173,6 +185,7 @@ impl Connection {
             Phase::Attached(attached) => Some(attached),
             Phase::AwaitConnect
             | Phase::AwaitVerdict
+            | Phase::AwaitAuth(_)
             | Phase::AwaitClaim { .. }
             | Phase::Closing => None,
         }

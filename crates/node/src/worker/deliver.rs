@@ -296,6 +296,18 @@ impl Worker {
                     packet_id,
                     dup,
                     delivery,
+                } if !session.may_still_receive(delivery.message.topic()) => {
+                    self.traffic.withheld_messages += 1;
+                    session.drop_started(packet_id);
+                    match (dup, packet_id) {
+                        (true, Some(packet_id)) => self.journal.done(stored, packet_id),
+                        (true, None) | (false, _) => self.journal.dropped(stored, sequence),
+                    }
+                }
+                Started::Publish {
+                    packet_id,
+                    dup,
+                    delivery,
                 } => {
                     if let (false, Some(packet_id)) = (dup, packet_id) {
                         self.journal.assign(stored, sequence, packet_id);
@@ -351,13 +363,11 @@ impl Worker {
         if sent && self.is_traced() {
             self.trace_publish(key, &publish, delivery.qos, packet_id);
         }
-        if let (false, Some(packet_id), Some(session)) =
-            (sent, packet_id, self.sessions.get_mut(key))
-        {
-            // As if it had been delivered and acknowledged [MQTT-3.1.2-25].
-            session.outbound.handle_puback(packet_id);
-            session.outbound.handle_pubrec(packet_id, true);
-            self.journal.done(session.stored, packet_id);
+        if let (false, Some(session)) = (sent, self.sessions.get_mut(key)) {
+            session.drop_started(packet_id);
+            if let Some(packet_id) = packet_id {
+                self.journal.done(session.stored, packet_id);
+            }
         }
     }
 }

@@ -325,7 +325,7 @@ impl Worker {
             };
             let mut outgoing = Outgoing::new(&publish, message.expires_at());
             outgoing.id = message.id();
-            let route = self.interests.route(publish.topic);
+            let route = self.route(publish.topic);
             if let Some(group) = route.groups.iter().find(|group| group.key == *key) {
                 self.publish_to_group(now, group, &mut outgoing, None, &mut 0);
             }
@@ -385,7 +385,7 @@ impl Worker {
             properties: record.properties,
             ..Publish::new(record.topic, record.payload)
         };
-        let route = self.interests.route(record.topic);
+        let route = self.route(record.topic);
         if !self.finds_no_room(&publish, &route) {
             return false;
         }
@@ -413,7 +413,10 @@ impl Worker {
             number: record.number,
         };
         outgoing.publication = record.publication.as_ref();
-        let route = self.interests.route(record.topic);
+        let route = self.route(record.topic);
+        if route.withheld > 0 {
+            self.traffic.withheld_messages += u64::from(route.withheld);
+        }
         let mut sent_on = 0;
         if record.shared.is_empty() {
             if record.publication.is_none_or(|id| self.seen.insert(id)) {

@@ -156,6 +156,8 @@ pub(super) struct Route {
     pub nodes: Arc<[NodeSlot]>,
     /// Nodes that want it at QoS 0 only, ascending.
     pub nodes_qos0: Arc<[NodeSlot]>,
+    /// Sessions here that subscribe to it and may not read it.
+    pub withheld: u32,
 }
 
 impl Route {
@@ -348,8 +350,13 @@ impl Interests {
         }
     }
 
-    /// Where messages of `topic` go.
-    pub fn route(&mut self, topic: &str) -> Rc<Route> {
+    /// Routes are to be computed again: what sessions may read has changed.
+    pub const fn touch(&mut self) {
+        self.local.touch();
+    }
+
+    /// Where messages of `topic` go. `may_receive`: whether a session may read it; who may not is left out.
+    pub fn route(&mut self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Rc<Route> {
         let generation = self
             .local
             .generation()
@@ -357,7 +364,7 @@ impl Interests {
         if let Some(route) = self.cache.get(topic, generation) {
             return Rc::clone(route);
         }
-        let route = Rc::new(self.compute_route(topic));
+        let route = Rc::new(self.compute_route(topic, may_receive));
         let bytes = size_of::<Route>()
             + route.takers.len() * size_of::<Taker>()
             + route.groups.len() * 256
@@ -368,7 +375,7 @@ impl Interests {
         route
     }
 
-    fn compute_route(&self, topic: &str) -> Route {
+    fn compute_route(&self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Route {
         let mut takers: Vec<Taker> = Vec::new();
         let mut matched = Vec::new();
         self.local
@@ -385,7 +392,10 @@ impl Interests {
         if matched.len() > 1 {
             takers = merge(takers);
         }
+        let subscribed = takers.len();
+        takers.retain(|taker| may_receive(taker.session));
         let mut route = Route {
+            withheld: u32::try_from(subscribed - takers.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
             takers,
             groups: Vec::new(),

@@ -4,6 +4,7 @@
 //! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
 //! of a round the batches become mail and each connection that has something to send is named once.
 
+mod authentication;
 mod checkpoint;
 mod close;
 mod connect;
@@ -20,6 +21,7 @@ mod receive;
 mod recover;
 mod report;
 mod retained;
+mod rights;
 mod seen;
 mod sessions;
 mod subscribe;
@@ -82,6 +84,8 @@ pub struct Worker {
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
     overdrawn: Vec<ConnectionId>,
+    /// Some session has, or had, rights: where none has, nobody is asked.
+    has_rights: bool,
     /// Sessions whose connections have room again.
     relieved: Vec<SessionKey>,
     journal: Journal,
@@ -163,6 +167,7 @@ impl Worker {
             marks: Marks::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
+            has_rights: false,
             relieved: Vec::new(),
             journal: Journal::new(id.0, config.stores),
             checkpoints: Checkpoints::new(config.small_log_bytes),
@@ -201,6 +206,7 @@ impl Worker {
                 connection,
                 verdict,
             } => self.handle_verdict(now, connection, verdict),
+            WorkerInput::Reloaded { policy } => self.handle_reloaded(now, &policy),
             WorkerInput::Timeout => self.handle_timeout(now),
         }
         self.settle_met(now);
@@ -347,7 +353,11 @@ impl Worker {
         let serial = self.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
-        let assigned = state.claim.and_then(|claim| claim.assigned);
+        let (assigned, admission) = match state.claim {
+            Some(claim) => (claim.assigned, claim.admission),
+            None => Default::default(),
+        };
+        connection.admission = admission;
         connection.phase = Phase::AwaitClaim {
             assigned: assigned.map(|id| (*id).into()),
         };

@@ -69,7 +69,7 @@ impl Worker {
     pub fn publish_system(&mut self, now: Now, topic: &str, payload: &[u8]) {
         debug_assert!(topic.starts_with(SYSTEM));
         let publish = Publish::new(topic, payload);
-        let route = self.interests.route(topic);
+        let route = self.route(topic);
         self.deliver(now, &route.takers, &mut Outgoing::new(&publish, None), None);
         self.operating.system.insert(topic.into(), payload.into());
     }
@@ -144,9 +144,10 @@ impl Worker {
             return;
         };
         let held = match connection.phase {
-            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::AwaitClaim { .. } => {
-                connection.partial.len()
-            }
+            Phase::AwaitConnect
+            | Phase::AwaitVerdict
+            | Phase::AwaitAuth(_)
+            | Phase::AwaitClaim { .. } => connection.partial.len(),
             Phase::Attached(_) | Phase::Closing => 0,
         };
         self.count_half_open(id, held);

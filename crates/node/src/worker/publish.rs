@@ -19,6 +19,8 @@ struct Arrival<'a> {
     session: SessionKey,
     publish: &'a Publish<'a>,
     route: &'a Route,
+    /// Why the publisher may not.
+    refusal: Option<ReasonCode>,
 }
 
 /// Where a message comes from.
@@ -68,16 +70,20 @@ impl Worker {
             publish.topic = &resolved;
             publish.topic_alias = None;
         }
-        let route = self.interests.route(publish.topic);
+        let route = self.route(publish.topic);
+        let refusal = route
+            .refusal
+            .or_else(|| self.refuse_publish(key, publish.topic));
         let arrival = Arrival {
             connection: id,
             session: key,
             publish: &publish,
             route: &route,
+            refusal,
         };
         match (publish.qos, publish.packet_id) {
             (Qos::AtMostOnce, _) | (_, None) => {
-                if route.refusal.is_none() {
+                if refusal.is_none() {
                     let source = Source {
                         session: Some(key),
                         ..Source::default()
@@ -143,7 +149,7 @@ impl Worker {
         arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        if let Some(reason_code) = arrival.route.refusal {
+        if let Some(reason_code) = arrival.refusal {
             self.answer(arrival, packet_id, reason_code);
             return Ok(());
         }
@@ -187,7 +193,7 @@ impl Worker {
         // Others hear of the publication under this name only after it is stored.
         self.journal
             .inbound(session.stored, session.inbound.find(packet_id));
-        if let Some(reason_code) = arrival.route.refusal {
+        if let Some(reason_code) = arrival.refusal {
             self.answer(arrival, packet_id, reason_code);
             return Ok(());
         }
@@ -294,6 +300,9 @@ impl Worker {
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
+        if route.withheld > 0 {
+            self.traffic.withheld_messages += u64::from(route.withheld);
+        }
         outgoing.publication = source.publication;
         let is_new_here = source
             .publication

@@ -63,12 +63,22 @@ impl Worker {
                     match self.connection(id).map(|connection| &connection.phase) {
                         // The CONNECT stays buffered until the session is attached.
                         Some(
-                            Phase::AwaitConnect | Phase::AwaitVerdict | Phase::AwaitClaim { .. },
+                            Phase::AwaitConnect
+                            | Phase::AwaitVerdict
+                            | Phase::AwaitAuth(_)
+                            | Phase::AwaitClaim { .. },
                         ) => return used,
                         Some(Phase::Attached(_) | Phase::Closing) | None => return bytes.len(),
                     }
                 }
                 Phase::AwaitVerdict | Phase::AwaitClaim { .. } => return used,
+                Phase::AwaitAuth(_) => {
+                    self.handle_auth_bytes(now, id, bytes);
+                    let connection = self.connection(id);
+                    let is_over = connection
+                        .is_none_or(|connection| matches!(connection.phase, Phase::Closing));
+                    return if is_over { bytes.len() } else { used };
+                }
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
@@ -120,9 +130,7 @@ impl Worker {
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, &disconnect),
-            Packet::Auth(_) => Err(Refusal::protocol(
-                "AUTH without an authentication method in CONNECT",
-            )),
+            Packet::Auth(auth) => self.handle_auth(id, session, &auth),
             Packet::Connect(_) => Err(Refusal::protocol("second CONNECT")),
             Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
                 Err(Refusal::protocol("a packet that only a server sends"))

@@ -179,6 +179,11 @@ impl Worker {
         subscription: Subscription,
         identifiers: &MatchedIdentifiers,
     ) {
+        let session = self.sessions.get(key);
+        if session.is_some_and(|session| !session.may_receive(outgoing.publish.topic)) {
+            self.traffic.withheld_messages += 1;
+            return;
+        }
         self.begin_alone();
         // RETAIN is set on what is sent because of a SUBSCRIBE (5.0, 3.3.1.3).
         self.deliver_form(

@@ -3,10 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
+    sync::Arc,
 };
 
 use hashbrown::HashMap;
 use slab::Slab;
+use thicket_access::Grant;
 use thicket_mqtt::{PacketId, Qos, ReasonCode, Will};
 use thicket_session::{
     server::{Inbound, MessageId, Outbound, OutboundLimits, Subscription},
@@ -14,6 +16,7 @@ use thicket_session::{
     topic::{SubscriptionFilter, TopicFilter},
 };
 
+use super::rights::SessionRights;
 use crate::{
     ConnectionId, Limits,
     queue::{Marks, stream_of},
@@ -66,6 +69,10 @@ pub(super) struct Session {
     pub imported: BTreeSet<MessageId>,
     /// How far the streams had come where the session was before.
     pub marks: Marks,
+    /// Who its client is, since its last connect here; `None`: not known, or nobody asked.
+    pub grant: Option<Arc<Grant>>,
+    /// What it may do; `None`: everything.
+    pub rights: Option<Box<SessionRights>>,
     /// Its number in the worker's log; 0: it is not stored.
     pub stored: u64,
 }
@@ -165,6 +172,16 @@ impl Session {
             imported: BTreeSet::new(),
             marks: Marks::new(),
             stored: 0,
+            grant: None,
+            rights: None,
+        }
+    }
+
+    /// A message that was begun is not sent: as if it had been delivered and acknowledged [MQTT-3.1.2-25].
+    pub fn drop_started(&mut self, packet_id: Option<PacketId>) {
+        if let Some(packet_id) = packet_id {
+            self.outbound.handle_puback(packet_id);
+            self.outbound.handle_pubrec(packet_id, true);
         }
     }
 

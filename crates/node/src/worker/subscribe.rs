@@ -133,6 +133,9 @@ impl Worker {
         if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
+        if !session.may_subscribe(&filter) {
+            return Ok(Err(ReasonCode::NotAuthorized));
+        }
         let subscription = Subscription {
             options: asked.options,
             identifier,

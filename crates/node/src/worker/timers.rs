@@ -20,6 +20,11 @@ pub(super) enum Timer {
         connection: ConnectionId,
         serial: u64,
     },
+    /// What the client was granted ends.
+    GrantEnd {
+        connection: ConnectionId,
+        serial: u64,
+    },
     /// A delayed will is to be published.
     WillDelay { session: SessionKey, serial: u64 },
     /// A session without connection ends.

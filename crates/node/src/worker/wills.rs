@@ -75,8 +75,8 @@ impl Worker {
             properties,
             ..Publish::new(&will.topic, &will.payload)
         };
-        let route = self.interests.route(publish.topic);
-        if route.refusal.is_none() {
+        let route = self.route(publish.topic);
+        if route.refusal.is_none() && self.refuse_publish(key, publish.topic).is_none() {
             let source = Source {
                 session: Some(key),
                 ..Source::default()

@@ -10,6 +10,7 @@ mod relay;
 mod run;
 mod start;
 mod stored;
+mod tls;
 
 use clap::{Args, Subcommand};
 
@@ -26,6 +27,8 @@ enum Command {
     Run(Box<run::Run>),
     /// Find the maximum sustainable throughput (M1, and Detti's rate below a mean latency)
     Mst(Box<mst::Mst>),
+    /// What TLS costs: maximum sustainable throughput without and with it, in turn (M6)
+    Tls(Box<tls::TlsCost>),
     /// Measure latency at given rates (M2)
     Latency(Box<mst::LatencyAtRates>),
     /// Open idle connections: how many, how fast, what each costs (M3)
@@ -47,6 +50,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Mst(arguments) => mst::run(&arguments),
+        Command::Tls(arguments) => tls::run(&arguments),
         Command::Latency(arguments) => mst::run_at_rates(&arguments),
         Command::Conns(arguments) => conns::run(&arguments),
         Command::Start(arguments) => start::run(&arguments),

@@ -60,7 +60,7 @@ pub struct LatencyAtRates {
 
 /// What one rate looks like.
 #[derive(Debug, clap::Args)]
-struct StepOptions {
+pub(super) struct StepOptions {
     /// Measured interval of each rate, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     step_seconds: f64,
@@ -79,7 +79,7 @@ struct StepOptions {
 }
 
 impl StepOptions {
-    fn settings(
+    pub(super) fn settings(
         &self,
         criterion: Criterion,
         from_per_s: f64,
@@ -95,7 +95,7 @@ impl StepOptions {
         })
     }
 
-    fn watch(&self) -> Watch {
+    pub(super) fn watch(&self) -> Watch {
         Watch {
             pids: self.pid.clone(),
         }
@@ -109,16 +109,22 @@ struct MstResult {
     searches: Vec<Search>,
 }
 
+impl Mst {
+    fn criterion(&self) -> Criterion {
+        match self.mean_latency_ms {
+            Some(below_ms) => Criterion::MeanLatency { below_ms },
+            None => Criterion::Stable {
+                tolerance_per_s: self.tolerance,
+                tolerance_share: self.tolerance_share,
+            },
+        }
+    }
+}
+
 /// Searches for the maximum sustainable throughput.
 pub fn run(arguments: &Mst) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.precision > 0.0, "--precision must be above 0");
-    let criterion = match arguments.mean_latency_ms {
-        Some(below_ms) => Criterion::MeanLatency { below_ms },
-        None => Criterion::Stable {
-            tolerance_per_s: arguments.tolerance,
-            tolerance_share: arguments.tolerance_share,
-        },
-    };
+    let criterion = arguments.criterion();
     let settings = arguments
         .steps
         .settings(criterion, arguments.from, arguments.precision)?;
@@ -172,7 +178,7 @@ pub fn run_at_rates(arguments: &LatencyAtRates) -> anyhow::Result<()> {
     arguments.output.finish(&outcomes, &report)
 }
 
-fn step_line(step: &Step) -> String {
+pub(super) fn step_line(step: &Step) -> String {
     let verdict = if step.sustainable {
         "sustainable"
     } else {

@@ -1,11 +1,14 @@
 //! Options that the measurements have in common.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use thicket_bench::Layering;
 use thicket_bench::generator::{Arrivals, Load, Node, Scenario, Span, Until, Watch};
 use thicket_bench::workload::{Attachment, Workload, level_probabilities};
 use thicket_mqtt::{ProtocolVersion, Qos};
+use thicket_transport::tls::ClientTls;
 
 /// Traffic patterns by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -119,7 +122,7 @@ pub struct ScenarioOptions {
     /// Quality of service of publications and subscriptions
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     qos: u8,
-    /// Protocol version. (Not there yet: TLS and WebSocket.)
+    /// Protocol version
     #[arg(long, value_enum, default_value_t = Version::V311)]
     mqtt: Version,
     /// First level of all topics and beginning of all client identifiers. [default: b and the process's number]
@@ -137,6 +140,24 @@ pub struct ScenarioOptions {
     /// User name; the password is taken from THICKET_BENCH_PASSWORD
     #[arg(long)]
     user: Option<String>,
+    /// Speak TLS
+    #[arg(long, help_heading = "TLS and WebSocket")]
+    tls: bool,
+    /// Speak TLS, and believe servers of these authorities, PEM [default: those the system trusts]
+    #[arg(long, value_name = "FILE", help_heading = "TLS and WebSocket")]
+    cafile: Option<PathBuf>,
+    /// Speak TLS, and believe whatever certificate a server shows
+    #[arg(long, conflicts_with = "cafile", help_heading = "TLS and WebSocket")]
+    insecure: bool,
+    /// Speak MQTT over WebSocket, at this path [default: /mqtt]
+    #[arg(
+        long,
+        value_name = "PATH",
+        num_args = 0..=1,
+        default_missing_value = "/mqtt",
+        help_heading = "TLS and WebSocket"
+    )]
+    websocket: Option<String>,
 }
 
 impl ScenarioOptions {
@@ -178,7 +199,39 @@ impl ScenarioOptions {
                 std::env::var("THICKET_BENCH_PASSWORD").unwrap_or_default(),
             )
         });
+        let is_tls = self.tls || self.insecure || self.cafile.is_some();
+        scenario.layering = self.layering(is_tls)?;
         Ok(scenario)
+    }
+
+    /// The same scenario over plain connections, and over TLS to other listeners of the same brokers.
+    pub fn plain_and_tls(&self, tls_nodes: &[String]) -> anyhow::Result<(Scenario, Scenario)> {
+        let mut plain = self.scenario()?;
+        plain.layering = self.layering(false)?;
+        let mut tls = plain.clone();
+        let nodes: Result<Vec<Node>, _> =
+            tls_nodes.iter().map(|node| Node::resolve(node)).collect();
+        tls.nodes = nodes?;
+        tls.layering = self.layering(true)?;
+        anyhow::ensure!(
+            plain.nodes.len() == tls.nodes.len(),
+            "--tls-nodes names {} listeners, but there are {} brokers",
+            tls.nodes.len(),
+            plain.nodes.len()
+        );
+        Ok((plain, tls))
+    }
+
+    fn layering(&self, is_tls: bool) -> anyhow::Result<Layering> {
+        let tls = ClientTls {
+            authorities: self.cafile.clone(),
+            identity: None,
+            insecure: self.insecure,
+        };
+        Ok(Layering {
+            tls: is_tls.then(|| tls.load()).transpose()?,
+            websocket: self.websocket.clone(),
+        })
     }
 
     fn workload(&self) -> Workload {

@@ -1,6 +1,9 @@
 //! Arguments that both commands have: where to connect, and as whom.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use thicket_access::scram::ClientExchange;
 use thicket_mqtt::{ProtocolVersion, Qos};
 use thicket_session::client::{CleanStart, ClientConfig, WillConfig};
 
@@ -25,6 +28,9 @@ pub struct Connect {
         requires = "username"
     )]
     password: Option<String>,
+    /// Prove with SCRAM-SHA-256 that the password is known, and have the broker prove it as well (5)
+    #[arg(long, requires = "password")]
+    scram: bool,
     /// Version of MQTT: 3.1, 3.1.1 or 5
     #[arg(short = 'V', long, default_value = "5", value_parser = version)]
     protocol_version: ProtocolVersion,
@@ -67,10 +73,16 @@ impl Connect {
             is_v5 || self.session_expiry_interval.is_none(),
             "-x: only version 5 has a session expiry; use -c"
         );
+        ensure!(
+            is_v5 || !self.scram,
+            "--scram: only version 5 has enhanced authentication"
+        );
         let mut config = ClientConfig::new(self.protocol_version, self.client_id());
         config.keep_alive = self.keepalive;
-        config.user_name.clone_from(&self.username);
-        config.password = self.password.clone().map(String::into_bytes);
+        if !self.scram {
+            config.user_name.clone_from(&self.username);
+            config.password = self.password.clone().map(String::into_bytes);
+        }
         config.session_expiry_interval = match (is_v5, self.session_expiry_interval) {
             (false, _) => 0,
             (true, Some(seconds)) => seconds,
@@ -85,6 +97,18 @@ impl Connect {
             ..WillConfig::default()
         });
         Ok(config)
+    }
+
+    /// The proof that the password is known, if it is to be proved.
+    pub fn exchange(&self) -> anyhow::Result<Option<ClientExchange>> {
+        let (true, Some(name), Some(password)) = (self.scram, &self.username, &self.password)
+        else {
+            return Ok(None);
+        };
+        let mut bytes = [0; 18];
+        getrandom::fill(&mut bytes).context("the system has no randomness")?;
+        let nonce = STANDARD_NO_PAD.encode(bytes);
+        Ok(Some(ClientExchange::new(name, password.as_bytes(), &nonce)))
     }
 
     /// Whether to throw away what the broker has of this client.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use thicket_mqtt::{Disconnect, ReasonCode};
-use thicket_session::client::{Client, ClientConfig, ConnectionState, Event};
+use thicket_access::scram::{self, ClientExchange};
+use thicket_mqtt::{Auth, Disconnect, ReasonCode};
+use thicket_session::client::{AuthenticationConfig, Client, ClientConfig, ConnectionState, Event};
 use thicket_transport::client::{self, Reader, Writer};
 
 use super::arguments::Connect;
@@ -51,11 +52,18 @@ pub struct Connection {
     inputs: Receiver<Input>,
     sender: SyncSender<Input>,
     start: Instant,
+    /// A proof under way.
+    exchange: Option<ClientExchange>,
 }
 
 impl Connection {
     /// Connects and asks the broker to accept; the client has a deadline of its own for the answer.
-    pub fn open(arguments: &Connect, config: ClientConfig) -> anyhow::Result<Self> {
+    pub fn open(arguments: &Connect, mut config: ClientConfig) -> anyhow::Result<Self> {
+        let exchange = arguments.exchange()?;
+        config.authentication = exchange.as_ref().map(|exchange| AuthenticationConfig {
+            method: scram::METHOD.to_owned(),
+            data: Some(exchange.first()),
+        });
         let (reader, writer) = client::connect(&arguments.place.target()?)?;
         let (sender, inputs) = sync_channel(WAITING);
         let mut connection = Self {
@@ -64,6 +72,7 @@ impl Connection {
             inputs,
             sender,
             start: Instant::now(),
+            exchange,
         };
         connection.start_reader(reader)?;
         connection.start_signals()?;
@@ -99,10 +108,18 @@ impl Connection {
         let input = self.next_input(until)?;
         let now = self.now();
         let mut result = Ok(());
+        let mut proof = None;
+        let exchange = &mut self.exchange;
         let mut listen = |event: Event<'_>| {
             if result.is_ok() {
                 result = match &event {
                     Event::Disconnected(why) => Err(words::disconnect(why)),
+                    Event::Authentication(auth) => respond(exchange, auth.authentication_data)
+                        .map(|answer| proof = Some(answer)),
+                    Event::Connected { connack, .. } if exchange.is_some() => {
+                        check_server(exchange, connack.authentication_data)
+                            .and_then(|()| on_event(&event))
+                    }
                     other => on_event(other),
                 };
             }
@@ -122,6 +139,9 @@ impl Connection {
                 Waited::TimedOut
             }
         };
+        if let Some(proof) = proof {
+            self.client.authenticate(now, &continued(&proof))?;
+        }
         // A protocol error of the broker is answered before we go.
         self.flush()?;
         result.map(|()| waited)
@@ -204,5 +224,38 @@ impl Connection {
             .name("signals".into())
             .spawn(watch)?;
         Ok(())
+    }
+}
+
+/// The proof that answers a challenge.
+fn respond(
+    exchange: &mut Option<ClientExchange>,
+    challenge: Option<&[u8]>,
+) -> anyhow::Result<Vec<u8>> {
+    let exchange = exchange
+        .as_mut()
+        .context("AUTH without having asked for it")?;
+    exchange
+        .respond(challenge.unwrap_or_default())
+        .context("the broker's challenge")
+}
+
+/// A broker that does not know the password is not the one we meant.
+fn check_server(exchange: &Option<ClientExchange>, last: Option<&[u8]>) -> anyhow::Result<()> {
+    match exchange {
+        Some(exchange) => exchange
+            .verify(last.unwrap_or_default())
+            .context("the broker has not proved who it is"),
+        None => Ok(()),
+    }
+}
+
+fn continued(data: &[u8]) -> Auth<'_> {
+    Auth {
+        reason_code: ReasonCode::ContinueAuthentication,
+        authentication_method: Some(scram::METHOD),
+        authentication_data: Some(data),
+        reason_string: None,
+        user_properties: Vec::new(),
     }
 }

@@ -6,9 +6,9 @@ mod view;
 use std::io::Write;
 
 use clap::Subcommand;
-use thicket_broker::api::KickEntry;
+use thicket_broker::api::{KickEntry, ReloadEntry};
 
-use crate::api::Api;
+use crate::api::{Api, Credentials};
 
 /// Arguments of `thicket ctl`.
 #[derive(Debug, clap::Args)]
@@ -24,6 +24,8 @@ pub struct Ctl {
         global = true
     )]
     api: String,
+    #[command(flatten)]
+    credentials: Credentials,
     /// Print what the node answers instead of a table
     #[arg(long, global = true)]
     json: bool,
@@ -40,6 +42,8 @@ enum Topic {
     Subscriptions,
     /// What the node carried: with clients (external) and with other nodes (internal)
     Traffic,
+    /// Have the node read its users and rights again; connected clients are looked at anew
+    Reload,
     /// Where the memory of the node is
     Memory,
     /// End the connection of a client; its session goes on as if the network had failed
@@ -53,7 +57,7 @@ enum Topic {
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
-    let api = Api::new(&arguments.api);
+    let api = Api::new(&arguments.api).with_credentials(&arguments.credentials);
     let path = match &arguments.topic {
         Topic::Nodes => "/v1/nodes",
         Topic::Sessions => "/v1/sessions",
@@ -62,6 +66,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
+        Topic::Reload => return reload(&api),
     };
     let text = if arguments.json {
         let mut body = api.text(path)?;
@@ -74,10 +79,16 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
-            Topic::Kick { .. } | Topic::Trace(_) => String::new(),
+            Topic::Kick { .. } | Topic::Trace(_) | Topic::Reload => String::new(),
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn reload(api: &Api) -> anyhow::Result<()> {
+    let ReloadEntry { problems: _ } = api.post("/v1/reload", &())?;
+    writeln!(std::io::stdout(), "read again")?;
     Ok(())
 }
 

@@ -18,7 +18,7 @@ fn temporary(name: &str, content: &str) -> std::path::PathBuf {
 fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there() {
     let config = Settings::default().check().expect("defaults are good");
     assert!(config.listeners.iter().all(Listen::is_loopback));
-    assert!(matches!(config.access, Access::Anonymous));
+    assert!(config.access.allows_anonymous());
     assert_eq!(config.secret, None);
     assert_eq!(
         config

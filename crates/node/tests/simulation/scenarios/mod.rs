@@ -7,6 +7,8 @@ mod flows;
 mod keep_alive;
 mod limits;
 mod retained;
+mod rights;
+mod scram;
 mod sessions;
 mod shared;
 mod subscriptions;

@@ -7,6 +7,7 @@ pub mod node;
 pub mod pipe;
 pub mod random;
 pub mod tester;
+pub mod users;
 pub mod words;
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
@@ -65,6 +66,11 @@ impl World {
         self.nodes[node].start(&mut self.net);
         self.next_discovery = self.net.now;
         self.discover();
+    }
+
+    /// A node reads users and rights again.
+    pub fn reload(&mut self, node: usize, policy: thicket_access::Policy) {
+        self.nodes[node].reload(policy, &mut self.net);
     }
 
     pub fn stop(&mut self, node: usize) {

@@ -1,8 +1,10 @@
 //! A node: its machines, and the shell around them as `doors` describes it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Handover, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig,
     ListenerId, Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
@@ -15,6 +17,7 @@ use super::{
     disk::Disk,
     net::{Net, Place, Wake},
     pipe::{EndId, Read},
+    users,
 };
 
 /// How a node is configured.
@@ -26,6 +29,8 @@ pub struct NodeSpec {
     pub listeners: Vec<ListenerConfig>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
+    /// Who may connect and do what; `None`: see `users::ask`.
+    pub policy: Option<Arc<Policy>>,
     /// It has a data directory.
     pub stores: bool,
     /// A log smaller than this is left as it is.
@@ -44,6 +49,7 @@ impl NodeSpec {
                 maximum_packet_size: u32::MAX,
             }],
             wall_ahead: 0,
+            policy: None,
             stores: false,
             small_log_bytes: 16 * 1024,
         }
@@ -259,6 +265,20 @@ impl Node {
         }
     }
 
+    /// Users and rights are other ones from now on.
+    pub fn reload(&mut self, policy: Policy, net: &mut Net) {
+        let (now, policy) = (self.clock(net), Arc::new(policy));
+        self.spec.policy = Some(Arc::clone(&policy));
+        for peer in self.peers() {
+            if let (Peer::Worker(id), Some(machines)) = (peer, &mut self.machines) {
+                let policy = Arc::clone(&policy);
+                machines.workers[usize::from(id.0)]
+                    .handle_input(now, WorkerInput::Reloaded { policy });
+            }
+            net.wake(net.now, Wake::Shell(self.index, peer));
+        }
+    }
+
     /// The process is gone at once; what it stored stays, what it had not written to a socket is lost.
     pub fn kill(&mut self, net: &mut Net) {
         self.drop_machines(net);
@@ -414,11 +434,10 @@ impl Node {
                 WorkerOutput::Mail { to, mail } => {
                     machines.post(index, peer, to, Letter::Mail(mail), net)
                 }
-                WorkerOutput::Authenticate {
-                    connection,
-                    user_name,
-                    ..
-                } => machines.ask_users(index, id, connection, user_name.as_deref(), net),
+                asked @ WorkerOutput::Authenticate { connection, .. } => {
+                    let verdict = users::ask(self.spec.policy.as_deref(), &asked, now);
+                    machines.answer_later(index, id, connection, verdict, net);
+                }
                 WorkerOutput::RemoveLogBefore { segment } => {
                     self.disk.remove_before(id.0, segment);
                 }
@@ -604,21 +623,14 @@ impl Machines {
         }
     }
 
-    /// Users named `good` may, `bad` may not, of others nobody knows.
-    fn ask_users(
+    fn answer_later(
         &mut self,
         node: usize,
         id: WorkerId,
         connection: ConnectionId,
-        user_name: Option<&str>,
+        verdict: Verdict,
         net: &mut Net,
     ) {
-        let verdict = match user_name {
-            Some("good") => Verdict::Allowed,
-            Some("bad") => Verdict::BadUserNameOrPassword,
-            Some(_) => Verdict::Unavailable,
-            None => Verdict::NotAuthorized,
-        };
         let thread = usize::from(id.0);
         if let Some(slot) = self.threads[thread].get_mut(connection) {
             let at = net.now + net.random.below(10);

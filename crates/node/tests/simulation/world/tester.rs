@@ -18,6 +18,8 @@ pub struct Tester {
     to_write: Vec<u8>,
     unread: Vec<u8>,
     heard: VecDeque<String>,
+    /// Authentication Data of the last AUTH or CONNACK.
+    pub authentication_data: Vec<u8>,
     /// Acknowledges what it hears.
     pub acknowledges: bool,
     /// Reads nothing.
@@ -32,6 +34,7 @@ impl Tester {
             to_write: Vec::new(),
             unread: Vec::new(),
             heard: VecDeque::new(),
+            authentication_data: Vec::new(),
             acknowledges: false,
             is_asleep: false,
         }
@@ -94,6 +97,14 @@ impl Tester {
             match decode(rest, self.version, u32::MAX) {
                 Ok(Some((packet, len))) => {
                     self.heard.push_back(words(&packet));
+                    let data = match &packet {
+                        Packet::Auth(auth) => auth.authentication_data,
+                        Packet::Connack(connack) => connack.authentication_data,
+                        _ => None,
+                    };
+                    if let Some(data) = data {
+                        self.authentication_data = data.to_vec();
+                    }
                     if self.acknowledges {
                         self.acknowledge(&packet);
                     }

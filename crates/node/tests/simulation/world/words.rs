@@ -24,6 +24,7 @@ pub fn words(packet: &Packet<'_>) -> String {
         Packet::Disconnect(disconnect) => {
             format!("DISCONNECT 0x{:02X}", disconnect.reason_code as u8)
         }
+        Packet::Auth(auth) => format!("AUTH 0x{:02X}", auth.reason_code as u8),
         Packet::Pingresp => "PINGRESP".into(),
         other => format!("{other:?}"),
     }

@@ -1,0 +1,345 @@
+//! Who a client is and what it may do, and whether that still holds after a reload.
+
+use std::sync::Arc;
+
+use crate::{
+    acl::Acl,
+    rights::{Client, Rights, Rule},
+    scram::{ScramError, ServerExchange},
+    token::{Claims, Tokens},
+    users::{Login, Users},
+};
+
+/// What a client was granted at its CONNECT. Immutable; shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// `None`: anonymous.
+    pub user_name: Option<Box<str>>,
+    /// `None`: everything.
+    pub rights: Option<Arc<Rights>>,
+    /// When it ends, in seconds since the epoch; `None`: never.
+    pub expires_at_s: Option<u64>,
+    source: Source,
+}
+
+/// Who vouched for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Nobody had to.
+    Anonymous { listener: u16 },
+    /// Its certificate.
+    Certificate,
+    /// The file of users of a listener, with what stood there.
+    User { listener: u16, fingerprint: u64 },
+    /// A token, of a key. `has_rules`: it said itself what its bearer may do.
+    Token { fingerprint: u64, has_rules: bool },
+    /// Somebody else who was asked.
+    Hook { has_rules: bool },
+}
+
+/// What becomes of a grant when the files are read again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Review {
+    /// As it was.
+    Same,
+    /// The client may stay, with these rights.
+    Changed(Arc<Grant>),
+    /// It may not: its user, its password or the key of its token is gone.
+    Ended,
+}
+
+/// Who asks to be let in.
+#[derive(Debug, Clone, Copy)]
+pub struct Applicant<'a> {
+    /// Number of the listener it came through.
+    pub listener: u16,
+    /// As in CONNECT, may be empty.
+    pub client_id: &'a str,
+    /// As in CONNECT.
+    pub user_name: Option<&'a str>,
+    /// As in CONNECT.
+    pub password: Option<&'a [u8]>,
+    /// The name in its verified certificate.
+    pub certificate_name: Option<&'a str>,
+}
+
+/// What the files say of somebody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// Let in.
+    Granted(Arc<Grant>),
+    /// Known, and refused; why, for the log.
+    Refused(String),
+    /// Nobody here knows.
+    Unknown,
+}
+
+/// Everything that decides without asking anybody else: certificates, tokens, users and the ACL, in this order.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// The file of users.
+    pub users: Option<Users>,
+    /// What they may do; `None`: everything.
+    pub acl: Option<Acl>,
+    /// Tokens that are taken for passwords.
+    pub tokens: Option<Tokens>,
+    /// Whether the name in a verified certificate is a user name that needs no password.
+    pub trusts_certificates: bool,
+    /// Whether a client without a user name that nobody knows is let in.
+    pub allows_anonymous: bool,
+    /// What is otherwise at a listener, by its number. Those not listed are as above.
+    pub listeners: Vec<ListenerPolicy>,
+}
+
+/// What is otherwise at a listener.
+#[derive(Debug, Clone, Default)]
+pub struct ListenerPolicy {
+    /// Its own users; `None`: those of all.
+    pub users: Option<Users>,
+    /// `None`: as everywhere.
+    pub allows_anonymous: Option<bool>,
+}
+
+impl Policy {
+    fn users_at(&self, listener: u16) -> Option<&Users> {
+        self.listeners
+            .get(usize::from(listener))
+            .and_then(|own| own.users.as_ref())
+            .or(self.users.as_ref())
+    }
+
+    /// Whether a client without a user name that nobody knows is let in at a listener.
+    #[must_use]
+    pub fn allows_anonymous_at(&self, listener: u16) -> bool {
+        self.listeners
+            .get(usize::from(listener))
+            .and_then(|own| own.allows_anonymous)
+            .unwrap_or(self.allows_anonymous)
+    }
+
+    /// Whether everybody is let in at a listener with all rights, so that nobody has to be asked about a client without user name.
+    #[must_use]
+    pub fn is_open_at(&self, listener: u16) -> bool {
+        self.allows_anonymous_at(listener) && self.acl.is_none() && !self.knows_users_at(listener)
+    }
+
+    /// Whether a user name means anything at a listener. Where it does not, it is not looked at: whoever gives one is anonymous.
+    #[must_use]
+    pub fn knows_users_at(&self, listener: u16) -> bool {
+        self.users_at(listener).is_some() || self.tokens.is_some() || self.trusts_certificates
+    }
+
+    /// Whether an answer takes a slow hash or a signature, so that it must not be looked for on a worker's thread.
+    #[must_use]
+    pub fn is_slow(&self, applicant: &Applicant<'_>) -> bool {
+        (self.users_at(applicant.listener).is_some() && applicant.user_name.is_some())
+            || (self.tokens.is_some() && applicant.password.is_some())
+    }
+
+    /// What certificate, token or users' file say, in this order; the first that knows the applicant decides. `now_s`: seconds since
+    /// the epoch.
+    #[must_use]
+    pub fn judge(&self, applicant: &Applicant<'_>, now_s: u64) -> Judgement {
+        if let Some(name) = applicant.certificate_name
+            && self.trusts_certificates
+        {
+            return self.granted(Some(name), applicant.client_id, Source::Certificate);
+        }
+        let password = applicant.password.unwrap_or_default();
+        if let Some(tokens) = &self.tokens
+            && Tokens::looks_like(password)
+        {
+            return match tokens.verify(password, now_s) {
+                Ok(claims) => self.judge_claims(applicant, claims, tokens.fingerprint()),
+                Err(error) => Judgement::Refused(error.to_string()),
+            };
+        }
+        let (Some(users), Some(name)) = (self.users_at(applicant.listener), applicant.user_name)
+        else {
+            return Judgement::Unknown;
+        };
+        match users.verify(name, password) {
+            Login::Good => self.grant_user(applicant.listener, name, applicant.client_id),
+            Login::Wrong => Judgement::Refused("wrong password".into()),
+            Login::Unknown => Judgement::Unknown,
+        }
+    }
+
+    /// What a user of the file gets who has proved to be one, by password or otherwise.
+    #[must_use]
+    pub fn grant_user(&self, listener: u16, name: &str, client_id: &str) -> Judgement {
+        let users = self.users_at(listener);
+        let Some(fingerprint) = users.and_then(|users| users.fingerprint(name)) else {
+            return Judgement::Unknown;
+        };
+        let source = Source::User {
+            listener,
+            fingerprint,
+        };
+        self.granted(Some(name), client_id, source)
+    }
+
+    /// Whether anybody at a listener can use enhanced authentication with [`crate::scram::METHOD`].
+    #[must_use]
+    pub fn knows_scram_at(&self, listener: u16) -> bool {
+        self.users_at(listener).is_some_and(Users::has_scram)
+    }
+
+    /// The first step of enhanced authentication with [`crate::scram::METHOD`]; what to answer. `nonce`: printable, without comma, fresh and
+    /// random.
+    ///
+    /// # Errors
+    /// The message is malformed, or there is no file of users.
+    pub fn start_scram(
+        &self,
+        listener: u16,
+        data: &[u8],
+        nonce: &str,
+    ) -> Result<(ServerExchange, Vec<u8>), ScramError> {
+        let users = self.users_at(listener).ok_or(ScramError::Refused)?;
+        ServerExchange::start(users, data, nonce)
+    }
+
+    /// The second and last one; the grant, and what to send along with it.
+    ///
+    /// # Errors
+    /// The message is malformed, the password wrong, or the user unknown.
+    pub fn finish_scram(
+        &self,
+        listener: u16,
+        exchange: ServerExchange,
+        data: &[u8],
+        client_id: &str,
+    ) -> Result<(Arc<Grant>, Vec<u8>), ScramError> {
+        let (name, answer) = exchange.finish(data)?;
+        match self.grant_user(listener, &name, client_id) {
+            Judgement::Granted(grant) => Ok((grant, answer)),
+            // Gone since the first step.
+            Judgement::Refused(_) | Judgement::Unknown => Err(ScramError::Refused),
+        }
+    }
+
+    /// What a client gets that nobody knows, if it may come in at all.
+    #[must_use]
+    pub fn grant_anonymous(&self, listener: u16, client_id: &str) -> Judgement {
+        if self.allows_anonymous_at(listener) {
+            self.granted(None, client_id, Source::Anonymous { listener })
+        } else {
+            Judgement::Unknown
+        }
+    }
+
+    /// What a client gets that somebody else vouches for; `rules`: all that it may do, instead of what the ACL says.
+    #[must_use]
+    pub fn grant_for_hook(
+        &self,
+        user_name: Option<&str>,
+        client_id: &str,
+        rules: Option<&[Rule]>,
+    ) -> Grant {
+        let source = Source::Hook {
+            has_rules: rules.is_some(),
+        };
+        let mut grant = self.grant(user_name, client_id, source);
+        if let Some(rules) = rules {
+            grant.rights = Some(bind(rules, user_name, client_id));
+        }
+        grant
+    }
+
+    fn judge_claims(
+        &self,
+        applicant: &Applicant<'_>,
+        claims: Claims,
+        fingerprint: u64,
+    ) -> Judgement {
+        let name = claims.user_name.as_str();
+        if applicant.user_name.is_some_and(|asked| asked != name) {
+            return Judgement::Refused("the token is of another user".into());
+        }
+        if claims
+            .client_id
+            .is_some_and(|only| only != applicant.client_id)
+        {
+            return Judgement::Refused("the token is for another client".into());
+        }
+        let source = Source::Token {
+            fingerprint,
+            has_rules: claims.rules.is_some(),
+        };
+        let mut grant = self.grant(Some(name), applicant.client_id, source);
+        grant.expires_at_s = claims.expires_at_s;
+        if let Some(rules) = &claims.rules {
+            grant.rights = Some(bind(rules, Some(name), applicant.client_id));
+        }
+        Judgement::Granted(Arc::new(grant))
+    }
+
+    fn granted(&self, user_name: Option<&str>, client_id: &str, source: Source) -> Judgement {
+        Judgement::Granted(Arc::new(self.grant(user_name, client_id, source)))
+    }
+
+    fn grant(&self, user_name: Option<&str>, client_id: &str, source: Source) -> Grant {
+        let client = Client {
+            user_name,
+            client_id,
+        };
+        Grant {
+            user_name: user_name.map(Into::into),
+            rights: self.acl.as_ref().map(|acl| Arc::new(acl.rights(client))),
+            expires_at_s: None,
+            source,
+        }
+    }
+
+    /// Whether a grant that an earlier policy gave to `client_id` still holds under this one. What a token or a hook said of rights
+    /// stays as it was said; what the ACL says is looked up again.
+    #[must_use]
+    pub fn review(&self, grant: &Grant, client_id: &str) -> Review {
+        let stays = match grant.source {
+            Source::Anonymous { listener } => self.allows_anonymous_at(listener),
+            Source::Certificate => self.trusts_certificates,
+            Source::User {
+                listener,
+                fingerprint,
+            } => {
+                let users = self.users_at(listener).zip(grant.user_name.as_deref());
+                users.and_then(|(users, name)| users.fingerprint(name)) == Some(fingerprint)
+            }
+            Source::Token { fingerprint, .. } => {
+                self.tokens.as_ref().map(Tokens::fingerprint) == Some(fingerprint)
+            }
+            Source::Hook { .. } => true,
+        };
+        let has_rules = match grant.source {
+            Source::Token { has_rules, .. } | Source::Hook { has_rules } => has_rules,
+            Source::Anonymous { .. } | Source::Certificate | Source::User { .. } => false,
+        };
+        if !stays {
+            return Review::Ended;
+        }
+        if has_rules {
+            return Review::Same;
+        }
+        let renewed = Grant {
+            expires_at_s: grant.expires_at_s,
+            ..self.grant(grant.user_name.as_deref(), client_id, grant.source)
+        };
+        if renewed == *grant {
+            Review::Same
+        } else {
+            Review::Changed(Arc::new(renewed))
+        }
+    }
+}
+
+fn bind(rules: &[Rule], user_name: Option<&str>, client_id: &str) -> Arc<Rights> {
+    let client = Client {
+        user_name,
+        client_id,
+    };
+    Arc::new(Rights::bind(rules, client))
+}
+
+#[cfg(test)]
+mod tests;

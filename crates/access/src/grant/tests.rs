@@ -1,0 +1,154 @@
+use super::*;
+use crate::token::Algorithm;
+use crate::users::hash_password;
+
+fn policy(users: &str, acl: &str) -> Policy {
+    Policy {
+        users: Some(Users::parse(users).expect("users")),
+        acl: Some(Acl::parse(acl).expect("an ACL")),
+        ..Policy::default()
+    }
+}
+
+fn line(name: &str, password: &str) -> String {
+    format!("{name}:{}\n", hash_password(password.as_bytes(), [3; 16]))
+}
+
+fn applicant<'a>(user_name: Option<&'a str>, password: &'a str) -> Applicant<'a> {
+    Applicant {
+        listener: 0,
+        client_id: "dev",
+        user_name,
+        password: Some(password.as_bytes()),
+        certificate_name: None,
+    }
+}
+
+#[track_caller]
+fn granted(judgement: Judgement) -> Arc<Grant> {
+    match judgement {
+        Judgement::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn receives(grant: &Grant, topic: &str) -> bool {
+    grant.rights.as_ref().expect("rights").may_receive(topic)
+}
+
+#[test]
+fn a_user_gets_its_rights_and_a_stranger_nothing() {
+    let policy = policy(&line("ann", "secret"), "user ann\ntopic home/#");
+    let grant = granted(policy.judge(&applicant(Some("ann"), "secret"), 0));
+    assert_eq!(grant.user_name.as_deref(), Some("ann"));
+    assert!(receives(&grant, "home/x") && !receives(&grant, "x"));
+    assert!(matches!(
+        policy.judge(&applicant(Some("ann"), "wrong"), 0),
+        Judgement::Refused(_)
+    ));
+    assert_eq!(
+        policy.judge(&applicant(Some("eve"), "secret"), 0),
+        Judgement::Unknown
+    );
+    assert_eq!(policy.judge(&applicant(None, ""), 0), Judgement::Unknown);
+    assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
+}
+
+#[test]
+fn a_certificate_speaks_before_a_password_where_certificates_are_trusted() {
+    let mut policy = policy(&line("ann", "secret"), "pattern read %u/#");
+    let with_certificate = Applicant {
+        certificate_name: Some("bob"),
+        ..applicant(Some("ann"), "wrong")
+    };
+    assert!(matches!(
+        policy.judge(&with_certificate, 0),
+        Judgement::Refused(_)
+    ));
+    policy.trusts_certificates = true;
+    let grant = granted(policy.judge(&with_certificate, 0));
+    assert_eq!(grant.user_name.as_deref(), Some("bob"));
+    assert!(receives(&grant, "bob/x") && !receives(&grant, "ann/x"));
+}
+
+#[test]
+fn a_grant_is_reviewed_when_files_change() {
+    let before = policy(
+        &(line("ann", "a") + &line("bob", "b") + &line("eve", "e")),
+        "pattern read %u/#",
+    );
+    let grant =
+        |name: &str, password: &str| granted(before.judge(&applicant(Some(name), password), 0));
+    let (ann, bob, eve) = (grant("ann", "a"), grant("bob", "b"), grant("eve", "e"));
+    assert_eq!(before.review(&ann, "dev"), Review::Same);
+    let after = policy(
+        &(line("ann", "a") + &line("bob", "another")),
+        "pattern read %u/#\nuser ann\ntopic read more/#",
+    );
+    match after.review(&ann, "dev") {
+        Review::Changed(grant) => {
+            assert!(receives(&grant, "more/x") && receives(&grant, "ann/x"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(after.review(&bob, "dev"), Review::Ended, "password changed");
+    assert_eq!(after.review(&eve, "dev"), Review::Ended, "user gone");
+}
+
+#[test]
+fn rules_that_came_with_a_grant_outlive_a_reload() {
+    let policy = policy("", "pattern read acl/#");
+    let rules = [Rule::parse("read own/%c", true).expect("a rule")];
+    let own = policy.grant_for_hook(Some("ann"), "dev", Some(&rules));
+    assert!(receives(&own, "own/dev") && !receives(&own, "acl/x"));
+    assert_eq!(policy.review(&own, "dev"), Review::Same);
+    let plain = policy.grant_for_hook(Some("ann"), "dev", None);
+    assert!(receives(&plain, "acl/x"));
+}
+
+#[test]
+fn nobody_is_asked_only_where_everybody_has_all_rights() {
+    let open = Policy {
+        allows_anonymous: true,
+        ..Policy::default()
+    };
+    assert!(open.is_open_at(0));
+    assert!(!Policy::default().is_open_at(0));
+    let with_acl = Policy {
+        acl: Some(Acl::default()),
+        ..open.clone()
+    };
+    assert!(!with_acl.is_open_at(0));
+    let tokens = Tokens::new(Algorithm::Hs256, &[b'k'; 32], None, None).expect("a key");
+    let with_tokens = Policy {
+        tokens: Some(tokens),
+        ..open
+    };
+    assert!(!with_tokens.is_open_at(0));
+}
+
+#[test]
+fn a_listener_may_have_users_of_its_own() {
+    let mut policy = policy(&line("ann", "a"), "");
+    policy.listeners = vec![
+        ListenerPolicy::default(),
+        ListenerPolicy {
+            users: Some(Users::parse(&line("bob", "b")).expect("users")),
+            allows_anonymous: Some(true),
+        },
+    ];
+    let at = |listener, name, password| {
+        let applicant = Applicant {
+            listener,
+            ..applicant(Some(name), password)
+        };
+        policy.judge(&applicant, 0)
+    };
+    assert_eq!(at(0, "bob", "b"), Judgement::Unknown);
+    assert_eq!(at(1, "ann", "a"), Judgement::Unknown);
+    let (ann, bob) = (granted(at(0, "ann", "a")), granted(at(1, "bob", "b")));
+    assert_eq!(policy.review(&ann, "dev"), Review::Same);
+    assert_eq!(policy.review(&bob, "dev"), Review::Same);
+    assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
+    granted(policy.grant_anonymous(1, "dev"));
+}

@@ -1,0 +1,43 @@
+//! Who may connect, and what may they publish and subscribe to.
+//!
+//! A [`Policy`] is what files say: users and their passwords, keys of tokens, and an ACL. It judges an [`Applicant`] and gives a
+//! [`Grant`] with [`Rights`]: the rules of one client, with its names filled in. After a reload, [`Policy::review`] says whether a grant
+//! still holds.
+//!
+//! What holds here:
+//!
+//! * Nothing is read, no clock looked at, no random number drawn: texts, times, salts and nonces are handed in.
+//! * Denied unless allowed; a denial beats every allowance; a name never widens a rule.
+//! * Whether somebody exists is not told by the time or the looks of an answer.
+//! * Passwords, hashes and keys appear in no message and no `Debug`.
+//!
+//! ```
+//! use thicket_access::{Acl, Client, Reach};
+//!
+//! let acl = Acl::parse("user ann\ntopic read home/#\npattern write devices/%c/up\n")?;
+//! let rights = acl.rights(Client { user_name: Some("ann"), client_id: "lamp" });
+//! assert!(rights.may_receive("home/kitchen"));
+//! assert!(rights.may_publish("devices/lamp/up"));
+//! assert!(!rights.may_publish("devices/oven/up"));
+//! assert_eq!(rights.may_subscribe("#"), Reach::Part);
+//! # Ok::<(), thicket_access::Problem>(())
+//! ```
+
+mod acl;
+mod api_users;
+mod filter;
+mod grant;
+pub mod hook;
+mod problem;
+mod rights;
+pub mod scram;
+mod token;
+mod users;
+
+pub use acl::Acl;
+pub use api_users::{ApiUsers, Role, hash_token};
+pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
+pub use problem::Problem;
+pub use rights::{Access, CachedRights, Client, Effect, Reach, Rights, Rule, RuleError};
+pub use token::{Algorithm, Claims, KeyError, LEEWAY_S, TokenError, Tokens};
+pub use users::{Login, SALT_BYTES, Users, hash_password};

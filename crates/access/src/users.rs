@@ -1,0 +1,254 @@
+//! The file of users: names, and what their passwords hash to.
+//!
+//! A line is `name:$argon2id$...` or `name:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`; a user may have one of each. Both serve
+//! a password in CONNECT, the second also enhanced authentication. Nothing in it gives a password away.
+
+use argon2::Argon2;
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use hashbrown::HashMap;
+use sha2::{Digest, Sha256};
+
+use crate::problem::Problem;
+use crate::scram::{self, Credential};
+
+/// Bytes of salt a new hash takes.
+pub const SALT_BYTES: usize = 16;
+
+/// Users and the hashes of their passwords.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Users {
+    users: HashMap<Box<str>, User>,
+    /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
+    decoy: Box<str>,
+    /// What salts of names that are not there are made of; nobody who does not know the file can tell them from real ones.
+    decoy_key: [u8; 32],
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct User {
+    argon2: Option<Box<str>>,
+    scram: Option<Box<Credential>>,
+}
+
+/// What the file says of a name and a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Login {
+    /// The password is that of the user.
+    Good,
+    /// It is not.
+    Wrong,
+    /// There is no such user.
+    Unknown,
+}
+
+impl Users {
+    /// Parses the text of a file; empty lines and lines that start with `#` say nothing.
+    ///
+    /// # Errors
+    /// The first line that is not of the form above. The hash is not repeated.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let mut users: HashMap<Box<str>, User> = HashMap::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let problem = |expected: &str| Problem::new(index + 1, expected);
+            let (name, hash) = line
+                .split_once(':')
+                .ok_or_else(|| problem("expected `name:$argon2id$...`, found no colon"))?;
+            if name.is_empty() {
+                return Err(problem("the name before the colon is empty"));
+            }
+            let user = users.entry(name.into()).or_default();
+            let is_second = match Hash::parse(hash).map_err(problem)? {
+                Hash::Argon2 => user.argon2.replace(hash.into()).is_some(),
+                Hash::Scram(credential) => user.scram.replace(Box::new(credential)).is_some(),
+            };
+            if is_second {
+                return Err(problem("this user is listed twice"));
+            }
+        }
+        let decoy_key: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        Ok(Self {
+            users,
+            decoy: hash_password(
+                b"nobody has this password",
+                decoy_key[..SALT_BYTES]
+                    .try_into()
+                    .expect("32 bytes hold 16"),
+            )
+            .into(),
+            decoy_key,
+        })
+    }
+
+    /// What the file says of a name and a password. Slow on purpose: never call it on a worker's thread.
+    #[must_use]
+    pub fn verify(&self, name: &str, password: &[u8]) -> Login {
+        let user = self.users.get(name);
+        let is_good = match user {
+            Some(User {
+                argon2: Some(hash), ..
+            }) => verify_argon2(hash, password),
+            Some(User {
+                scram: Some(credential),
+                ..
+            }) => credential.verify(password),
+            Some(User {
+                argon2: None,
+                scram: None,
+            })
+            | None => {
+                verify_argon2(&self.decoy, password);
+                false
+            }
+        };
+        match (user, is_good) {
+            (None, _) => Login::Unknown,
+            (Some(_), true) => Login::Good,
+            (Some(_), false) => Login::Wrong,
+        }
+    }
+
+    /// What identifies the stored password of `name`: another password has another fingerprint. `None`: no such user.
+    #[must_use]
+    pub fn fingerprint(&self, name: &str) -> Option<u64> {
+        let user = self.users.get(name)?;
+        let mut hash = Sha256::new();
+        hash.update(user.argon2.as_deref().unwrap_or_default());
+        if let Some(credential) = &user.scram {
+            hash.update(credential.to_string());
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        Some(u64::from_be_bytes(
+            digest[..8].try_into().expect("eight of 32 bytes"),
+        ))
+    }
+
+    /// The credential of `name`; for a name without one, a made-up one that no password fits, the same each time.
+    pub(crate) fn scram(&self, name: &str) -> (Credential, bool) {
+        match self.users.get(name).and_then(|user| user.scram.as_deref()) {
+            Some(credential) => (credential.clone(), true),
+            None => (Credential::decoy(&self.decoy_key, name), false),
+        }
+    }
+
+    /// Whether anybody can use enhanced authentication.
+    #[must_use]
+    pub fn has_scram(&self) -> bool {
+        self.users.values().any(|user| user.scram.is_some())
+    }
+}
+
+enum Hash {
+    Argon2,
+    Scram(Credential),
+}
+
+impl Hash {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        if text.starts_with(scram::METHOD) {
+            return Credential::parse(text).map(Self::Scram).ok_or(
+                "expected `SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY` with 4096 or more iterations (`thicket passwd --scram` makes one)",
+            );
+        }
+        check_argon2(text).map(|()| Self::Argon2)
+    }
+}
+
+/// Whether a text is an argon2id hash as a whole; if not, what was expected.
+pub(crate) fn check_argon2(text: &str) -> Result<(), &'static str> {
+    if !text.starts_with("$argon2id$") {
+        return Err(
+            "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
+        );
+    }
+    let is_whole =
+        PasswordHash::new(text).is_ok_and(|hash| hash.salt.is_some() && hash.hash.is_some());
+    if is_whole {
+        Ok(())
+    } else {
+        Err("the hash after the colon is not a whole argon2id hash")
+    }
+}
+
+/// Whether `password` hashes to `hash`, an argon2id hash as a whole. Slow on purpose.
+pub(crate) fn verify_argon2(hash: &str, password: &[u8]) -> bool {
+    PasswordHash::new(hash)
+        .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+}
+
+/// An argon2id hash for the file of users. `salt` is to be fresh and random.
+#[must_use]
+pub fn hash_password(password: &[u8], salt: [u8; SALT_BYTES]) -> String {
+    Argon2::default()
+        .hash_password_with_salt(password, &salt)
+        .expect("16 bytes are a good salt, and the default parameters are good")
+        .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_accepted_only_for_its_own_user() {
+        let argon2 = hash_password(b"secret", [7; 16]);
+        let scram = Credential::new(b"hidden", &[1; 16], scram::LEAST_ITERATIONS);
+        let users =
+            Users::parse(&format!("# staff\n\nann:{argon2}\nbob:{scram}\n")).expect("a good file");
+        let cases = [
+            ("ann", "secret", Login::Good),
+            ("ann", "Secret", Login::Wrong),
+            ("bob", "hidden", Login::Good),
+            ("bob", "secret", Login::Wrong),
+            ("eve", "secret", Login::Unknown),
+            ("eve", "nobody has this password", Login::Unknown),
+        ];
+        for (name, password, expected) in cases {
+            assert_eq!(
+                users.verify(name, password.as_bytes()),
+                expected,
+                "{name} {password}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_password_has_another_fingerprint() {
+        let parse = |salt| {
+            Users::parse(&format!("ann:{}", hash_password(b"secret", [salt; 16]))).expect("good")
+        };
+        assert_eq!(parse(1).fingerprint("ann"), parse(1).fingerprint("ann"));
+        assert_ne!(parse(1).fingerprint("ann"), parse(2).fingerprint("ann"));
+        assert_eq!(parse(1).fingerprint("bob"), None);
+    }
+
+    #[test]
+    fn a_bad_line_is_refused_with_its_number_and_without_its_hash() {
+        let twice = format!("ann:{0}\nann:{0}", hash_password(b"x", [1; 16]));
+        let cases = [
+            ("no colon", "\nann", "line 2: expected"),
+            ("no name", ":$argon2id$x", "line 1: the name"),
+            ("plain password", "ann:hunter2", "line 1: expected a hash"),
+            (
+                "torn hash",
+                "ann:$argon2id$v=19$m=19456",
+                "line 1: the hash",
+            ),
+            (
+                "torn credential",
+                "ann:SCRAM-SHA-256$4096:hunter2",
+                "line 1: expected `SCRAM",
+            ),
+            ("twice", &twice, "line 2: this user is listed twice"),
+        ];
+        for (name, text, expected) in cases {
+            let error = Users::parse(text).expect_err(name).to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+            assert!(!error.contains("hunter2"), "{name}: {error}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Who may connect and what they may do: the files and keys that say so, read at the start and again at a reload.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens};
+
+use super::{ConfigError, Listen, Settings, Users};
+
+const DEFAULT_HOOK_TIMEOUT_MS: u64 = 1000;
+const DEFAULT_HOOK_CACHE_S: u64 = 60;
+
+/// Who may connect and what they may do.
+#[derive(Debug, Clone)]
+pub struct Access {
+    sources: Sources,
+    /// What the files said when they were read first.
+    pub(crate) loaded: Loaded,
+    /// Somebody else to ask about those the files do not know.
+    pub hook: Option<Hook>,
+}
+
+/// Which files and keys there are.
+#[derive(Debug, Clone, Default)]
+struct Sources {
+    users: Option<PathBuf>,
+    acl: Option<PathBuf>,
+    tokens: Option<TokenSource>,
+    trusts_certificates: bool,
+    allows_anonymous: bool,
+    http_users: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone)]
+struct TokenSource {
+    key: PathBuf,
+    algorithm: Algorithm,
+    issuer: Option<String>,
+    audience: Option<String>,
+}
+
+/// What the files say.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Loaded {
+    pub(crate) policy: Policy,
+    /// Of the HTTP API; `None`: it asks nobody, and is for this host only.
+    pub(crate) http_users: Option<ApiUsers>,
+}
+
+/// An HTTP hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// `http://HOST:PORT/PATH`.
+    pub url: String,
+    /// Longest wait for its answer, the wait in our queue included.
+    pub timeout: Duration,
+    /// How long an answer holds.
+    pub cache: Duration,
+    /// What becomes of a client it says nothing about in time.
+    pub on_failure: OnFailure,
+}
+
+/// What becomes of a client when the hook does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// Not let in: 0x88, so that it tries again.
+    #[default]
+    Unavailable,
+    /// Not let in: 0x87.
+    Deny,
+    /// Let in under the name it gives, with what the ACL says of it.
+    Allow,
+}
+
+/// How tokens are signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+pub enum AlgorithmChoice {
+    /// HMAC with SHA-256 and a shared secret.
+    #[value(name = "HS256")]
+    #[serde(rename = "HS256")]
+    Hs256,
+    /// RSA with SHA-256.
+    #[value(name = "RS256")]
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// ECDSA with P-256 and SHA-256.
+    #[value(name = "ES256")]
+    #[serde(rename = "ES256")]
+    Es256,
+}
+
+impl Access {
+    /// Reads all that `settings` names.
+    /// `is_guarded`: every listener has said for itself who may connect.
+    pub(super) fn check(settings: &Settings, is_guarded: bool) -> Result<Self, ConfigError> {
+        let hook = hook(settings)?;
+        let knows_somebody = names_users(settings);
+        if settings.allow_anonymous == Some(false) && !knows_somebody && !is_guarded {
+            return Err(ConfigError::Conflict(
+                "allow_anonymous = false needs a file of users, or nobody could connect",
+            ));
+        }
+        let sources = Sources {
+            users: settings.users.clone(),
+            acl: settings.acl.clone(),
+            tokens: tokens(settings)?,
+            trusts_certificates: settings.certificate_users == Some(true),
+            allows_anonymous: settings.allow_anonymous.unwrap_or(!knows_somebody),
+            http_users: settings.http_users.clone(),
+        };
+        Ok(Self {
+            loaded: sources.load()?,
+            sources,
+            hook,
+        })
+    }
+
+    /// Whether a client without a user name is let in without asking anybody.
+    #[must_use]
+    pub fn allows_anonymous(&self) -> bool {
+        self.loaded.policy.is_open_at(0) && self.hook.is_none()
+    }
+
+    /// Whether that is so at a listener.
+    pub(crate) fn is_open_at(&self, listen: &Listen) -> bool {
+        let policy = &self.loaded.policy;
+        listen.allow_anonymous
+            && listen.users.is_none()
+            && self.hook.is_none()
+            && policy.acl.is_none()
+            && !policy.knows_users_at(0)
+    }
+
+    /// Reads the files again. `listeners`: what is otherwise at listeners; their own files are read again too.
+    ///
+    /// # Errors
+    /// The first file that is no good. Nothing was changed.
+    pub(crate) fn load(&self, listeners: &[ListenerAccess]) -> Result<Loaded, ConfigError> {
+        let mut loaded = self.sources.load()?;
+        loaded.policy.listeners = listeners
+            .iter()
+            .map(|listener| {
+                let again = |path: &PathBuf| Users::from_file(path).map(|read| read.users);
+                Ok(ListenerPolicy {
+                    users: listener.users.as_ref().map(again).transpose()?,
+                    allows_anonymous: listener.allows_anonymous,
+                })
+            })
+            .collect::<Result<_, ConfigError>>()?;
+        Ok(loaded)
+    }
+}
+
+/// Who may connect through a listener, where that is not what the node says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListenerAccess {
+    /// Its own file of users.
+    pub(crate) users: Option<PathBuf>,
+    /// Whether clients without a user name are let in; `None`: as everywhere.
+    pub(crate) allows_anonymous: Option<bool>,
+}
+
+impl Listen {
+    /// What is otherwise here than for the node.
+    pub(crate) fn policy(&self) -> ListenerPolicy {
+        ListenerPolicy {
+            users: self.users.as_ref().map(|read| read.users.clone()),
+            allows_anonymous: Some(self.allow_anonymous),
+        }
+    }
+
+    /// The same as it is read again.
+    pub(crate) fn access(&self) -> ListenerAccess {
+        ListenerAccess {
+            users: self.users.as_ref().map(|read| read.path.clone()),
+            allows_anonymous: Some(self.allow_anonymous),
+        }
+    }
+}
+
+/// Whether anything is set that knows users.
+pub(super) const fn names_users(settings: &Settings) -> bool {
+    settings.users.is_some()
+        || settings.jwt_key.is_some()
+        || settings.auth_hook.is_some()
+        || matches!(settings.certificate_users, Some(true))
+}
+
+impl Sources {
+    fn load(&self) -> Result<Loaded, ConfigError> {
+        let users = self.users.as_deref().map(Users::from_file).transpose()?;
+        let acl = self.acl.as_deref().map(|path| {
+            let text = read("acl", path)?;
+            Acl::parse(&text).map_err(|problem| bad_line("acl", path, &problem))
+        });
+        let http_users = self.http_users.as_deref().map(|path| {
+            let text = read("http_users", path)?;
+            ApiUsers::parse(&text).map_err(|problem| bad_line("http_users", path, &problem))
+        });
+        let policy = Policy {
+            users: users.map(|read| read.users),
+            acl: acl.transpose()?,
+            tokens: self.tokens.as_ref().map(TokenSource::load).transpose()?,
+            trusts_certificates: self.trusts_certificates,
+            allows_anonymous: self.allows_anonymous,
+            listeners: Vec::new(),
+        };
+        Ok(Loaded {
+            policy,
+            http_users: http_users.transpose()?,
+        })
+    }
+}
+
+impl TokenSource {
+    fn load(&self) -> Result<Tokens, ConfigError> {
+        let path = &self.key;
+        let key = std::fs::read(path).map_err(|source| unreadable("jwt_key", path, source))?;
+        Tokens::new(
+            self.algorithm,
+            &key,
+            self.issuer.clone(),
+            self.audience.clone(),
+        )
+        .map_err(|error| ConfigError::BadFile {
+            key: "jwt_key",
+            path: path.clone(),
+            problem: error.to_string(),
+        })
+    }
+}
+
+fn read(key: &'static str, path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| unreadable(key, path, source))
+}
+
+fn unreadable(key: &'static str, path: &Path, source: std::io::Error) -> ConfigError {
+    ConfigError::Unreadable {
+        key,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn bad_line(key: &'static str, path: &Path, problem: &thicket_access::Problem) -> ConfigError {
+    ConfigError::BadFile {
+        key,
+        path: path.to_owned(),
+        problem: problem.to_string(),
+    }
+}
+
+fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
+    let Some(key) = settings.jwt_key.clone() else {
+        let others = settings.jwt_algorithm.is_some()
+            || settings.jwt_issuer.is_some()
+            || settings.jwt_audience.is_some();
+        if others {
+            return Err(ConfigError::Conflict(
+                "jwt_algorithm, jwt_issuer and jwt_audience say nothing without a jwt_key",
+            ));
+        }
+        return Ok(None);
+    };
+    // Never guessed from the key: what a file looks like must not decide how it is used.
+    let algorithm = match settings.jwt_algorithm {
+        Some(AlgorithmChoice::Hs256) => Algorithm::Hs256,
+        Some(AlgorithmChoice::Rs256) => Algorithm::Rs256,
+        Some(AlgorithmChoice::Es256) => Algorithm::Es256,
+        None => {
+            return Err(ConfigError::Conflict(
+                "jwt_key needs a jwt_algorithm: HS256 for a secret, RS256 or ES256 for a public key",
+            ));
+        }
+    };
+    Ok(Some(TokenSource {
+        key,
+        algorithm,
+        issuer: settings.jwt_issuer.clone(),
+        audience: settings.jwt_audience.clone(),
+    }))
+}
+
+fn hook(settings: &Settings) -> Result<Option<Hook>, ConfigError> {
+    let Some(url) = settings.auth_hook.clone() else {
+        let others = settings.auth_hook_timeout_ms.is_some()
+            || settings.auth_hook_cache_s.is_some()
+            || settings.auth_hook_on_failure.is_some();
+        if others {
+            return Err(ConfigError::Conflict(
+                "auth_hook_timeout_ms, auth_hook_cache_s and auth_hook_on_failure say nothing without an auth_hook",
+            ));
+        }
+        return Ok(None);
+    };
+    let host = url
+        .strip_prefix("http://")
+        .map(|rest| rest.split('/').next());
+    if !matches!(host, Some(Some(host)) if !host.is_empty() && !host.contains('@')) {
+        return Err(ConfigError::Invalid {
+            key: "auth_hook",
+            value: url,
+            expected: "http://HOST:PORT/PATH (https is not spoken: ask a proxy on this host)"
+                .into(),
+        });
+    }
+    let timeout_ms = settings
+        .auth_hook_timeout_ms
+        .unwrap_or(DEFAULT_HOOK_TIMEOUT_MS);
+    if !(10..=60_000).contains(&timeout_ms) {
+        return Err(ConfigError::Invalid {
+            key: "auth_hook_timeout_ms",
+            value: timeout_ms.to_string(),
+            expected: "10 to 60000".into(),
+        });
+    }
+    let cache_s = settings.auth_hook_cache_s.unwrap_or(DEFAULT_HOOK_CACHE_S);
+    if cache_s > 86_400 {
+        return Err(ConfigError::Invalid {
+            key: "auth_hook_cache_s",
+            value: cache_s.to_string(),
+            expected: "0 to 86400".into(),
+        });
+    }
+    Ok(Some(Hook {
+        url,
+        timeout: Duration::from_millis(timeout_ms),
+        cache: Duration::from_secs(cache_s),
+        on_failure: settings.auth_hook_on_failure.unwrap_or_default(),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use super::*;
+
+fn file(name: &str, content: &str) -> PathBuf {
+    let name = format!("thicket-access-{}-{name}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, content).expect("the temporary directory is writable");
+    path
+}
+
+fn error_of(settings: Settings) -> String {
+    Access::check(&settings, false)
+        .expect_err("refused")
+        .to_string()
+}
+
+#[test]
+fn a_bad_file_is_named_with_its_line_and_what_was_expected() {
+    let cases = [
+        (
+            Settings {
+                acl: Some(file("acl", "topic read a\nallow b\n")),
+                ..Settings::default()
+            },
+            "acl: ",
+            "-acl: line 2: expected `user`, `topic` or `pattern`, found \"allow\"",
+        ),
+        (
+            Settings {
+                users: Some(file("users", "ann=x")),
+                ..Settings::default()
+            },
+            "users: ",
+            "-users, line 1: expected `name:$argon2id$...`, found no colon",
+        ),
+        (
+            Settings {
+                http_users: Some(file("http", "ann:x")),
+                ..Settings::default()
+            },
+            "http_users: ",
+            "-http: line 1: expected `viewer NAME:HASH` or `admin NAME:HASH`",
+        ),
+        (
+            Settings {
+                jwt_key: Some(file("key", "no key")),
+                jwt_algorithm: Some(AlgorithmChoice::Rs256),
+                ..Settings::default()
+            },
+            "jwt_key: ",
+            "-key: expected a public key in PEM",
+        ),
+        (
+            Settings {
+                acl: Some("/nowhere/acl".into()),
+                ..Settings::default()
+            },
+            "acl: cannot read /nowhere/acl",
+            "",
+        ),
+    ];
+    for (settings, start, part) in cases {
+        let error = error_of(settings);
+        assert!(error.starts_with(start) && error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn settings_that_say_nothing_alone_are_refused() {
+    let text = |text: &str| Some(text.to_owned());
+    let default = Settings::default;
+    let cases = [
+        (
+            Settings {
+                jwt_issuer: text("x"),
+                ..default()
+            },
+            "without a jwt_key",
+        ),
+        (
+            Settings {
+                jwt_key: Some("key".into()),
+                ..default()
+            },
+            "needs a jwt_algorithm",
+        ),
+        (
+            Settings {
+                auth_hook_cache_s: Some(1),
+                ..default()
+            },
+            "without an auth_hook",
+        ),
+        (
+            Settings {
+                auth_hook: text("https://x/y"),
+                ..default()
+            },
+            "expected http://HOST:PORT/PATH",
+        ),
+        (
+            Settings {
+                auth_hook: text("http:///y"),
+                ..default()
+            },
+            "expected http://HOST:PORT/PATH",
+        ),
+        (
+            Settings {
+                auth_hook: text("http://x"),
+                auth_hook_timeout_ms: Some(1),
+                ..default()
+            },
+            "expected 10 to 60000",
+        ),
+        (
+            Settings {
+                allow_anonymous: Some(false),
+                ..default()
+            },
+            "needs a file of users",
+        ),
+    ];
+    for (settings, expected) in cases {
+        let error = error_of(settings);
+        assert!(error.contains(expected), "`{expected}` in {error}");
+    }
+}
+
+#[test]
+fn who_is_let_in_unasked_follows_from_what_is_set() {
+    let acl = file("open-acl", "topic read #");
+    let default = Settings::default;
+    let cases = [
+        ("nothing", default(), true),
+        (
+            "rights",
+            Settings {
+                acl: Some(acl),
+                ..default()
+            },
+            false,
+        ),
+        (
+            "certificates",
+            Settings {
+                certificate_users: Some(true),
+                ..default()
+            },
+            false,
+        ),
+        (
+            "a hook",
+            Settings {
+                auth_hook: Some("http://localhost:1/x".into()),
+                ..default()
+            },
+            false,
+        ),
+    ];
+    for (name, settings, expected) in cases {
+        let access = Access::check(&settings, false).expect(name);
+        assert_eq!(access.allows_anonymous(), expected, "{name}");
+    }
+}

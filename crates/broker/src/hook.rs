@@ -1,0 +1,240 @@
+//! Asks somebody else about clients, by HTTP, on threads of its own. A client waits no longer than the deadline, its time in the queue
+//! included; whatever happens to the hook, the workers go on.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use thicket_access::Policy;
+use thicket_access::hook::{Answer, Question};
+use thicket_node::Verdict;
+
+use crate::authenticator::{Desk, Request, allowed, next, settle_unknown};
+use crate::config::{Hook, OnFailure};
+
+/// Questions on their way at a time.
+const THREADS: usize = 4;
+/// Answers remembered.
+const CACHED: usize = 10_000;
+/// Longest answer.
+const ANSWER_BYTES: u64 = 64 * 1024;
+
+/// A request that the files do not settle.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    request: Request,
+    since: Instant,
+}
+
+/// Where requests wait for the hook.
+#[derive(Debug, Clone)]
+pub(crate) struct HookQueue {
+    sender: SyncSender<Asked>,
+    on_failure: OnFailure,
+}
+
+impl HookQueue {
+    /// Puts a request into the queue; what to say at once if that is full.
+    pub(crate) fn pass_on(&self, request: Request, policy: &Policy) -> Option<Verdict> {
+        let asked = Asked {
+            request,
+            since: Instant::now(),
+        };
+        match self.sender.try_send(asked) {
+            Ok(()) => None,
+            Err(TrySendError::Full(asked) | TrySendError::Disconnected(asked)) => {
+                Some(without_answer(self.on_failure, &asked.request, policy))
+            }
+        }
+    }
+}
+
+/// What becomes of a client about whom there is no answer.
+fn without_answer(on_failure: OnFailure, request: &Request, policy: &Policy) -> Verdict {
+    match on_failure {
+        OnFailure::Unavailable => Verdict::Unavailable,
+        OnFailure::Deny => Verdict::NotAuthorized,
+        OnFailure::Allow => {
+            let name = request.user_name.as_deref();
+            let grant = policy.grant_for_hook(name, &request.client_id, None);
+            allowed(Arc::new(grant))
+        }
+    }
+}
+
+/// What the hook's threads share.
+pub(crate) struct HookDesk {
+    settings: Hook,
+    desk: Arc<Desk>,
+    agent: ureq::Agent,
+    cache: Mutex<Cache>,
+}
+
+/// Answers by what was asked.
+#[derive(Default)]
+struct Cache {
+    /// The policy they were given under: a reload forgets them.
+    policy: Option<Arc<Policy>>,
+    answers: HashMap<[u8; 32], (Instant, Answer)>,
+}
+
+impl HookDesk {
+    /// Starts the threads; they end with the last sender.
+    pub(crate) fn start(
+        settings: Hook,
+        desk: &Arc<Desk>,
+        waiting: usize,
+    ) -> std::io::Result<HookQueue> {
+        let on_failure = settings.on_failure;
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .build();
+        let this = Arc::new(Self {
+            settings,
+            desk: Arc::clone(desk),
+            agent: config.into(),
+            cache: Mutex::default(),
+        });
+        let (sender, requests) = sync_channel(waiting);
+        let requests = Arc::new(Mutex::new(requests));
+        for number in 0..THREADS {
+            let (this, requests) = (Arc::clone(&this), Arc::clone(&requests));
+            std::thread::Builder::new()
+                .name(format!("hook-{number}"))
+                .spawn(move || {
+                    while let Some(asked) = next(&requests) {
+                        this.serve(&asked);
+                    }
+                })?;
+        }
+        Ok(HookQueue { sender, on_failure })
+    }
+
+    fn serve(&self, asked: &Asked) {
+        let request = &asked.request;
+        let policy = self.desk.policy();
+        let verdict = match self.answer(request, asked.since, &policy) {
+            Ok(Answer::Allow(rules)) => {
+                let name = request.user_name.as_deref();
+                let grant = policy.grant_for_hook(name, &request.client_id, rules.as_deref());
+                allowed(Arc::new(grant))
+            }
+            Ok(Answer::Deny) => Verdict::NotAuthorized,
+            Ok(Answer::Ignore) => settle_unknown(&policy, request, true),
+            Err(error) => {
+                self.desk.counters.hook_failures.add_one();
+                tracing::warn!(
+                    error,
+                    client_id = request.client_id,
+                    "the hook gave no answer"
+                );
+                without_answer(self.settings.on_failure, request, &policy)
+            }
+        };
+        let address = (request.worker, request.connection, request.serial);
+        self.desk.answer(address, verdict);
+    }
+
+    fn answer(
+        &self,
+        request: &Request,
+        since: Instant,
+        policy: &Arc<Policy>,
+    ) -> Result<Answer, String> {
+        let password = request.password.as_deref().map(String::from_utf8_lossy);
+        let peer = request.peer.to_string();
+        let question = Question {
+            client_id: &request.client_id,
+            user_name: request.user_name.as_deref(),
+            password: password.as_deref(),
+            peer: &peer,
+            listener: request.listener.0,
+            certificate_name: request.certificate_name.as_deref(),
+        };
+        let key = key_of(&question, request);
+        if let Some(answer) = self.remembered(&key, policy) {
+            return Ok(answer);
+        }
+        let left = self.settings.timeout.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Err("waited for its turn until the deadline".into());
+        }
+        let answer = self.ask(&question, left)?;
+        self.remember(key, answer.clone());
+        Ok(answer)
+    }
+
+    fn ask(&self, question: &Question<'_>, timeout: Duration) -> Result<Answer, String> {
+        self.desk.counters.hook_requests.add_one();
+        let body = serde_json::to_string(question).map_err(|error| error.to_string())?;
+        let mut response = self
+            .agent
+            .post(&self.settings.url)
+            .config()
+            .timeout_global(Some(timeout))
+            .build()
+            .header("content-type", "application/json")
+            .send(body)
+            .map_err(|error| error.to_string())?;
+        let status = response.status().as_u16();
+        if !(200..300).contains(&status) {
+            return Err(format!("status {status}, expected 200"));
+        }
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES)
+            .read_to_vec()
+            .map_err(|error| error.to_string())?;
+        Answer::parse(&body).map_err(|error| error.to_string())
+    }
+
+    fn remembered(&self, key: &[u8; 32], policy: &Arc<Policy>) -> Option<Answer> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = cache
+            .policy
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, policy));
+        if !is_same {
+            cache.answers.clear();
+            cache.policy = Some(Arc::clone(policy));
+        }
+        let (since, answer) = cache.answers.get(key)?;
+        (since.elapsed() < self.settings.cache).then(|| answer.clone())
+    }
+
+    fn remember(&self, key: [u8; 32], answer: Answer) {
+        if self.settings.cache.is_zero() {
+            return;
+        }
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.answers.len() >= CACHED {
+            let holds = self.settings.cache;
+            cache
+                .answers
+                .retain(|_, (since, _)| since.elapsed() < holds);
+        }
+        if cache.answers.len() >= CACHED {
+            cache.answers.clear();
+        }
+        cache.answers.insert(key, (Instant::now(), answer));
+    }
+}
+
+/// What was asked, without the port of the client, which says nothing; a hash, so that no password lies about.
+fn key_of(question: &Question<'_>, request: &Request) -> [u8; 32] {
+    let address = request.peer.ip().to_string();
+    let question = Question {
+        peer: &address,
+        ..question.clone()
+    };
+    let mut hash = Sha256::new();
+    hash.update(serde_json::to_vec(&question).unwrap_or_default());
+    // The bytes themselves: what is no UTF-8 looks the same in the question.
+    hash.update(request.password.as_deref().unwrap_or_default());
+    hash.finalize().into()
+}

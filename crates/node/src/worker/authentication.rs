@@ -1,0 +1,413 @@
+//! Who a client is: users are asked, perhaps in several steps, at CONNECT and again when the client wants it (5.0, 4.12).
+//!
+//! | phase | AUTH 0x18 | AUTH 0x19 | verdict `Continue` | `Allowed` | a refusal |
+//! | --- | --- | --- | --- | --- | --- |
+//! | `AwaitVerdict` | stays in the buffer | stays in the buffer | AUTH 0x18, `AwaitAuth` | claim | CONNACK |
+//! | `AwaitAuth` | asked, `AwaitVerdict` | CONNACK 0x82 | nobody was asked | nobody was asked | nobody was asked |
+//! | in service, `Idle` | DISCONNECT 0x82 | asked, `Asked` | nobody was asked | nobody was asked | nobody was asked |
+//! | in service, `Asked` | DISCONNECT 0x82 | DISCONNECT 0x82 | AUTH 0x18, `AwaitAnswer` | AUTH 0x00, `Idle` | DISCONNECT |
+//! | in service, `AwaitAnswer` | asked, `Asked` | DISCONNECT 0x82 | nobody was asked | nobody was asked | nobody was asked |
+//!
+//! Another method than that of CONNECT ends the connection with 0x8C before CONNACK and with 0x82 after it, as does AUTH without one
+//! in CONNECT.
+
+use thicket_access::scram::ServerExchange;
+use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
+
+use super::{Phase, Refusal, SessionKey, Worker, connection::Attached};
+use crate::{Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput};
+
+/// Enhanced authentication of a connection in service.
+#[derive(Debug)]
+pub(super) struct Reauthentication {
+    method: Box<str>,
+    phase: ReauthenticationPhase,
+}
+
+#[derive(Debug)]
+enum ReauthenticationPhase {
+    /// Done, at CONNECT or since.
+    Idle,
+    /// The users are being asked.
+    Asked,
+    /// The client is to answer.
+    AwaitAnswer(Box<ServerExchange>),
+}
+
+impl Reauthentication {
+    /// For the method of a CONNECT.
+    pub fn new(method: &str) -> Box<Self> {
+        Box::new(Self {
+            method: method.into(),
+            phase: ReauthenticationPhase::Idle,
+        })
+    }
+}
+
+impl Worker {
+    /// Asks whoever knows the users about a CONNECT, unless nobody has to be asked.
+    pub(super) fn ask_users(&mut self, id: ConnectionId, connect: &Connect<'_>) {
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        let listener = usize::from(connection.listener.0);
+        let anonymous = self
+            .config
+            .listeners
+            .get(listener)
+            .is_none_or(|listener| listener.allow_anonymous);
+        let method = connect.authentication_method;
+        if anonymous && connect.login.user_name.is_none() && method.is_none() {
+            self.judge(id, connect, Verdict::Allowed(Admission::default()));
+            return;
+        }
+        let enhanced = method.map(|method| Enhanced {
+            method: method.to_owned(),
+            data: connect.authentication_data.unwrap_or_default().to_vec(),
+            exchange: None,
+        });
+        self.ask(id, connect, enhanced);
+    }
+
+    fn ask(&mut self, id: ConnectionId, connect: &Connect<'_>, enhanced: Option<Enhanced>) {
+        let Some(connection) = self.connection(id) else {
+            return;
+        };
+        self.outputs.push_back(WorkerOutput::Authenticate {
+            connection: id,
+            listener: connection.listener,
+            peer: connection.peer,
+            client_id: connect.client_id.to_owned(),
+            user_name: connect.login.user_name.map(str::to_owned),
+            password: connect.login.password.map(<[u8]>::to_vec),
+            enhanced: enhanced.map(Box::new),
+        });
+    }
+
+    /// The users' answer.
+    pub(super) fn handle_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        match &connection.phase {
+            Phase::AwaitVerdict => {}
+            Phase::Attached(_) => return self.handle_reauthentication_verdict(now, id, verdict),
+            Phase::AwaitConnect
+            | Phase::AwaitAuth(_)
+            | Phase::AwaitClaim { .. }
+            | Phase::Closing => return,
+        }
+        connection.last_packet = now.instant;
+        let answered = connection.answered;
+        let mut buffered = std::mem::take(&mut connection.partial);
+        let mut connect_len = 0;
+        if let Ok(Some((Packet::Connect(connect), len))) =
+            decode(&buffered, ProtocolVersion::V5, u32::MAX)
+        {
+            connect_len = len;
+            self.judge(id, &connect, verdict);
+        }
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        if matches!(connection.phase, Phase::AwaitClaim { .. }) {
+            buffered.drain(connect_len..connect_len + answered);
+        }
+        connection.partial = buffered;
+        if matches!(connection.phase, Phase::AwaitAuth(_)) {
+            // The client may have answered before it was asked.
+            self.handle_received(now, id, &[]);
+        }
+    }
+
+    fn judge(&mut self, id: ConnectionId, connect: &Connect<'_>, verdict: Verdict) {
+        let refusal = match verdict {
+            Verdict::Allowed(admission) => return self.admit(id, connect, admission),
+            Verdict::Continue { data, exchange } => {
+                return self.challenge(id, connect, &data, exchange);
+            }
+            Verdict::BadAuthenticationMethod
+            | Verdict::BadUserNameOrPassword
+            | Verdict::NotAuthorized
+            | Verdict::Unavailable => refusal_of(&verdict),
+        };
+        self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+    }
+
+    fn admit(&mut self, id: ConnectionId, connect: &Connect<'_>, admission: Admission) {
+        let rights = admission
+            .grant
+            .as_ref()
+            .and_then(|grant| grant.rights.as_ref());
+        if let (Some(will), Some(rights)) = (&connect.will, rights) {
+            let topic = format!("{}{}", self.prefix(id), will.topic);
+            if !rights.may_publish(&topic) {
+                let refusal = Refusal::new(
+                    ReasonCode::NotAuthorized,
+                    "the user may not publish to the will topic",
+                );
+                self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+                return;
+            }
+        }
+        if let Some(connection) = self.connection_mut(id) {
+            connection.admission = admission;
+        }
+        self.claim(id, connect.client_id, connect.clean_start);
+    }
+
+    fn challenge(
+        &mut self,
+        id: ConnectionId,
+        connect: &Connect<'_>,
+        data: &[u8],
+        exchange: Box<ServerExchange>,
+    ) {
+        let packet = auth(
+            ReasonCode::ContinueAuthentication,
+            connect.authentication_method,
+            Some(data),
+        );
+        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let out = &mut connection.out.bytes;
+        if packet.encode_within(connect.version, maximum, out).is_ok() {
+            connection.phase = Phase::AwaitAuth(exchange);
+            self.mark_dirty(id);
+            // Nothing was read while the users were asked.
+            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+        } else {
+            self.note_refused(
+                id,
+                "AUTH is larger than the client takes",
+                connect.client_id,
+            );
+            self.close(id);
+        }
+    }
+
+    /// `bytes`: all since the CONNECT of a client that is to answer. They stay in the buffer.
+    pub(super) fn handle_auth_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
+        let Ok(Some((Packet::Connect(connect), len))) =
+            decode(bytes, ProtocolVersion::V5, u32::MAX)
+        else {
+            return;
+        };
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let next = &bytes[len + connection.answered..];
+        let maximum = self.config.limits.maximum_packet_size;
+        let refusal = match decode(next, connect.version, maximum) {
+            Ok(None) => return,
+            Ok(Some((Packet::Auth(auth), len))) => {
+                match check_answer(&auth, connect.authentication_method) {
+                    Ok(()) => return self.ask_on(now, id, &connect, &auth, len),
+                    Err(refusal) => refusal,
+                }
+            }
+            Ok(Some((Packet::Disconnect(_), _))) => return self.close(id),
+            // [MQTT-3.1.2-30]
+            Ok(Some(_)) => Refusal::protocol("another packet than AUTH before CONNACK"),
+            Err(error) => Refusal::new(error.reason_code(), error.to_string()),
+        };
+        self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+    }
+
+    /// Hands the answer of `len` bytes on.
+    fn ask_on(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        connect: &Connect<'_>,
+        auth: &Auth<'_>,
+        len: usize,
+    ) {
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        connection.last_packet = now.instant;
+        connection.answered += len;
+        let Phase::AwaitAuth(exchange) =
+            std::mem::replace(&mut connection.phase, Phase::AwaitVerdict)
+        else {
+            return;
+        };
+        self.ask(id, connect, Some(step(auth, Some(exchange))));
+    }
+
+    /// AUTH from a client in service.
+    pub(super) fn handle_auth(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        auth: &Auth<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(connection) = self.connection_mut(id) else {
+            return Ok(());
+        };
+        let (listener, peer) = (connection.listener, connection.peer);
+        let reauthentication = connection
+            .attached_mut()
+            .and_then(|attached| attached.reauthentication.as_mut())
+            .ok_or_else(|| Refusal::protocol("AUTH without an authentication method in CONNECT"))?;
+        if auth.authentication_method != Some(&*reauthentication.method) {
+            // [MQTT-4.12.1-1]; DISCONNECT knows no 0x8C (5.0, 3.14.2.1).
+            return Err(Refusal::protocol(
+                "another authentication method than in CONNECT",
+            ));
+        }
+        let phase = std::mem::replace(&mut reauthentication.phase, ReauthenticationPhase::Asked);
+        let exchange = match (phase, auth.reason_code) {
+            (ReauthenticationPhase::Idle, ReasonCode::ReAuthenticate) => None,
+            (ReauthenticationPhase::AwaitAnswer(exchange), ReasonCode::ContinueAuthentication) => {
+                Some(exchange)
+            }
+            (
+                ReauthenticationPhase::Idle
+                | ReauthenticationPhase::Asked
+                | ReauthenticationPhase::AwaitAnswer(_),
+                _,
+            ) => return Err(Refusal::protocol("AUTH out of turn")),
+        };
+        let Some(session) = self.sessions.get(key) else {
+            return Ok(());
+        };
+        self.outputs.push_back(WorkerOutput::Authenticate {
+            connection: id,
+            listener,
+            peer,
+            client_id: session.client_id.to_string(),
+            user_name: None,
+            password: None,
+            enhanced: Some(Box::new(step(auth, exchange))),
+        });
+        Ok(())
+    }
+
+    fn handle_reauthentication_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
+        let asked = self
+            .connection_mut(id)
+            .and_then(|connection| connection.attached_mut())
+            .and_then(Attached::asked_again);
+        let Some((method, phase)) = asked else { return };
+        let (reason_code, data) = match verdict {
+            Verdict::Continue { data, exchange } => {
+                *phase = ReauthenticationPhase::AwaitAnswer(exchange);
+                (ReasonCode::ContinueAuthentication, Some(data))
+            }
+            Verdict::Allowed(admission) => {
+                *phase = ReauthenticationPhase::Idle;
+                let data = admission.authentication_data.clone();
+                if let Err(refusal) = self.admit_again(now, id, admission) {
+                    return self.refuse(now, id, &refusal);
+                }
+                (ReasonCode::Success, data)
+            }
+            Verdict::BadAuthenticationMethod
+            | Verdict::BadUserNameOrPassword
+            | Verdict::NotAuthorized
+            | Verdict::Unavailable => return self.refuse(now, id, &refusal_of(&verdict)),
+        };
+        self.send(id, &auth(reason_code, Some(&method), data.as_deref()));
+    }
+
+    /// The client has proved itself again. It may not become somebody else: its session was the first one's.
+    fn admit_again(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        admission: Admission,
+    ) -> Result<(), Refusal> {
+        let Some(key) = self.session_of(id) else {
+            return Ok(());
+        };
+        let name = |grant: &Option<std::sync::Arc<thicket_access::Grant>>| {
+            grant.as_ref().and_then(|grant| grant.user_name.clone())
+        };
+        let present = self.sessions.get(key).and_then(|it| name(&it.grant));
+        if present != name(&admission.grant) {
+            return Err(Refusal::new(
+                ReasonCode::NotAuthorized,
+                "re-authentication as another user",
+            ));
+        }
+        self.set_grant(key, admission.grant);
+        let serial = self
+            .connection(id)
+            .map_or(0, |connection| connection.serial);
+        self.watch_grant(now, id, serial);
+        Ok(())
+    }
+}
+
+impl Attached {
+    /// Method and phase, if the users are being asked.
+    fn asked_again(&mut self) -> Option<(Box<str>, &mut ReauthenticationPhase)> {
+        let Reauthentication { method, phase } = self.reauthentication.as_deref_mut()?;
+        matches!(phase, ReauthenticationPhase::Asked).then(|| (method.clone(), phase))
+    }
+}
+
+fn auth<'a>(
+    reason_code: ReasonCode,
+    authentication_method: Option<&'a str>,
+    authentication_data: Option<&'a [u8]>,
+) -> Packet<'a> {
+    Packet::Auth(Auth {
+        reason_code,
+        authentication_method,
+        authentication_data,
+        reason_string: None,
+        user_properties: Vec::new(),
+    })
+}
+
+fn step(auth: &Auth<'_>, exchange: Option<Box<ServerExchange>>) -> Enhanced {
+    Enhanced {
+        method: auth.authentication_method.unwrap_or_default().to_owned(),
+        data: auth.authentication_data.unwrap_or_default().to_vec(),
+        exchange,
+    }
+}
+
+/// [MQTT-4.12.0-5] and [MQTT-4.12.0-3].
+fn check_answer(auth: &Auth<'_>, method: Option<&str>) -> Result<(), Refusal> {
+    if auth.authentication_method != method {
+        return Err(another_method());
+    }
+    if auth.reason_code != ReasonCode::ContinueAuthentication {
+        return Err(Refusal::protocol(
+            "AUTH before CONNACK that does not continue",
+        ));
+    }
+    Ok(())
+}
+
+fn another_method() -> Refusal {
+    Refusal::new(
+        ReasonCode::BadAuthenticationMethod,
+        "another authentication method than in CONNECT",
+    )
+}
+
+/// What a client is told that is not let in.
+fn refusal_of(verdict: &Verdict) -> Refusal {
+    let (reason_code, reason) = match verdict {
+        Verdict::BadAuthenticationMethod => (
+            ReasonCode::BadAuthenticationMethod,
+            "this authentication method is not known here",
+        ),
+        Verdict::BadUserNameOrPassword => (
+            ReasonCode::BadUserNameOrPassword,
+            "bad user name or password",
+        ),
+        Verdict::Unavailable => (ReasonCode::ServerUnavailable, "users cannot be asked now"),
+        Verdict::NotAuthorized | Verdict::Allowed(_) | Verdict::Continue { .. } => {
+            (ReasonCode::NotAuthorized, "not authorized")
+        }
+    };
+    Refusal::new(reason_code, reason)
+}

@@ -1,0 +1,242 @@
+//! What a session's client may do: asked at PUBLISH and SUBSCRIBE, where messages are routed, and again when rights change.
+//!
+//! A session without rights may do everything, at the price of one comparison. With rights, a PUBLISH costs a look-up in a small
+//! cache. A delivery costs nothing: the route of a topic, which is remembered, leaves out who may not read it, and only sessions
+//! with a subscription that reaches beyond what they may read (`is_checked`) are looked at when it is computed.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+
+use thicket_access::{CachedRights, Grant, Policy, Reach, Review, Rights};
+use thicket_mqtt::ReasonCode;
+use thicket_session::{time::Instant, topic::SubscriptionFilter};
+
+use super::{
+    Refusal, SessionKey, Worker, close::Cause, interests::Route, sessions::Session, timers::Timer,
+};
+use crate::{ConnectionId, EventLevel, Now, mail::peer_text};
+
+/// The rights of a session, for as long as it lives or until its client connects again.
+#[derive(Debug)]
+pub(super) struct SessionRights {
+    cached: CachedRights,
+    /// A subscription reaches beyond what may be read: messages are looked at one by one.
+    is_checked: bool,
+}
+
+impl Session {
+    /// Whether its client may publish to `topic`.
+    pub fn may_publish(&mut self, topic: &str) -> bool {
+        match &mut self.rights {
+            None => true,
+            Some(rights) => rights.cached.may_publish(topic),
+        }
+    }
+
+    /// Whether a message of `topic` that one of its subscriptions matches may go to its client.
+    pub fn may_receive(&self, topic: &str) -> bool {
+        match &self.rights {
+            Some(rights) if rights.is_checked => rights.cached.rights().may_receive(topic),
+            Some(_) | None => true,
+        }
+    }
+
+    /// The same for a message that was queued, perhaps under other rights.
+    pub fn may_still_receive(&mut self, topic: &str) -> bool {
+        match &mut self.rights {
+            None => true,
+            Some(rights) => rights.cached.may_receive(topic),
+        }
+    }
+
+    /// Whether it may have a subscription. A member of a shared subscription must be able to read all of it: a message that it got and
+    /// may not read would be lost to the others.
+    pub fn may_subscribe(&mut self, filter: &SubscriptionFilter) -> bool {
+        let Some(rights) = &mut self.rights else {
+            return true;
+        };
+        match rights.cached.rights().may_subscribe(filter.filter.as_str()) {
+            Reach::All => true,
+            Reach::Part if !filter.is_shared() => {
+                rights.is_checked = true;
+                true
+            }
+            Reach::Part | Reach::Nothing => false,
+        }
+    }
+
+    /// Whether it keeps a subscription under new rights. A plain one that reaches nothing now may reach something tomorrow.
+    fn keeps(&mut self, filter: &SubscriptionFilter) -> bool {
+        self.may_subscribe(filter) || {
+            if let Some(rights) = &mut self.rights {
+                rights.is_checked = true;
+            }
+            !filter.is_shared()
+        }
+    }
+
+    fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
+        self.rights = rights.map(|rights| {
+            Box::new(SessionRights {
+                cached: CachedRights::new(rights),
+                is_checked: false,
+            })
+        });
+    }
+}
+
+impl Worker {
+    /// Where messages of `topic` go, with the sessions that may read it.
+    pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
+        let sessions = &self.sessions;
+        // Called only when the route is not remembered.
+        self.interests.route(topic, &|session| {
+            sessions
+                .get(session)
+                .is_none_or(|session| session.may_receive(topic))
+        })
+    }
+
+    /// Why the client of a session may not publish to `topic`, if it may not; counted.
+    #[inline]
+    pub(super) fn refuse_publish(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
+        if self.has_rights {
+            self.refuse_by_rights(key, topic)
+        } else {
+            None
+        }
+    }
+
+    #[inline(never)]
+    fn refuse_by_rights(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
+        let session = self.sessions.get_mut(key)?;
+        if session.may_publish(topic) {
+            return None;
+        }
+        self.traffic.refused_messages += 1;
+        Some(ReasonCode::NotAuthorized)
+    }
+
+    /// What a session's client was granted, now that it has connected or the files have changed.
+    pub(super) fn set_grant(&mut self, key: SessionKey, grant: Option<Arc<Grant>>) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let rights = grant.as_ref().and_then(|grant| grant.rights.clone());
+        session.grant = grant;
+        self.set_rights(key, rights);
+    }
+
+    fn set_rights(&mut self, key: SessionKey, rights: Option<Arc<Rights>>) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let present = session.rights.as_ref().map(|rights| rights.cached.rights());
+        if present == rights.as_ref() {
+            return;
+        }
+        self.has_rights |= rights.is_some();
+        session.set_rights(rights);
+        let subscriptions = std::mem::take(&mut session.subscriptions);
+        let (kept, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = subscriptions
+            .into_iter()
+            .partition(|(filter, _)| session.keeps(filter));
+        session.subscriptions = kept;
+        let stored = session.stored;
+        let mut changes = Vec::new();
+        for filter in lost.keys() {
+            self.journal.subscription(stored, filter, None);
+            changes.extend(self.interests.unsubscribe(key, filter));
+        }
+        self.interests.touch();
+        self.announce(changes);
+    }
+
+    /// Users or rights were read again.
+    pub(super) fn handle_reloaded(&mut self, now: Now, policy: &Policy) {
+        let reviews: Vec<(SessionKey, Review)> = self
+            .sessions
+            .iter()
+            .filter_map(|(key, session)| {
+                let review = policy.review(session.grant.as_deref()?, &session.client_id);
+                (review != Review::Same).then_some((key, review))
+            })
+            .collect();
+        for (key, review) in reviews {
+            match review {
+                Review::Same => {}
+                Review::Changed(grant) => self.set_grant(key, Some(grant)),
+                Review::Ended => self.end_grant(now, key),
+            }
+        }
+    }
+
+    /// The client of a session may not be here any more. Its session, if it outlives the connection, gets nothing until somebody connects
+    /// who may.
+    fn end_grant(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        if let Some(id) = session.connection {
+            let refusal = Refusal::new(
+                ReasonCode::NotAuthorized,
+                "the user is gone or its password has changed",
+            );
+            self.dismiss(now, id, &refusal);
+        }
+        self.set_rights(key, Some(Arc::default()));
+    }
+
+    /// Ends a connection that broke no rule.
+    fn dismiss(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
+        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let client_id = session.map(|session| session.client_id.to_string());
+        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let fields = vec![
+            ("client_id", client_id.unwrap_or_default()),
+            ("peer", peer.unwrap_or_default()),
+            ("reason", refusal.reason.clone()),
+        ];
+        self.event(EventLevel::Info, "client sent away", fields);
+        self.disconnect(id, refusal.reason_code, &refusal.reason);
+        self.detach(now, id, Cause::Closed);
+    }
+
+    /// Sets the timer for a grant that ends.
+    pub(super) fn watch_grant(&mut self, now: Now, id: ConnectionId, serial: u64) {
+        let Some(at) = self.grant_end(now, id) else {
+            return;
+        };
+        let timer = Timer::GrantEnd {
+            connection: id,
+            serial,
+        };
+        self.timers.set(at, timer);
+    }
+
+    /// When the grant of a connection in service ends.
+    fn grant_end(&self, now: Now, id: ConnectionId) -> Option<Instant> {
+        let session = self.sessions.get(self.session_of(id)?)?;
+        let at_s = session.grant.as_ref()?.expires_at_s?;
+        let left_ms = at_s
+            .saturating_add(thicket_access::LEEWAY_S)
+            .saturating_mul(1000)
+            .saturating_sub(now.wall.as_unix_millis());
+        Some(now.instant + std::time::Duration::from_millis(left_ms))
+    }
+
+    pub(super) fn handle_grant_end(&mut self, now: Now, id: ConnectionId, serial: u64) {
+        let is_same = self.connection(id).is_some_and(|it| it.serial == serial);
+        if !is_same {
+            return;
+        }
+        match self.grant_end(now, id) {
+            None => {}
+            // Renewed meanwhile, or the wall clock was set back.
+            Some(at) if at > now.instant => self.watch_grant(now, id, serial),
+            Some(_) => {
+                let refusal = Refusal::new(ReasonCode::MaximumConnectTime, "its token has expired");
+                self.dismiss(now, id, &refusal);
+            }
+        }
+    }
+}

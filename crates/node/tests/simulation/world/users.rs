@@ -1,0 +1,73 @@
+//! Who knows the users.
+
+use thicket_access::{Applicant, Judgement, Policy, scram};
+use thicket_node::{Admission, Enhanced, Now, Verdict, WorkerOutput};
+
+/// Answers an `Authenticate`. Without a policy users named `good` may, `bad` may not, and of others nobody knows.
+pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
+    let WorkerOutput::Authenticate {
+        client_id,
+        user_name,
+        password,
+        enhanced,
+        ..
+    } = asked
+    else {
+        panic!("not a question about users: {asked:?}");
+    };
+    let Some(policy) = policy else {
+        return match user_name.as_deref() {
+            Some("good") => Verdict::Allowed(Admission::default()),
+            Some("bad") => Verdict::BadUserNameOrPassword,
+            Some(_) => Verdict::Unavailable,
+            None => Verdict::NotAuthorized,
+        };
+    };
+    if let Some(enhanced) = enhanced {
+        return step(policy, enhanced, client_id);
+    }
+    let applicant = Applicant {
+        listener: 0,
+        client_id,
+        user_name: user_name.as_deref(),
+        password: password.as_deref(),
+        certificate_name: None,
+    };
+    let judgement = match policy.judge(&applicant, now.wall.as_unix_millis() / 1000) {
+        Judgement::Unknown if user_name.is_none() => policy.grant_anonymous(0, client_id),
+        judgement => judgement,
+    };
+    match judgement {
+        Judgement::Granted(grant) => Verdict::Allowed(Admission {
+            grant: Some(grant),
+            authentication_data: None,
+        }),
+        Judgement::Refused(_) | Judgement::Unknown => Verdict::BadUserNameOrPassword,
+    }
+}
+
+fn step(policy: &Policy, enhanced: &Enhanced, client_id: &str) -> Verdict {
+    if enhanced.method != scram::METHOD {
+        return Verdict::BadAuthenticationMethod;
+    }
+    let data = &enhanced.data;
+    let next = match enhanced.exchange.clone() {
+        None => policy
+            .start_scram(0, data, "server")
+            .map(|(exchange, data)| Verdict::Continue {
+                data,
+                exchange: Box::new(exchange),
+            }),
+        Some(exchange) => {
+            policy
+                .finish_scram(0, *exchange, data, client_id)
+                .map(|(grant, data)| {
+                    Verdict::Allowed(Admission {
+                        grant: Some(grant),
+                        authentication_data: Some(data),
+                    })
+                })
+        }
+    };
+    next.unwrap_or(Verdict::NotAuthorized)
+}
