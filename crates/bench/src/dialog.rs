@@ -5,8 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use thicket_mqtt::{
-    Acknowledgement, Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode,
-    Subscribe, decode,
+    Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode, Subscribe, decode,
 };
 
 /// A connected client.
@@ -87,15 +86,6 @@ impl Dialog {
             })?;
         }
         Ok(())
-    }
-
-    /// Answers with nothing but an identifier.
-    pub fn acknowledge(
-        &mut self,
-        packet: fn(Acknowledgement<'static>) -> Packet<'static>,
-        id: PacketId,
-    ) -> io::Result<()> {
-        self.send(&packet(Acknowledgement::new(id, ReasonCode::Success)))
     }
 
     /// Sends one packet.
