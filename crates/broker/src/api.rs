@@ -1,6 +1,9 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
+pub mod overlay;
+
 use serde::{Deserialize, Serialize};
+use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
     HubMemoryReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport, Traffic,
 };
@@ -93,6 +96,67 @@ mirror! {
         dropped_messages: u64 = dropped_messages,
         /// The thread that serves it.
         worker: u8 = worker,
+    }
+}
+
+mirror! {
+    /// One direction of a bridge.
+    BridgeLane of LaneStatistics {
+        /// Messages that came, those that came again included.
+        received: u64 = received,
+        /// Messages the other broker has.
+        forwarded: u64 = forwarded,
+        /// Messages of QoS 0 that found no room.
+        dropped: u64 = dropped,
+        /// Messages the other broker does not take.
+        refused: u64 = refused,
+        /// Messages whose time was over.
+        expired: u64 = expired,
+        /// Messages that had crossed before.
+        looped: u64 = looped,
+        /// Messages no rule takes.
+        unmatched: u64 = unmatched,
+        /// On their way now.
+        queue_messages: usize = queue_messages,
+        /// Their bytes.
+        queue_bytes: usize = queue_bytes,
+    }
+}
+
+/// A bridge of this node: `GET /v1/bridges`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgeEntry {
+    /// As configured.
+    pub name: String,
+    /// HOST:PORT of the other broker.
+    pub address: String,
+    /// Whether this node has accepted it.
+    pub local_connected: bool,
+    /// Whether the other broker has.
+    pub remote_connected: bool,
+    /// How often this node has accepted it.
+    pub local_connects: u64,
+    /// How often the other broker has.
+    pub remote_connects: u64,
+    /// From this node to the other broker.
+    pub outward: BridgeLane,
+    /// From the other broker to this node.
+    pub inward: BridgeLane,
+}
+
+impl From<&Monitor> for BridgeEntry {
+    fn from(monitor: &Monitor) -> Self {
+        let statistics = monitor.statistics();
+        Self {
+            name: monitor.name().to_owned(),
+            address: monitor.place().to_owned(),
+            local_connected: statistics.local.is_connected,
+            remote_connected: statistics.remote.is_connected,
+            local_connects: statistics.local.connects,
+            remote_connects: statistics.remote.connects,
+            outward: statistics.outward.into(),
+            inward: statistics.inward.into(),
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 
 pub mod api;
 mod authenticator;
+mod bridges;
 mod clock;
 mod config;
 mod counters;
@@ -40,16 +41,17 @@ mod memory;
 mod node;
 mod reload;
 mod resolver;
+mod resources;
 mod sockets;
 mod storage;
 mod thread;
 mod transport;
 
 pub use config::{
-    Access, AlgorithmChoice, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
-    Hook, Listen, ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, RetainedLimits,
-    Settings, TooOpen, TransportChoice, Users, UsersError, WebSocket, hash_for_scram,
-    hash_password, make_token,
+    Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
+    BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen,
+    ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, RetainedLimits, Settings, TooOpen,
+    TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -14,6 +14,7 @@ use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
+use crate::bridges::Bridges;
 use crate::clock::Clock;
 use crate::config::{Config, Listen, Loaded};
 use crate::counters::Counters;
@@ -99,6 +100,7 @@ pub struct Node {
     discovery: Option<Discovery>,
     http: Option<Server>,
     housekeeper: Option<Housekeeper>,
+    bridges: Bridges,
     identity: Option<Identity>,
     guard: Guard,
     reload: Reload,
@@ -133,10 +135,12 @@ impl Node {
             discovery: None,
             http: None,
             housekeeper: None,
+            bridges: Bridges::default(),
             identity: None,
             guard: Guard::new(None),
             reload: Reload::default(),
         };
+        let own_address = own_address(&bound);
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
         node.discovery = Some(Discovery::start(
             &config,
@@ -146,13 +150,16 @@ impl Node {
             &boxes,
             &counters,
         )?);
-        let inspector = Inspector::new(
+        let id = format!("{:016x}", node.id.0);
+        node.bridges = Bridges::start(&config.bridges, &id, &node.name, own_address)?;
+        let mut inspector = Inspector::new(
             boxes,
             counters,
             &node.entrances,
             Arc::clone(&gate),
             config.memory_bytes,
         );
+        inspector.bridges = node.bridges.monitors();
         node.housekeeper = Some(Housekeeper::start(Duties {
             inspector: inspector.clone(),
             gate,
@@ -169,7 +176,7 @@ impl Node {
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
         tracing::info!(
             node = node.name,
-            id = format!("{:016x}", node.id.0),
+            id,
             listen = listen.join(" "),
             http = node.http_address().map(tracing::field::display),
             workers = config.workers,
@@ -334,6 +341,8 @@ impl Node {
         if threads.is_empty() {
             return;
         }
+        // They say goodbye while somebody still listens.
+        self.bridges = Bridges::default();
         self.http = None;
         self.housekeeper = None;
         self.discovery = None;
@@ -470,6 +479,15 @@ fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
     all
 }
 
+/// Where the node's own bridges come in: the first listener for plain TCP, one without a topic prefix if there is one. A
+/// configuration with bridges has such a listener.
+fn own_address(bound: &[Bound]) -> SocketAddr {
+    let plain = bound.iter().filter(|bound| bound.listen.takes_links());
+    let best = plain.min_by_key(|bound| !bound.listen.topic_prefix.is_empty());
+    best.and_then(|bound| bound.address)
+        .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
 /// Where links of other nodes can come in: the first listener for plain TCP; none that suits: the first address at all.
 fn link_address(config: &Config, bound: &[Bound]) -> SocketAddr {
     let suits = bound.iter().filter(|bound| bound.listen.takes_links());
@@ -593,6 +611,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
     let overlay = OverlayConfig {
         name: places.name.clone(),
         secret: config.secret.clone(),
+        routing: config.routing.clone(),
         ..OverlayConfig::new(node, incarnation, &config.cluster_name, &places.address)
     };
     HubConfig {

@@ -15,16 +15,22 @@ pub(crate) enum Channel {
     Acknowledgements,
     /// What hubs say to each other.
     Hub,
+    /// Batches that go over a tree, with the destinations they have still to reach.
+    Tree,
+    /// Bytes of links between two other nodes that have none of their own.
+    Tunnel,
 }
 
 impl Channel {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Data,
         Self::Link,
         Self::View,
         Self::Interests,
         Self::Acknowledgements,
         Self::Hub,
+        Self::Tree,
+        Self::Tunnel,
     ];
 
     pub(crate) const fn topic(self) -> &'static str {
@@ -35,6 +41,8 @@ impl Channel {
             Self::Interests => "$thicket/control/interests",
             Self::Acknowledgements => "$thicket/control/acknowledgements",
             Self::Hub => "$thicket/control/hub",
+            Self::Tree => "$thicket/tree",
+            Self::Tunnel => "$thicket/tunnel",
         }
     }
 

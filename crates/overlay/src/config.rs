@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::identity::{Incarnation, NodeId};
+use crate::routing::{RootPolicy, RootWeights, RoutingMode};
 
 /// Configuration of an [`Overlay`](crate::Overlay).
 #[derive(Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct OverlayConfig {
     pub address: String,
     /// Shared secret of the cluster; `None`: links are not authenticated.
     pub secret: Option<Vec<u8>>,
+    /// Which way messages go.
+    pub routing: RoutingConfig,
     /// How long things take.
     pub timing: Timing,
     /// Bounds.
@@ -36,6 +39,7 @@ impl OverlayConfig {
             cluster_name: cluster_name.to_owned(),
             address: address.to_owned(),
             secret: None,
+            routing: RoutingConfig::default(),
             timing: Timing::default(),
             limits: OverlayLimits::default(),
         }
@@ -53,16 +57,44 @@ impl std::fmt::Debug for OverlayConfig {
             .field("cluster_name", &self.cluster_name)
             .field("address", &self.address)
             .field("has_secret", &self.secret.is_some())
+            .field("routing", &self.routing)
             .field("timing", &self.timing)
             .field("limits", &self.limits)
             .finish()
     }
 }
 
+/// Which way messages of this node go, and who is elected root of its trees. All nodes of a cluster should have the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoutingConfig {
+    /// Straight, or over trees.
+    pub mode: RoutingMode,
+    /// What makes a node a good root.
+    pub root_policy: RootPolicy,
+    /// What counts how much in it.
+    pub weights: RootWeights,
+    /// Trees of topics this node names at most; topics with one more set of nodes go over the single tree (rule 21).
+    pub maximum_trees: usize,
+    /// Topics of which an advertisement is remembered at most, own ones and others'.
+    pub maximum_advertisements: usize,
+}
+
+impl Default for RoutingConfig {
+    fn default() -> Self {
+        Self {
+            mode: RoutingMode::Mesh,
+            root_policy: RootPolicy::Capacity,
+            weights: RootWeights::default(),
+            maximum_trees: 1024,
+            maximum_advertisements: 65_536,
+        }
+    }
+}
+
 /// How long things take between nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
-    /// Between two hellos on a link.
+    /// Between two hellos on a link. One end asks and the other answers, so that an idle link stays below 1 kB/s.
     pub hello_interval: Duration,
     /// A node silent for so long, or without a link for so long, is out.
     pub out_after: Duration,
@@ -74,20 +106,29 @@ pub struct Timing {
     pub redial_maximum: Duration,
     /// How long a node that others reach, but we do not, holds up what waits for every reachable node.
     pub link_grace: Duration,
-    /// Shortest time between two of our records when only numbers for people (clients, RTT, ...) changed.
+    /// Shortest time between two of our records when only numbers (clients, RTT, capability, ...) changed.
     pub record_interval: Duration,
+    /// A node that others reach and we do not is reached over them after this.
+    pub tunnel_after: Duration,
+    /// What went over a tree and is not acknowledged after this is sent again; doubles up to 16 times as long.
+    pub resend_after: Duration,
+    /// An advertisement is forgotten after this; it is repeated after half of it if the topic is still published to.
+    pub advertisement_life: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            hello_interval: Duration::from_millis(250),
+            hello_interval: Duration::from_millis(300),
             out_after: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(5),
             redial_minimum: Duration::from_millis(100),
             redial_maximum: Duration::from_secs(5),
             link_grace: Duration::from_secs(5),
             record_interval: Duration::from_secs(1),
+            tunnel_after: Duration::from_millis(500),
+            resend_after: Duration::from_secs(2),
+            advertisement_life: Duration::from_secs(3600),
         }
     }
 }

@@ -138,6 +138,9 @@ pub struct Forward<'a> {
     pub qos: Qos,
     /// Nodes that want it, each once. Those that are out are passed over.
     pub destinations: &'a [NodeSlot],
+    /// Of the destinations, those with an interest in the topic, if not all are (what is retained goes to every node): they make
+    /// the topic's tree, so that messages of a topic keep their order whether they are retained or not.
+    pub interested: Option<&'a [NodeSlot]>,
     /// One encoded [`Record`], with the same number.
     pub record: &'a [u8],
 }

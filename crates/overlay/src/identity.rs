@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A node's identity: random, stable, not tied to an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NodeId(pub u64);
 
 impl fmt::Display for NodeId {

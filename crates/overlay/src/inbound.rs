@@ -32,6 +32,10 @@ struct Window {
     /// Handed to the hub, not admitted: number and length, ascending.
     in_progress: VecDeque<(u64, u32)>,
     acknowledge: RangeSet,
+    /// The highest number handed over.
+    handed_over: u64,
+    /// Came over a tree before one that it must follow: the number of that, and the record.
+    waiting: BTreeMap<u64, (u64, Vec<u8>)>,
 }
 
 /// Why data ends a link. Protocol: the other node broke a bound it knows.
@@ -43,6 +47,19 @@ pub(crate) enum InboundError {
     TooManyStreams { maximum: usize },
     #[error("more than {maximum} ranges of numbers that may be sent again")]
     WindowExceeded { maximum: usize },
+}
+
+/// What became of a record that came over a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// To be handed over.
+    New,
+    /// To be handed over after another one.
+    Waits,
+    /// Came before.
+    Known,
+    /// The node behind it sends more than it may: dropped. A numbered one comes again.
+    NoRoom,
 }
 
 impl Inbound {
@@ -66,6 +83,16 @@ impl Inbound {
 
     const fn limit(&self) -> u64 {
         self.received + self.credit_window.saturating_sub(self.outstanding)
+    }
+
+    /// The other node has given this one up, or this one it: what was to come before the records that wait never comes. They were
+    /// acknowledged to nobody.
+    pub(crate) fn forget_waiting(&mut self) {
+        for window in self.windows.values_mut() {
+            for (_, bytes) in std::mem::take(&mut window.waiting).into_values() {
+                self.outstanding = self.outstanding.saturating_sub(bytes.len() as u64);
+            }
+        }
     }
 
     /// A batch begins: numbers below `low` are never sent again.
@@ -125,9 +152,82 @@ impl Inbound {
                 Ok(_) => return Ok(false),
                 Err(at) => window.in_progress.insert(at, (number, len)),
             }
+            window.handed_over = window.handed_over.max(number);
         }
         self.outstanding += u64::from(len);
         Ok(true)
+    }
+
+    /// A record that came over a tree, to be handed over after the one `gap` numbers before it. Its credit is what its origin has
+    /// under way, so nothing is granted here; what an origin sends beyond twice the window is not taken.
+    pub(crate) fn arrive_over_tree(
+        &mut self,
+        incarnation: Incarnation,
+        stream: StreamId,
+        number: u64,
+        gap: u64,
+        bytes: &[u8],
+    ) -> Arrival {
+        let len = bytes.len() as u32;
+        let bound = if number > 0 {
+            self.credit_window.saturating_mul(2)
+        } else {
+            self.credit_window
+        };
+        let has_room = self.outstanding == 0 || self.outstanding + u64::from(len) <= bound;
+        let Some(window) = self
+            .windows
+            .get_mut(&(incarnation, stream))
+            .filter(|_| number > 0)
+        else {
+            if has_room {
+                self.outstanding += u64::from(len);
+            }
+            return if has_room {
+                Arrival::New
+            } else {
+                Arrival::NoRoom
+            };
+        };
+        if number < window.low || window.admitted.contains(number) {
+            window.acknowledge.insert(number);
+            self.has_acknowledgements = true;
+            return Arrival::Known;
+        }
+        if window.place(number).is_ok() || window.waiting.contains_key(&number) {
+            return Arrival::Known;
+        }
+        if !has_room {
+            return Arrival::NoRoom;
+        }
+        self.outstanding += u64::from(len);
+        let before = if gap == 0 {
+            0
+        } else {
+            number.saturating_sub(gap)
+        };
+        if window.has_handed_over(before) {
+            window.hand_over(number, len);
+            return Arrival::New;
+        }
+        window.waiting.insert(number, (before, bytes.to_vec()));
+        Arrival::Waits
+    }
+
+    /// A record that waited for one before it, if that has been handed over.
+    pub(crate) fn take_next(
+        &mut self,
+        incarnation: Incarnation,
+        stream: StreamId,
+    ) -> Option<Vec<u8>> {
+        let window = self.windows.get_mut(&(incarnation, stream))?;
+        let (&number, (before, _)) = window.waiting.first_key_value()?;
+        if !window.has_handed_over(*before) {
+            return None;
+        }
+        let (_, bytes) = window.waiting.remove(&number)?;
+        window.hand_over(number, bytes.len() as u32);
+        Some(bytes)
     }
 
     /// The workers have taken these numbers, those of them that were handed over.
@@ -198,6 +298,19 @@ impl Inbound {
 }
 
 impl Window {
+    /// Whether a record that must follow number `before` may be handed over.
+    const fn has_handed_over(&self, before: u64) -> bool {
+        before <= self.handed_over || before < self.low
+    }
+
+    fn hand_over(&mut self, number: u64, len: u32) {
+        self.handed_over = self.handed_over.max(number);
+        let at = self
+            .in_progress
+            .partition_point(|(other, _)| *other < number);
+        self.in_progress.insert(at, (number, len));
+    }
+
     fn place(&self, number: u64) -> Result<usize, usize> {
         match self.in_progress.back() {
             // Nearly always the number goes to the end.

@@ -40,6 +40,10 @@ impl OwnInterests {
         self.version
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &InterestKey> {
+        self.entries.keys()
+    }
+
     /// Answers the version since which the value holds.
     pub(crate) fn set(&mut self, key: InterestKey, value: InterestValue) -> u64 {
         if let Some(entry) = self.entries.get(&key)
@@ -167,6 +171,10 @@ impl RemoteInterests {
     /// The version held, `None` before the first snapshot.
     pub(crate) const fn received(&self) -> Option<u64> {
         self.received
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &InterestKey> {
+        self.entries.keys()
     }
 
     /// The version every worker knows.

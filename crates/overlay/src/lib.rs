@@ -66,7 +66,7 @@
 //! Record { number: 1, qos: Qos::AtLeastOnce, topic: "tide/height", payload: b"3.2", ..Record::default() }.encode(&mut record);
 //! let south_slot = north.slot_of(NodeId(2)).expect("it is up");
 //! let (stream, destinations) = (StreamId(0), &[south_slot]);
-//! north.forward(now, Forward { stream, number: 1, qos: Qos::AtLeastOnce, destinations, record: &record })?;
+//! north.forward(now, Forward { stream, number: 1, qos: Qos::AtLeastOnce, destinations, interested: None, record: &record })?;
 //! round(&mut north, &mut south, false);
 //!
 //! // South's workers have taken it: the acknowledgement goes back.
@@ -79,36 +79,47 @@
 //! # Ok::<(), thicket_overlay::ForwardError>(())
 //! ```
 
+mod advertisements;
 mod channel;
 mod config;
 mod dialler;
 mod doors;
+mod flow;
 mod hello;
 mod identity;
 mod inbound;
 mod interest;
 mod interests;
 mod link;
+mod measure;
 mod message;
 mod outbound;
 mod overlay;
+mod overview;
 mod peer;
 mod random;
 mod ranges;
 pub mod record;
 mod rendezvous;
 mod report;
+pub mod routing;
 mod store;
+mod tree_name;
+mod trees;
+mod tunnel;
 mod view;
 mod wire;
 
-pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, Timing};
+pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, RoutingConfig, Timing};
 pub use doors::{
     ControlError, Delivery, Event, EventLevel, Forward, ForwardError, Input, Output, Unacknowledged,
 };
 pub use identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};
 pub use overlay::Overlay;
+pub use overview::{
+    ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
+};
 pub use rendezvous::rendezvous;
 pub use report::{LinkCounters, NodeStatus, OverlayCounters};
 pub use wire::WireError;

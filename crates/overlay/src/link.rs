@@ -27,6 +27,7 @@ use crate::channel::Channel;
 use crate::hello::Hello;
 use crate::identity::NodeId;
 use crate::message::Message;
+use crate::tree_name::{Aliases, OpenBatch};
 
 /// One socket to another node.
 #[derive(Debug)]
@@ -48,9 +49,15 @@ pub(crate) struct Link {
     /// When it was chosen.
     pub(crate) selected_at: Instant,
     pub(crate) last_received: Instant,
-    pub(crate) next_hello: Instant,
+    /// When to ask next; `None`: the other end asks.
+    pub(crate) next_hello: Option<Instant>,
     pub(crate) hello: Option<SentHello>,
     pub(crate) hello_sequence: u64,
+    /// Names of trees said and heard on it.
+    pub(crate) said: Aliases,
+    pub(crate) heard: Aliases,
+    /// Records for a tree, until the round ends or they are many.
+    pub(crate) open_batch: Option<OpenBatch>,
     /// Data waits for room in the out-buffer.
     pub(crate) is_throttled: bool,
     scratch: Vec<u8>,
@@ -132,12 +139,21 @@ impl Link {
             deadline,
             selected_at: now,
             last_received: now,
-            next_hello: now,
+            next_hello: None,
             hello: None,
             hello_sequence: 0,
+            said: Aliases::default(),
+            heard: Aliases::default(),
+            open_batch: None,
             is_throttled: false,
             scratch: Vec::new(),
         }
+    }
+
+    /// When to ask, or to find it silent.
+    pub(crate) fn next_check(&self, out_after: std::time::Duration) -> Instant {
+        let silent = self.last_received + out_after;
+        self.next_hello.map_or(silent, |hello| hello.min(silent))
     }
 
     /// Bytes for the socket, oldest first.

@@ -5,9 +5,11 @@
 //! | link | 1 `Candidate` | has link u8, selects seen varint |
 //! | link | 2 `Select` | |
 //! | link | 3 `Resume` | was up u8, interests received varint (0: none, else version + 1), interests applied (likewise), control received varint, credit limit varint, credit window varint |
-//! | link | 4 `Hello`, 5 `HelloReply` | sequence varint |
+//! | link | 4 `Hello` | sequence varint, smoothed RTT in microseconds varint (0: unknown, else RTT + 1) |
+//! | link | 5 `HelloReply` | sequence varint |
 //! | link | 6 `Leaving` | |
 //! | view | 1 `Record` | see [`NodeRecord`](crate::view::NodeRecord) |
+//! | view | 2 `Advertisement` | origin u64, topic with its length |
 //! | interests | 1 `Interests` | flags u8 (snapshot 1, last 2), from varint, to varint, entries to the end |
 //! | interests | 2 `InterestsApplied` | version varint |
 //! | acknowledgements | 1 `Acknowledge` | credit limit varint, control received varint, streams to the end |
@@ -41,8 +43,10 @@ pub(crate) enum Message<'a> {
     Select,
     /// Where earlier links ended.
     Resume(Resume),
+    /// The node with the lower id asks, and says what it has measured, so that the other need not ask as well.
     Hello {
         sequence: u64,
+        rtt_us: Option<u64>,
     },
     HelloReply {
         sequence: u64,
@@ -50,6 +54,11 @@ pub(crate) enum Message<'a> {
     /// The node shuts down.
     Leaving,
     Record(NodeRecord),
+    /// A node publishes to a topic (`$PUBADV` of Overlays 5.1).
+    Advertisement {
+        origin: NodeId,
+        topic: &'a str,
+    },
     Interests(InterestBatch<'a>),
     InterestsApplied {
         version: u64,
@@ -122,7 +131,7 @@ impl Message<'_> {
             | Self::Hello { .. }
             | Self::HelloReply { .. }
             | Self::Leaving => Channel::Link,
-            Self::Record(_) => Channel::View,
+            Self::Record(_) | Self::Advertisement { .. } => Channel::View,
             Self::Interests(_) | Self::InterestsApplied { .. } => Channel::Interests,
             Self::Acknowledge(_) => Channel::Acknowledgements,
             Self::Control { .. } => Channel::Hub,
@@ -139,6 +148,7 @@ impl Message<'_> {
             Self::HelloReply { .. } => "HelloReply",
             Self::Leaving => "Leaving",
             Self::Record(_) => "Record",
+            Self::Advertisement { .. } => "Advertisement",
             Self::Interests(_) => "Interests",
             Self::InterestsApplied { .. } => "InterestsApplied",
             Self::Acknowledge(_) => "Acknowledge",
@@ -164,12 +174,20 @@ impl Message<'_> {
                 put_varint(out, resume.credit_limit);
                 put_varint(out, resume.credit_window);
             }
-            Self::Hello { sequence } => put_numbered(out, 4, *sequence),
+            Self::Hello { sequence, rtt_us } => {
+                put_numbered(out, 4, *sequence);
+                put_version(out, *rtt_us);
+            }
             Self::HelloReply { sequence } => put_numbered(out, 5, *sequence),
             Self::Leaving => out.push(6),
             Self::Record(record) => {
                 out.push(1);
                 record.encode(out);
+            }
+            Self::Advertisement { origin, topic } => {
+                out.push(2);
+                out.extend_from_slice(&origin.0.to_le_bytes());
+                put_bytes(out, topic.as_bytes());
             }
             Self::Interests(batch) => {
                 out.extend_from_slice(&[
@@ -210,15 +228,19 @@ impl<'a> Message<'a> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
         let message = match channel {
-            Channel::Data => {
+            Channel::Data | Channel::Tree | Channel::Tunnel => {
                 return Err(WireError::Value {
                     field: "channel",
-                    value: 0,
+                    value: channel as u64,
                 });
             }
             Channel::Link => decode_link(kind, &mut reader)?,
             Channel::View => match kind {
                 1 => Self::Record(NodeRecord::decode(&mut reader)?),
+                2 => Self::Advertisement {
+                    origin: NodeId(reader.u64()?),
+                    topic: reader.str("advertised topic")?,
+                },
                 _ => return Err(unknown_kind(kind)),
             },
             Channel::Interests => match kind {
@@ -267,6 +289,7 @@ fn decode_link<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, Wir
         }),
         4 => Message::Hello {
             sequence: reader.varint()?,
+            rtt_us: version(reader)?,
         },
         5 => Message::HelloReply {
             sequence: reader.varint()?,

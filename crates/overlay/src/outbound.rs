@@ -86,6 +86,27 @@ impl Outbound {
         self.messages += 1;
     }
 
+    /// Every pending number, by stream and ascending.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (StreamId, u64)> + '_ {
+        let numbers = |(stream, queue): (&StreamId, &'_ Queue)| {
+            (*stream, queue.pending.iter().copied().collect::<Vec<_>>())
+        };
+        let queues = self.streams.iter().map(numbers);
+        queues.flat_map(|(stream, numbers)| numbers.into_iter().map(move |number| (stream, number)))
+    }
+
+    /// The last pending number of the stream before `number`.
+    pub(crate) fn pending_before(&self, stream: StreamId, number: u64) -> Option<u64> {
+        let pending = &self.streams.get(&stream)?.pending;
+        let at = pending.partition_point(|other| *other < number);
+        pending.get(at.checked_sub(1)?).copied()
+    }
+
+    /// Bytes the destination takes when nothing is under way.
+    pub(crate) const fn window(&self) -> u64 {
+        self.credit.window
+    }
+
     /// The last pending number of each stream that has one.
     pub(crate) fn last_pending(&self) -> Vec<(StreamId, u64)> {
         self.streams

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use thicket_session::time::Instant;
 
+use crate::flow::Flow;
 use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId};
 use crate::inbound::Inbound;
@@ -26,7 +27,11 @@ pub(crate) struct Peer {
     pub(crate) link: Option<LinkId>,
     /// How often a link was selected: by us, if we decide, else by the other node.
     pub(crate) selects: u64,
+    /// How often a link of our own with it came up.
+    pub(crate) link_epoch: u64,
     pub(crate) interests: RemoteInterests,
+    /// An acknowledgement came over the present link: it has seen that we are up.
+    pub(crate) hears_us: bool,
     pub(crate) owes_applied: bool,
     /// The version of our interests sent on the present link, `None`: a snapshot is due.
     pub(crate) interests_sent: Option<u64>,
@@ -36,6 +41,8 @@ pub(crate) struct Peer {
     pub(crate) control_received: u64,
     pub(crate) owes_control: bool,
     pub(crate) outbound: Outbound,
+    /// Of `outbound`, what goes over trees.
+    pub(crate) flow: Flow,
     pub(crate) inbound: Inbound,
     /// Smoothed, in microseconds.
     pub(crate) rtt_us: Option<u64>,
@@ -52,7 +59,8 @@ pub(crate) struct Peer {
 /// | `Up` | its link closed | `Lost` |
 /// | `Up` | it leaves | `Out`, `NodeDown` |
 /// | `Lost` | a link is up | `Up`; what was not acknowledged is sent again |
-/// | `Lost` | a dial to it failed, or the time is over | `Out`, `NodeDown` |
+/// | `Lost` | a dial to it failed, or the time is over, and no other node reaches it | `Out`, `NodeDown` |
+/// | `Lost` | others reach it, and it has had no link for `link_grace` | `Out`, `NodeDown` |
 /// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerState {
@@ -64,6 +72,8 @@ pub(crate) enum PeerState {
     Lost {
         /// When it was last heard.
         since: Instant,
+        /// A dial to it failed: nobody is there.
+        is_unreachable: bool,
     },
 }
 
@@ -78,7 +88,9 @@ impl Peer {
             state: PeerState::Out,
             link: None,
             selects: 0,
+            link_epoch: 0,
             interests: RemoteInterests::default(),
+            hears_us: false,
             owes_applied: false,
             interests_sent: None,
             interests_acknowledged: None,
@@ -86,6 +98,7 @@ impl Peer {
             control_received: 0,
             owes_control: false,
             outbound: Outbound::default(),
+            flow: Flow::default(),
             inbound: Inbound::new(credit_window),
             rtt_us: None,
             said_room: true,

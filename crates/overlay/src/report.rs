@@ -67,6 +67,26 @@ pub struct OverlayCounters {
     pub refused_messages: u64,
     /// Addresses not kept because the table was full.
     pub refused_addresses: u64,
+    /// Messages of others passed on along trees, once for each branch.
+    pub relayed_messages: u64,
+    /// Bytes of them, and of links that go over this node.
+    pub relayed_bytes: u64,
+    /// QoS 0 messages of others not passed on: the next link was full.
+    pub relay_drops: u64,
+    /// Messages and frames that no way was known for, or that came where they had no business; their origins send them again.
+    pub relay_misses: u64,
+    /// Links opened over other nodes.
+    pub tunnels: u64,
+    /// Roots elected for the tree of all nodes, each other than the one before.
+    pub elections: u64,
+    /// From the start to the first agreed tree with every reachable node known, in milliseconds; 0 before that.
+    pub convergence_ms: u64,
+    /// Links and nodes lost and then repaired: the trees were computed anew.
+    pub repairs: u64,
+    /// From when a node that is out was heard last until the trees without it were there, the last time, in milliseconds.
+    pub last_repair_ms: u64,
+    /// Sets of nodes that got no tree of their own: there are as many as may be.
+    pub refused_trees: u64,
     /// Bytes of unacknowledged messages kept now.
     pub unacknowledged_bytes: u64,
     /// Unacknowledged messages kept now.

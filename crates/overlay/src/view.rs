@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::identity::{Incarnation, NodeId};
+use crate::routing::{Topology, TopologyNode};
 use crate::wire::{Reader, WireError, put_bytes, put_varint};
 
 /// What a node tells everybody of itself.
@@ -24,10 +25,18 @@ pub(crate) struct NodeRecord {
     pub(crate) subscriptions: u64,
     /// Of its interests when the record was written.
     pub(crate) interest_version: u64,
-    /// Input of trees to come; 0.
+    /// C = alpha L + beta M, in steps (Overlays 4.2.1).
     pub(crate) capability: u64,
-    /// Live links and their quantised RTT in milliseconds, by node, ascending.
+    /// Trees it is the root of, coarse (R of Overlays 4.2.2).
+    pub(crate) roots: u64,
+    /// Messages per second it originates for other nodes, coarse.
+    pub(crate) rate: u64,
+    /// How it routes, see [`RoutingMode::code`](crate::RoutingMode).
+    pub(crate) routing: u8,
+    /// Live links and their quantised RTT in tenths of a millisecond, by node, ascending.
     pub(crate) links: Vec<(NodeId, u32)>,
+    /// For each of them how often a link with that node came up: what was on the one before may be lost.
+    pub(crate) epochs: Vec<u64>,
 }
 
 impl NodeRecord {
@@ -43,13 +52,19 @@ impl NodeRecord {
             self.subscriptions,
             self.interest_version,
             self.capability,
+            self.roots,
+            self.rate,
         ] {
             put_varint(out, number);
         }
+        out.push(self.routing);
         put_varint(out, self.links.len() as u64);
-        for (node, rtt_ms) in &self.links {
+        for (node, rtt) in &self.links {
             out.extend_from_slice(&node.0.to_le_bytes());
-            put_varint(out, u64::from(*rtt_ms));
+            put_varint(out, u64::from(*rtt));
+        }
+        for epoch in &self.epochs {
+            put_varint(out, *epoch);
         }
     }
 
@@ -65,13 +80,17 @@ impl NodeRecord {
             subscriptions: reader.varint()?,
             interest_version: reader.varint()?,
             capability: reader.varint()?,
+            roots: reader.varint()?,
+            rate: reader.varint()?,
+            routing: reader.u8()?,
             links: Vec::new(),
+            epochs: Vec::new(),
         };
         // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
             let rtt = reader.varint()?;
-            let rtt_ms = u32::try_from(rtt).map_err(|_| WireError::Value {
+            let rtt = u32::try_from(rtt).map_err(|_| WireError::Value {
                 field: "rtt",
                 value: rtt,
             })?;
@@ -85,9 +104,29 @@ impl NodeRecord {
                     value: node.0,
                 });
             }
-            record.links.push((node, rtt_ms));
+            record.links.push((node, rtt));
+        }
+        for _ in 0..record.links.len() {
+            record.epochs.push(reader.varint()?);
         }
         Ok(record)
+    }
+
+    /// The nodes with which it had a link that it has no more, or another one.
+    pub(crate) fn links_lost_since(&self, before: &Self) -> Vec<NodeId> {
+        let still = |node: &NodeId, epoch: &u64| {
+            let mut links = self.links.iter().zip(&self.epochs);
+            links.any(|((other, _), now)| other == node && now == epoch)
+        };
+        let links = before.links.iter().zip(&before.epochs);
+        let lost = links.filter(|((node, _), epoch)| !still(node, epoch));
+        lost.map(|((node, _), _)| *node).collect()
+    }
+
+    /// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
+    /// versions of each other: then everybody keeps the same one, and the node with the other goes above it.
+    const fn age(&self) -> (u64, u64, u64) {
+        (self.incarnation.0, self.process, self.version)
     }
 
     fn lists(&self, node: NodeId) -> bool {
@@ -147,9 +186,7 @@ impl View {
     /// Takes another node's record. When the table is full, the record of a node that is not reachable gives way.
     pub(crate) fn apply(&mut self, record: NodeRecord) -> RecordNews {
         let known = self.records.get(&record.node);
-        if known.is_some_and(|known| {
-            (known.incarnation, known.version) >= (record.incarnation, record.version)
-        }) {
+        if known.is_some_and(|known| known.age() >= record.age()) {
             return RecordNews::Old;
         }
         if known.is_none() && self.records.len() >= self.maximum {
@@ -166,6 +203,20 @@ impl View {
         }
         self.records.insert(record.node, record);
         RecordNews::Newer
+    }
+
+    /// Every record as elections and paths see it.
+    pub(crate) fn topology(&self) -> Topology {
+        Topology::new(self.records.values().map(|record| TopologyNode {
+            node: record.node,
+            name: record.name.clone(),
+            address: record.address.clone(),
+            capability: record.capability,
+            roots: record.roots,
+            clients: record.clients,
+            rate: record.rate,
+            links: record.links.clone(),
+        }))
     }
 
     /// The nodes this one reaches over links that both ends list, this one included.
@@ -192,25 +243,6 @@ impl View {
     }
 }
 
-/// RTT as published: 0 to 4 ms exactly, above in steps of a half to a quarter (4, 6, 8, 12, 16, 24, ...).
-pub(crate) fn quantise_rtt(rtt_ms: u64) -> u32 {
-    let rtt = u32::try_from(rtt_ms).unwrap_or(u32::MAX);
-    if rtt <= 4 {
-        return rtt;
-    }
-    let step = 1 << (31 - rtt.leading_zeros() - 1);
-    rtt / step * step
-}
-
-/// Whether `rtt_us` has left the step `published_ms` for good: by a quarter, so that a value at a border does not flood the
-/// cluster with records (the owner applies the hysteresis, rule 1).
-pub(crate) fn rtt_moved(published_ms: u32, rtt_us: u64) -> bool {
-    let published_us = u64::from(published_ms) * 1000;
-    let low = published_us.saturating_sub(published_us / 4 + 500);
-    let high = published_us + published_us * 3 / 4 + 1500;
-    !(low..=high).contains(&rtt_us)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,7 +259,11 @@ mod tests {
             subscriptions: 0,
             interest_version: 0,
             capability: 0,
+            roots: 0,
+            rate: 0,
+            routing: 0,
             links: links.iter().map(|node| (NodeId(*node), 0)).collect(),
+            epochs: vec![1; links.len()],
         }
     }
 
@@ -241,6 +277,15 @@ mod tests {
             ("older incarnation", record(2, 4, 9, &[]), RecordNews::Old),
             ("newer version", record(2, 5, 6, &[]), RecordNews::Newer),
             ("newer incarnation", record(2, 6, 1, &[]), RecordNews::Newer),
+            (
+                "another process of the same incarnation",
+                NodeRecord {
+                    process: 7,
+                    ..record(2, 6, 1, &[])
+                },
+                RecordNews::Newer,
+            ),
+            ("the former process", record(2, 6, 9, &[]), RecordNews::Old),
         ];
         for (name, record, news) in cases {
             assert_eq!(view.apply(record), news, "{name}");
@@ -276,21 +321,5 @@ mod tests {
             assert_eq!(view.apply(other), news);
         }
         assert!(view.record(NodeId(3)).is_none());
-    }
-
-    #[test]
-    fn a_published_rtt_stays_within_half_of_the_measured_one() {
-        for rtt in 0..5000_u64 {
-            let published = u64::from(quantise_rtt(rtt));
-            assert!(
-                published <= rtt && rtt - published <= rtt / 2,
-                "{rtt} -> {published}"
-            );
-            assert!(
-                !rtt_moved(quantise_rtt(rtt), rtt * 1000),
-                "{rtt} must not move at once"
-            );
-        }
-        assert!(rtt_moved(4, 12_000) && rtt_moved(12, 5_000));
     }
 }

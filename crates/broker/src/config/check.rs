@@ -10,7 +10,7 @@ use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast, RetainedLimits, Settings,
-    listener,
+    bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -62,6 +62,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         multicast,
         dns,
         discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
+        routing: super::routing::check(&settings)?,
         workers: workers(settings.workers)?,
         data: settings.data.clone(),
         sync: settings.sync.unwrap_or_default(),
@@ -74,6 +75,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
         ),
         retained: retained(&settings),
+        bridges: bridge::check(&settings, listeners.iter().any(Listen::takes_links))?,
         listeners,
     })
 }
@@ -90,7 +92,7 @@ pub(super) fn invalid(
     }
 }
 
-fn checked_name(key: &'static str, name: String) -> Result<String, ConfigError> {
+pub(super) fn checked_name(key: &'static str, name: String) -> Result<String, ConfigError> {
     if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
         return Err(invalid(
             key,
@@ -184,7 +186,7 @@ fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, Confi
 }
 
 /// HOST:PORT with a port that can be connected to; HOST is not resolved here.
-fn host_and_port(key: &'static str, text: String) -> Result<String, ConfigError> {
+pub(super) fn host_and_port(key: &'static str, text: String) -> Result<String, ConfigError> {
     let good = text.rsplit_once(':').is_some_and(|(host, port)| {
         let bare_v6 = host.contains(':') && !host.starts_with('[');
         !host.is_empty()

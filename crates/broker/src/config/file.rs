@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::{ConfigError, ListenerSettings, Settings};
+use super::{BridgeRuleSettings, BridgeSettings, ConfigError, ListenerSettings, Settings};
 
 /// Reads and parses `path`.
 pub(super) fn read(path: &Path) -> Result<Settings, ConfigError> {
@@ -26,16 +26,25 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, ConfigError> {
     let known = known_keys();
     // Looked for before serde does: its own refusal lists all keys there are, ours names the nearest.
     refuse_unknown(path, &table, &known)?;
-    let listeners = table.get("listener").and_then(toml::Value::as_array);
-    let of_listener = ListenerSettings::KEYS.map(str::to_owned);
-    for table in listeners
+    for listener in tables(&table, "listener") {
+        refuse_unknown(path, listener, &ListenerSettings::KEYS.map(str::to_owned))?;
+    }
+    for bridge in tables(&table, "bridge") {
+        refuse_unknown(path, bridge, &BridgeSettings::KEYS.map(str::to_owned))?;
+        for rule in tables(bridge, "rule") {
+            refuse_unknown(path, rule, &BridgeRuleSettings::KEYS.map(str::to_owned))?;
+        }
+    }
+    toml::from_str(text).map_err(malformed)
+}
+
+/// The tables of an array.
+fn tables<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item = &'a toml::Table> {
+    let array = table.get(key).and_then(toml::Value::as_array);
+    array
         .into_iter()
         .flatten()
         .filter_map(toml::Value::as_table)
-    {
-        refuse_unknown(path, table, &of_listener)?;
-    }
-    toml::from_str(text).map_err(malformed)
 }
 
 fn refuse_unknown(path: &Path, table: &toml::Table, known: &[String]) -> Result<(), ConfigError> {
@@ -55,7 +64,7 @@ fn known_keys() -> Vec<String> {
     command
         .get_arguments()
         .map(|argument| argument.get_id().to_string())
-        .chain(["listener".to_owned()])
+        .chain(["listener".to_owned(), "bridge".to_owned()])
         .collect()
 }
 

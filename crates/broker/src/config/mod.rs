@@ -5,10 +5,12 @@
 //! [`Config`] holds the real types; it exists only if every value and every combination made sense.
 
 mod access;
+mod bridge;
 mod check;
 mod error;
 mod file;
 mod listener;
+mod routing;
 mod settings;
 mod users;
 
@@ -23,8 +25,12 @@ use crate::storage::SyncMode;
 pub(crate) use access::Loaded;
 pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
 
+pub(crate) use bridge::reached;
+pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
 pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
+use thicket_overlay::RoutingConfig;
+
 pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
@@ -57,6 +63,8 @@ pub struct Config {
     pub dns: Option<Dns>,
     /// How long the node looks for others before it lets clients in.
     pub discovery_grace: Duration,
+    /// Which way publications go to other nodes.
+    pub routing: RoutingConfig,
     /// At least 1.
     pub workers: u8,
     /// Where the node keeps what must survive a restart.
@@ -77,6 +85,8 @@ pub struct Config {
     pub system_interval: Duration,
     /// Bounds of what is retained.
     pub retained: RetainedLimits,
+    /// Bridges to brokers of another kind.
+    pub bridges: Vec<BridgePlan>,
 }
 
 /// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).

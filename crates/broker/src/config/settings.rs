@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::{
-    AlgorithmChoice, ClientCertificateChoice, Config, ConfigError, ListenerSettings, OnFailure,
-    check, file,
+    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
+    ListenerSettings, OnFailure, check, file,
 };
 use crate::storage::SyncMode;
 
@@ -35,6 +35,9 @@ pub struct Settings {
     /// Listeners with settings of their own: tables `[[listener]]` of the file
     #[arg(skip)]
     pub listener: Option<Vec<ListenerSettings>>,
+    /// Bridges to brokers of another kind: tables `[[bridge]]` of the file
+    #[arg(skip)]
+    pub bridge: Option<Vec<BridgeSettings>>,
     /// PEM file of the certificate for listeners that speak TLS, followed by those up to its authority
     #[arg(long, env = "THICKET_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
@@ -93,6 +96,27 @@ pub struct Settings {
     /// How long a node that starts looks for others before it lets clients in [default: 500, or 0 with nobody to look for]
     #[arg(long, env = "THICKET_DISCOVERY_GRACE_MS", value_name = "MS")]
     pub discovery_grace_ms: Option<u64>,
+    /// How publications go to other nodes: mesh, topic, tree or flood; the same on all nodes [default: mesh]
+    #[arg(long, env = "THICKET_ROUTING", value_name = "MODE")]
+    pub routing: Option<String>,
+    /// What makes a node the root of a tree: capacity, balance or delay [default: capacity]
+    #[arg(long, env = "THICKET_ROOT_POLICY", value_name = "POLICY")]
+    pub root_policy: Option<String>,
+    /// Weight of the free CPU in a node's capability [default: 1]
+    #[arg(long, env = "THICKET_ROOT_ALPHA", value_name = "WEIGHT")]
+    pub root_alpha: Option<u32>,
+    /// Weight of the free memory in a node's capability [default: 1]
+    #[arg(long, env = "THICKET_ROOT_BETA", value_name = "WEIGHT")]
+    pub root_beta: Option<u32>,
+    /// Weight of the trees a node is the root of, with the policy balance [default: 10]
+    #[arg(long, env = "THICKET_ROOT_GAMMA", value_name = "WEIGHT")]
+    pub root_gamma: Option<u32>,
+    /// Weight of a node's clients, with the policy balance [default: 1]
+    #[arg(long, env = "THICKET_ROOT_DELTA", value_name = "WEIGHT")]
+    pub root_delta: Option<u32>,
+    /// Trees of topics a node names at most; beyond it the tree of all nodes serves [default: 1024]
+    #[arg(long, env = "THICKET_MAXIMUM_TREES", value_name = "COUNT")]
+    pub maximum_trees: Option<u32>,
     /// Threads that serve clients [default: one a core]
     #[arg(long, env = "THICKET_WORKERS")]
     pub workers: Option<u32>,
@@ -435,10 +459,11 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
+    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
+    routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes

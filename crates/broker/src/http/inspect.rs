@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use thicket_bridge::Monitor;
 use thicket_node::{Hub, HubMemoryReport, Now, Worker};
 use tokio::sync::oneshot;
 
 use super::operate::Traced;
+use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::{
     MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts,
     TrafficEntry,
@@ -35,6 +37,7 @@ pub(crate) struct Inspector {
     pub(crate) entrances: Arc<[Arc<Entrance>]>,
     pub(crate) gate: Arc<NodeGate>,
     pub(crate) traced: Traced,
+    pub(crate) bridges: Arc<[Monitor]>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
 }
@@ -53,6 +56,7 @@ impl Inspector {
             entrances: entrances.into(),
             gate,
             traced: Traced::default(),
+            bridges: Arc::new([]),
             memory_bytes,
         }
     }
@@ -97,6 +101,19 @@ impl Inspector {
         let workers = self.of_workers(Worker::traffic).await?;
         let workers = workers.into_iter().map(TrafficCounts::from).collect();
         Ok(TrafficEntry::new(hub.into(), workers))
+    }
+
+    pub(crate) async fn overlay(&self) -> Result<OverlayEntry, Silence> {
+        self.of_hub(|hub| {
+            let (overview, counters) = hub.overview();
+            OverlayEntry::new(&overview, &counters, &hub.link_counters())
+        })
+        .await
+    }
+
+    pub(crate) async fn explain(&self, topic: String) -> Result<ExplanationEntry, Silence> {
+        self.of_hub(move |hub| ExplanationEntry::new(&hub.explain(&topic), &hub.overview().0))
+            .await
     }
 
     /// Has every worker do something; nobody waits for it.

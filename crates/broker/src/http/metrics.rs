@@ -1,5 +1,6 @@
 //! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
 
+mod bridges;
 mod limits;
 
 use std::fmt::Write;
@@ -14,9 +15,13 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let nodes = inspector.nodes().await?;
     let ready = inspector.is_ready().await?;
     let retained_bytes = inspector.hub_memory().await?.retained_bytes;
-    let mut text = render(&traffic, &nodes, ready, &inspector.counters);
-    text.push_str(&limits::render(inspector, &traffic, retained_bytes));
-    Ok(text)
+    let overlay = inspector.overlay().await?;
+    let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
+    page.0
+        .push_str(&limits::render(inspector, &traffic, retained_bytes));
+    page.0.push_str(&bridges::render(&inspector.bridges));
+    super::overlay_metrics::append(&mut page, &overlay);
+    Ok(page.0)
 }
 
 fn render(
@@ -46,15 +51,20 @@ fn render(
 }
 
 #[derive(Default)]
-struct Page(String);
+pub(super) struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(super) fn sample(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl std::fmt::Display,
+    ) {
         let labels: Vec<_> = labels
             .iter()
             .map(|(label, text)| format!("{label}=\"{}\"", escaped(text)))

@@ -6,6 +6,9 @@
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | `/v1/traffic` | [`TrafficEntry`] |
+//! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
+//! | `/v1/explain?topic=T` | [`ExplanationEntry`]: where a publication goes from each node, and why |
+//! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
 //! | `/v1/health/live` | 200 as long as every thread answers |
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
 //! | `/metrics` | Prometheus text |
@@ -20,6 +23,7 @@ mod inspect;
 mod metrics;
 mod openapi;
 mod operate;
+mod overlay_metrics;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -27,15 +31,16 @@ use std::thread::JoinHandle;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::oneshot;
 
+use crate::api::overlay::{ExplanationEntry, OverlayEntry, topic_of_query};
 use crate::api::{
-    ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+    BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
 };
 use crate::reload::Reload;
 pub(crate) use guard::Guard;
@@ -111,6 +116,9 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/sessions", get(sessions))
         .route("/v1/subscriptions", get(subscriptions))
         .route("/v1/traffic", get(traffic))
+        .route("/v1/overlay", get(overlay))
+        .route("/v1/explain", get(explain))
+        .route("/v1/bridges", get(bridges))
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
@@ -150,6 +158,25 @@ async fn read_again(State(reload): State<Reload>) -> Response {
         StatusCode::UNPROCESSABLE_ENTITY
     };
     (status, Json(ReloadEntry { problems })).into_response()
+}
+
+async fn overlay(State(inspector): State<Inspector>) -> Answer<OverlayEntry> {
+    inspector.overlay().await.map(Json).map_err(silent)
+}
+
+async fn explain(
+    State(inspector): State<Inspector>,
+    RawQuery(query): RawQuery,
+) -> Answer<ExplanationEntry> {
+    let topic = query.as_deref().and_then(topic_of_query).ok_or_else(|| {
+        let words = "`topic` must be a topic name without wildcards: /v1/explain?topic=site/1/temp";
+        failure(StatusCode::BAD_REQUEST, words)
+    })?;
+    inspector.explain(topic).await.map(Json).map_err(silent)
+}
+
+async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {
+    Json(inspector.bridges.iter().map(BridgeEntry::from).collect())
 }
 
 async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Response> {

@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::{
-    Described, Field, MemoryEntry, NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts,
+    BridgeLane, Described, Field, MemoryEntry, NodeEntry, SessionEntry, SubscriptionEntry,
+    TrafficCounts,
 };
 
 /// A path, its method, and what it is for.
@@ -34,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 14] = [
+const OPERATIONS: [Operation; 17] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -56,9 +57,24 @@ const OPERATIONS: [Operation; 14] = [
         Answer::One("Traffic"),
     ),
     get(
+        "/v1/bridges",
+        "The bridges of this node to brokers of another kind",
+        Answer::Many("Bridge"),
+    ),
+    get(
         "/v1/memory",
         "Where the memory of this node is",
         Answer::One("MemoryLedger"),
+    ),
+    get(
+        "/v1/overlay",
+        "The view of this node: nodes, links, trees",
+        Answer::Any,
+    ),
+    get(
+        "/v1/explain",
+        "Where a publication on the topic in `?topic=` goes from each node, and why",
+        Answer::Any,
     ),
     get(
         "/v1/health/live",
@@ -175,6 +191,11 @@ fn schemas() -> Value {
         "resident_bytes": perhaps_number, "limit_bytes": perhaps_number, "retained_messages": number, "retained_bytes": number,
         "link_bytes": number, "total": reference("Memory"), "workers": many("Memory"),
     });
+    let flag = json!({ "type": "boolean" });
+    let bridge = json!({
+        "name": text, "address": text, "local_connected": flag, "remote_connected": flag, "local_connects": number,
+        "remote_connects": number, "outward": reference("BridgeLane"), "inward": reference("BridgeLane"),
+    });
     let line = json!({ "client_id": text, "direction": { "enum": ["in", "out"] }, "packet": text });
     json!({
         "Node": of_fields(NodeEntry::FIELDS),
@@ -182,6 +203,8 @@ fn schemas() -> Value {
         "Subscription": of_fields(SubscriptionEntry::FIELDS),
         "TrafficCounts": of_fields(TrafficCounts::FIELDS),
         "Traffic": object(traffic),
+        "Bridge": object(bridge),
+        "BridgeLane": of_fields(BridgeLane::FIELDS),
         "Memory": of_fields(MemoryEntry::FIELDS),
         "MemoryLedger": object(ledger),
         "Kick": object(json!({ "client_id": text })),

@@ -119,6 +119,7 @@ impl Hub {
             number: entry.number,
             qos: entry.qos,
             destinations,
+            interested: entry.retain.then_some(&*entry.destinations),
             record,
         };
         match self.overlay.forward(now.instant, message) {

@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::{rc::Rc, sync::Arc};
 
+use thicket_mqtt::Qos;
+use thicket_overlay::routing::RoutingMode;
 use thicket_overlay::{InterestKey, InterestValue, NodeSlot, Sharing};
-use thicket_session::topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree};
+use thicket_session::topic::{
+    MatchCache, ShareName, SubscriptionFilter, SubscriptionTree, TopicFilter,
+};
 
 use super::Hub;
 use crate::{
@@ -189,7 +193,8 @@ impl Hub {
     ) {
         for change in &changes {
             let key = interest_key(&change.key);
-            let version = match self.wanted.apply(from, change) {
+            let wanted = self.wanted.apply(from, change);
+            let version = match self.flooding(&key).or(wanted) {
                 Some(interest) => self.overlay.set_interest(
                     key,
                     InterestValue {
@@ -212,6 +217,35 @@ impl Hub {
         };
         self.wanted.settling[usize::from(from.0)].push_back(settling);
         self.settle_interests();
+    }
+
+    /// A node that floods wants everything, whatever its clients want (Overlays 5.1): so each of the others sends it all, at the
+    /// QoS of the publication.
+    fn flooding(&self, key: &InterestKey) -> Option<Interest> {
+        let floods = self.config.overlay.routing.mode == RoutingMode::Flood;
+        (floods && *key == everything()).then_some(Interest {
+            qos: Qos::ExactlyOnce,
+            persistent: false,
+            weight: 0,
+        })
+    }
+
+    /// States the interest of a node that floods.
+    pub(super) fn start_flooding(&mut self) {
+        let key = everything();
+        if let Some(Interest {
+            qos,
+            persistent,
+            weight,
+        }) = self.flooding(&key)
+        {
+            let value = InterestValue {
+                qos,
+                persistent,
+                weight,
+            };
+            self.wanted.version = self.overlay.set_interest(key, value);
+        }
     }
 
     /// Tells every worker but one.
@@ -333,6 +367,14 @@ impl Hub {
             self.tell_workers(None, &told);
         }
         self.settle_interests();
+    }
+}
+
+/// The interest in all topics that do not start with `$`.
+fn everything() -> InterestKey {
+    InterestKey {
+        filter: TopicFilter::new("#").expect("a filter"),
+        sharing: Sharing::Plain,
     }
 }
 

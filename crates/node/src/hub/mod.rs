@@ -88,6 +88,7 @@ impl Hub {
             is_ready: false,
             config,
         };
+        hub.start_flooding();
         hub.view_changed(now);
         hub
     }
@@ -229,6 +230,33 @@ impl Hub {
             traffic.dropped_messages += status.counters.dropped;
         }
         traffic
+    }
+
+    /// The view, the trees, and what the links carried, for people.
+    #[must_use]
+    pub fn overview(&self) -> (thicket_overlay::Overview, thicket_overlay::OverlayCounters) {
+        (self.overlay.overview(), self.overlay.counters())
+    }
+
+    /// Where a publication on `topic` goes from each node, and why.
+    #[must_use]
+    pub fn explain(&self, topic: &str) -> thicket_overlay::Explanation {
+        self.overlay.explain(topic)
+    }
+
+    /// What each link carried, by node.
+    #[must_use]
+    pub fn link_counters(&self) -> Vec<(String, thicket_overlay::LinkCounters)> {
+        let nodes = self.overlay.nodes().into_iter();
+        let others = nodes.filter(|status| status.slot != NodeSlot::LOCAL);
+        others
+            .map(|status| (status.name, status.counters))
+            .collect()
+    }
+
+    /// CPU and memory of this node that are free, in percent.
+    pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
+        self.overlay.set_resources(available_cpu, available_memory);
     }
 
     /// Where the memory of the hub is.

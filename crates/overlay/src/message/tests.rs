@@ -14,8 +14,12 @@ fn record() -> NodeRecord {
         clients: 12,
         subscriptions: 40,
         interest_version: 5,
-        capability: 0,
+        capability: 150,
+        roots: 2,
+        rate: 64,
+        routing: 1,
         links: vec![(NodeId(8), 3), (NodeId(9), 200)],
+        epochs: vec![1, 700],
     }
 }
 
@@ -84,7 +88,14 @@ fn encoded_messages() -> Vec<(Channel, Vec<u8>)> {
         },
         Message::Select,
         Message::Resume(resume),
-        Message::Hello { sequence: 1 },
+        Message::Advertisement {
+            origin: NodeId(3),
+            topic: "tide/height",
+        },
+        Message::Hello {
+            sequence: 1,
+            rtt_us: Some(0),
+        },
         Message::HelloReply { sequence: u64::MAX },
         Message::Leaving,
         Message::Record(record()),

@@ -5,19 +5,11 @@ use thicket_session::time::Instant;
 
 use super::Overlay;
 use crate::doors::{EventLevel, Output};
+use crate::flow::Flow;
 use crate::identity::{LinkId, NodeSlot};
 use crate::link::{Link, LinkState};
 use crate::message::Message;
 use crate::peer::PeerState;
-
-/// Why a link ended that was in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    /// The socket closed, or we gave the link up: another link may follow at once.
-    Closed,
-    /// Nothing came for too long.
-    Silent,
-}
 
 impl Overlay {
     /// The shell says that a link is gone.
@@ -27,13 +19,13 @@ impl Overlay {
             self.outputs.retain(|output| *output != Output::Close(id));
         }
         if let Some(link) = self.links.remove(&id) {
-            self.after_link(now, id, &link, Ending::Closed);
+            self.after_link(now, id, &link);
         }
     }
 
     /// Gives a link up; what is in its out-buffer may still go.
     pub(super) fn close_link(&mut self, now: Instant, id: LinkId) {
-        self.end_link(now, id, Ending::Closed);
+        self.end_link(now, id);
     }
 
     /// Nothing came for too long: the node is out, unless another link has taken over.
@@ -44,19 +36,23 @@ impl Overlay {
             .into_iter()
             .collect();
         self.event(EventLevel::Warn, "link is silent", fields);
-        self.end_link(now, id, Ending::Silent);
+        self.end_link(now, id);
     }
 
-    fn end_link(&mut self, now: Instant, id: LinkId, ending: Ending) {
+    fn end_link(&mut self, now: Instant, id: LinkId) {
         let Some(link) = self.links.remove(&id) else {
             return;
         };
+        if Self::is_tunnel(id) {
+            self.end_tunnel(id, &link);
+            return self.after_link(now, id, &link);
+        }
         self.outputs.push_back(Output::Close(id));
-        self.after_link(now, id, &link, ending);
+        self.after_link(now, id, &link);
         self.closing.insert(id, link);
     }
 
-    fn after_link(&mut self, now: Instant, id: LinkId, link: &Link, ending: Ending) {
+    fn after_link(&mut self, now: Instant, id: LinkId, link: &Link) {
         if let Some(address) = &link.dialled {
             self.dialler.failed(now, address, &mut self.random);
         }
@@ -73,11 +69,12 @@ impl Overlay {
         peer.interests.abandon_snapshot();
         let was_up = peer.state == PeerState::Up;
         if was_up {
-            let since = match ending {
-                Ending::Closed => now,
-                Ending::Silent => link.last_received,
+            // Its end may have closed the link because it heard nothing of us: what counts is when it was heard last.
+            let since = link.last_received;
+            peer.state = PeerState::Lost {
+                since,
+                is_unreachable: false,
             };
-            peer.state = PeerState::Lost { since };
         }
         self.view_changed = true;
         let out_after = self.config.timing.out_after;
@@ -91,13 +88,13 @@ impl Overlay {
         }
     }
 
-    /// A dial to an address of the node failed while it had no link: nobody is there.
+    /// A dial to an address of the node failed while it had no link: nobody is there, unless others say so.
     pub(super) fn on_unreachable(&mut self, slot: NodeSlot) {
-        let is_lost = self.peer(slot).is_some_and(|peer| {
-            matches!(peer.state, PeerState::Lost { .. }) && peer.link.is_none()
-        });
-        if is_lost {
-            self.go_out(slot, "unreachable");
+        if let Some(peer) = self.peer_mut(slot)
+            && peer.link.is_none()
+            && let PeerState::Lost { is_unreachable, .. } = &mut peer.state
+        {
+            *is_unreachable = true;
         }
     }
 
@@ -125,6 +122,8 @@ impl Overlay {
         peer.interests_acknowledged = None;
         peer.control.abandon();
         peer.rtt_us = None;
+        peer.flow = Flow::default();
+        peer.inbound.forget_waiting();
         peer.outbound.abandon(|stream, number| {
             store.settle(stream, number);
         });

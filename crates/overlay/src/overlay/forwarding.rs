@@ -10,6 +10,7 @@ use crate::identity::{Incarnation, LinkId, NodeSlot, Origin, StreamId};
 use crate::link::Link;
 use crate::peer::{Peer, PeerState};
 use crate::record::{BatchHeader, age_expiry};
+use crate::routing::RoutingMode;
 use crate::store::Store;
 
 impl Overlay {
@@ -25,8 +26,16 @@ impl Overlay {
                 maximum,
             });
         }
+        if !message.destinations.is_empty() {
+            self.rate.count();
+            self.advertise_topic(now, message.record);
+        }
         if message.number == 0 {
-            self.forward_plain(&message);
+            if self.routes_over_trees() {
+                self.send_plain_over_tree(&message);
+            } else {
+                self.forward_plain(&message);
+            }
             return Ok(());
         }
         let last = self.store.last(message.stream);
@@ -70,6 +79,9 @@ impl Overlay {
             now,
             incarnation,
         );
+        if self.routes_over_trees() && waiting > 0 {
+            self.send_over_tree(now, &message);
+        }
         Ok(())
     }
 
@@ -136,6 +148,11 @@ impl Overlay {
             return false;
         };
         peer.outbound.insert(stream, number, len);
+        if self.config.routing.mode != RoutingMode::Mesh {
+            // Parked: the end of the round sends it as far as there is room.
+            let now = self.last_round;
+            peer.flow.offer(now, stream, number, len, 0, false);
+        }
         true
     }
 

@@ -43,16 +43,17 @@ impl Refusal {
 
 impl Overlay {
     pub(super) fn on_dialled(&mut self, now: Instant, address: &str, id: LinkId) {
-        let own = self.own_hello();
         self.dialler.dialled(address);
-        self.add_link(
-            now,
-            id,
-            LinkState::Dialled {
-                own: Box::new(own.clone()),
-            },
-            Some(address.to_owned()),
-        );
+        self.start_handshake(now, id, Some(address.to_owned()));
+    }
+
+    /// The first packet of a link this node opened.
+    pub(super) fn start_handshake(&mut self, now: Instant, id: LinkId, address: Option<String>) {
+        let own = self.own_hello();
+        let state = LinkState::Dialled {
+            own: Box::new(own.clone()),
+        };
+        self.add_link(now, id, state, address);
         if self.leaving {
             return self.close_link(now, id);
         }

@@ -34,14 +34,14 @@ pub(super) enum LinkError {
         message: &'static str,
         state: &'static str,
     },
-    #[error("{origin} is not the node at the other end, and routing mode mesh relays nothing")]
+    #[error("{origin} is not the node at the other end")]
     Relayed { origin: NodeId },
 }
 
 /// Longest packet before the other end is known.
 const MAXIMUM_HANDSHAKE_BYTES: u32 = 64 * 1024;
 
-type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
+pub(super) type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
 
 impl Overlay {
     /// Takes all that was read from a link in this round, and calls `deliver` for each message in it that is new here.
@@ -53,17 +53,28 @@ impl Overlay {
         bytes: &[u8],
         mut deliver: impl FnMut(Delivery<'_>),
     ) {
+        self.take_bytes(now, link, bytes, &mut deliver);
+    }
+
+    /// The same for bytes that came over others.
+    pub(super) fn take_bytes(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        bytes: &[u8],
+        deliver: Deliver<'_>,
+    ) {
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
         state.last_received = now;
         let mut input = std::mem::take(&mut state.input);
         if input.is_empty() {
-            let consumed = self.read_packets(now, link, bytes, &mut deliver);
+            let consumed = self.read_packets(now, link, bytes, deliver);
             input.extend_from_slice(bytes.get(consumed..).unwrap_or_default());
         } else {
             input.extend_from_slice(bytes);
-            let consumed = self.read_packets(now, link, &input, &mut deliver);
+            let consumed = self.read_packets(now, link, &input, deliver);
             input.drain(..consumed);
         }
         if let Some(state) = self.links.get_mut(&link) {
@@ -193,8 +204,17 @@ impl Overlay {
             self.require_up(id, "a batch")?;
             return self.on_batch(slot, publish.payload, deliver);
         }
+        if channel == Channel::Tree {
+            peer.counters.data_in_bytes += len as u64;
+            self.require_up(id, "a batch")?;
+            return self.on_tree_batch(slot, id, publish.payload, deliver);
+        }
         peer.counters.control_in_messages += 1;
         peer.counters.control_in_bytes += len as u64;
+        if channel == Channel::Tunnel {
+            self.require_up(id, "a frame")?;
+            return self.on_frame(now, id, publish.payload, deliver);
+        }
         let message = Message::decode(channel, publish.payload)?;
         self.on_message(now, slot, id, message)
     }
@@ -245,10 +265,19 @@ impl Overlay {
             (LinkState::Selected { .. }, Message::Resume(resume)) => {
                 self.on_resume(slot, id, resume)
             }
+            (LinkState::Up { .. }, Message::Advertisement { origin, topic }) => {
+                self.on_advertisement(now, id, origin, topic);
+            }
             (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Record(record)) => {
                 self.on_record(now, id, record)
             }
-            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Hello { sequence }) => {
+            (
+                LinkState::Selected { .. } | LinkState::Up { .. },
+                Message::Hello { sequence, rtt_us },
+            ) => {
+                if let Some(peer) = self.peer_mut(slot).filter(|_| rtt_us.is_some()) {
+                    peer.rtt_us = rtt_us;
+                }
                 self.write_message(slot, id, &Message::HelloReply { sequence });
             }
             (
@@ -265,7 +294,7 @@ impl Overlay {
                 self.on_interests_applied(slot, version)
             }
             (LinkState::Up { .. }, Message::Acknowledge(view)) => {
-                self.on_acknowledge(slot, &view)?
+                self.on_acknowledge(now, slot, &view)?
             }
             (
                 LinkState::Up { .. },
@@ -301,7 +330,7 @@ impl Overlay {
             return self.on_known_as(now, known);
         }
         let (node, process, address) = (record.node, record.process, record.address.clone());
-        let former = self.view.record(node).map(|record| record.address.clone());
+        let former = self.view.record(node).cloned();
         match self.view.apply(record.clone()) {
             RecordNews::Old => return,
             RecordNews::Full => {
@@ -314,8 +343,11 @@ impl Overlay {
             }
             RecordNews::Newer => {}
         }
-        if let Some(former) = former.filter(|former| *former != address) {
-            self.dialler.forget(&former, node);
+        if let Some(former) = former {
+            self.note_lost_links(&former, &record);
+            if former.address != address {
+                self.dialler.forget(&former.address, node);
+            }
         }
         self.dialler.hear(now, &address, Some(node));
         self.view_changed = true;
@@ -332,6 +364,30 @@ impl Overlay {
                 fields,
             );
             self.close_link(now, link);
+        }
+    }
+
+    /// A node publishes to a topic: passed on along the tree of all, once.
+    fn on_advertisement(&mut self, now: Instant, id: LinkId, origin: NodeId, topic: &str) {
+        if origin != self.config.node
+            && self.trees.topology().contains(origin)
+            && self.advertisements.hear(now, origin, topic)
+        {
+            self.advertise(origin, topic, Some(id));
+        }
+    }
+
+    /// Sends an advertisement to the neighbours on the tree of all but the one it came from.
+    pub(super) fn advertise(&mut self, origin: NodeId, topic: &str, from: Option<LinkId>) {
+        let neighbours = self.trees.single().tree.neighbours(self.config.node);
+        let links: Vec<_> = neighbours
+            .into_iter()
+            .filter_map(|node| self.link_up(node))
+            .collect();
+        for (slot, link) in links {
+            if Some(link) != from {
+                self.write_message(slot, link, &Message::Advertisement { origin, topic });
+            }
         }
     }
 
@@ -394,6 +450,7 @@ impl Overlay {
 
     fn on_acknowledge(
         &mut self,
+        now: Instant,
         slot: NodeSlot,
         view: &AcknowledgeView<'_>,
     ) -> Result<(), LinkError> {
@@ -404,14 +461,18 @@ impl Overlay {
         let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
             return Ok(());
         };
+        peer.hears_us = true;
         peer.outbound.raise_limit(view.credit_limit);
         peer.control.confirm(view.control_received);
         let mut relayed = None;
         view.for_each_range(|stream, range| {
             if stream.origin == own {
                 // Numbers go on over a change of incarnation, so they alone name the message.
+                let flow = &mut peer.flow;
                 peer.outbound.acknowledge(stream.stream, &range, |number| {
-                    store.settle(stream.stream, number)
+                    let len = store.settle(stream.stream, number);
+                    flow.settle(now, stream.stream, number, len);
+                    len
                 });
             } else {
                 relayed = Some(stream.origin);

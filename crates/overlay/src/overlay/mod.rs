@@ -4,26 +4,35 @@ mod close;
 mod forwarding;
 mod handshake;
 mod messages;
+mod overview;
+mod relay;
 mod rounds;
 mod selection;
+mod trees;
+mod tunnels;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use thicket_session::time::Instant;
 
+use crate::advertisements::Advertisements;
 use crate::config::OverlayConfig;
 use crate::dialler::Dialler;
 use crate::doors::{ControlError, Event, EventLevel, Input, Output};
 use crate::hello::{Hello, WIRE_VERSION};
-use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin};
+use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
 use crate::link::{Link, LinkState};
+use crate::measure::RateMeter;
 use crate::peer::{Peer, PeerState};
 use crate::random::Random;
 use crate::report::{LinkCounters, NodeStatus, OverlayCounters};
 use crate::store::Store;
+use crate::trees::Trees;
+use crate::tunnel::Tunnel;
 use crate::view::{NodeRecord, View};
 
 /// Room for what stands around a record or a control payload in its packet.
@@ -43,6 +52,20 @@ pub struct Overlay {
     peers: Vec<Peer>,
     slots: BTreeMap<NodeId, NodeSlot>,
     links: BTreeMap<LinkId, Link>,
+    /// Those of the links that go over other nodes.
+    tunnels: BTreeMap<LinkId, Tunnel>,
+    next_tunnel: u32,
+    /// Nodes of our component without a link, and when they get one over others.
+    unlinked: BTreeMap<NodeId, Instant>,
+    trees: Trees,
+    /// For each message kept, the nodes that wanted its topic: they name its tree, so that it keeps its place among its like.
+    routes: BTreeMap<(StreamId, u64), Arc<[NodeSlot]>>,
+    started: Instant,
+    /// Links that ended since the trees were computed last, the lower node first.
+    lost_links: BTreeSet<(NodeId, NodeId)>,
+    advertisements: Advertisements,
+    /// Batches of others that wait for a way.
+    held: Vec<relay::Held>,
     /// Links we ended whose last bytes the shell has not written yet.
     closing: BTreeMap<LinkId, Link>,
     dialler: Dialler,
@@ -51,6 +74,11 @@ pub struct Overlay {
     counters: OverlayCounters,
     clients: u64,
     subscriptions: u64,
+    /// CPU and memory that are free, in percent.
+    available: (u8, u8),
+    rate: RateMeter,
+    /// Capability, roots and rate to publish, as of the last round.
+    last_measures: (u64, u64, u64),
     /// When our record went out last.
     record_sent: Instant,
     /// Nodes that others reach and we do not, and until when they are waited for.
@@ -81,17 +109,36 @@ impl Overlay {
             subscriptions: 0,
             interest_version: 0,
             capability: 0,
+            roots: 0,
+            rate: 0,
+            routing: config.routing.mode.code(),
             links: Vec::new(),
+            epochs: Vec::new(),
         };
+        let view = View::new(own, config.limits.nodes);
+        let trees = Trees::new(config.node, config.routing.clone(), view.topology());
         Self {
             process,
             random,
-            view: View::new(own, config.limits.nodes),
+            view,
             own_interests: OwnInterests::new(config.limits.interest_changes),
             settled: 0,
             peers: Vec::new(),
             slots: BTreeMap::new(),
             links: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
+            next_tunnel: 0,
+            unlinked: BTreeMap::new(),
+            trees,
+            routes: BTreeMap::new(),
+            started: now,
+            lost_links: BTreeSet::new(),
+            advertisements: Advertisements::new(
+                config.routing.maximum_advertisements,
+                config.timing.advertisement_life,
+                now,
+            ),
+            held: Vec::new(),
             closing: BTreeMap::new(),
             dialler: Dialler::new(
                 &config.address,
@@ -103,6 +150,9 @@ impl Overlay {
             counters: OverlayCounters::default(),
             clients: 0,
             subscriptions: 0,
+            available: (0, 0),
+            rate: RateMeter::new(now),
+            last_measures: (0, 0, 0),
             record_sent: now,
             linkless: BTreeMap::new(),
             view_changed: false,
@@ -247,6 +297,12 @@ impl Overlay {
         self.subscriptions = subscriptions;
     }
 
+    /// CPU and memory of this node that are free, in percent (L and M of Overlays 4.2.1); smoothed by the caller. Travels in its
+    /// record, in steps.
+    pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
+        self.available = (available_cpu.min(100), available_memory.min(100));
+    }
+
     /// This node's incarnation; higher than configured if others remembered a higher one.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
@@ -328,6 +384,8 @@ impl Overlay {
     pub const fn counters(&self) -> OverlayCounters {
         let mut counters = self.counters;
         counters.refused_addresses = self.dialler.refused();
+        counters.elections = self.trees.elections;
+        counters.refused_trees = self.trees.refused;
         counters.unacknowledged_bytes = self.store.bytes();
         counters.unacknowledged_messages = self.store.messages() as u64;
         counters
@@ -345,13 +403,10 @@ impl Overlay {
         self.peer(*self.slots.get(&node)?)
     }
 
-    /// Whether a link with `node` is selected or on its way to be.
+    /// Whether a link of its own with `node` is selected or on its way to be.
     fn has_link(&self, node: NodeId) -> bool {
-        self.peer_of(node).is_some_and(|peer| peer.link.is_some())
-            || self
-                .links
-                .values()
-                .any(|link| link.state.node() == Some(node))
+        let mut own = self.links.iter().filter(|(id, _)| !Self::is_tunnel(**id));
+        own.any(|(_, link)| link.state.node() == Some(node))
     }
 
     /// What this node says of itself on a new link.

@@ -6,9 +6,11 @@ use super::{Overlay, slot_of_index};
 use crate::doors::{EventLevel, Output};
 use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::{Link, LinkState, SentHello};
+use crate::measure::{capability, publish_capability, publish_count, quantise_rtt, rtt_moved};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
+use crate::overview::OverlayState;
 use crate::peer::PeerState;
-use crate::view::{quantise_rtt, rtt_moved};
+use crate::view::NodeRecord;
 
 /// Deadlines of links, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +27,12 @@ impl Overlay {
             .retain(|id, _| self.outputs.contains(&Output::Close(*id)));
         self.excuse_silence_after_a_pause(now);
         self.end_late_links(now);
-        self.end_late_peers(now);
         self.update_own_record(now);
+        self.update_topology(now);
+        self.end_late_peers(now);
         self.update_linkless(now);
+        self.open_tunnels(now);
+        self.send_parked(now);
         self.warn_of_linkless(now);
         let linked: Vec<_> = self.linked_peers().collect();
         for &(slot, id) in &linked {
@@ -39,16 +44,29 @@ impl Overlay {
                 self.send_owed(now, slot, id);
             }
         }
+        for &hop in &linked {
+            self.seal_tree_batch(hop);
+        }
+        self.pump_tunnels();
         self.report_settled();
         self.report_completed();
         self.report_room();
         self.dial_due(now);
         for (id, link) in &mut self.links {
-            if link.take_flush() {
+            if !Self::is_tunnel(*id) && link.take_flush() {
                 self.outputs.push_back(Output::Flush(*id));
             }
         }
+        self.note_convergence(now);
         self.last_round = now;
+    }
+
+    /// The first time every reachable node is known, the tree is agreed.
+    fn note_convergence(&mut self, now: Instant) {
+        if self.counters.convergence_ms == 0 && self.state() == OverlayState::Runtime {
+            let took = now.since(self.started).as_millis();
+            self.counters.convergence_ms = u64::try_from(took).unwrap_or(u64::MAX).max(1);
+        }
     }
 
     /// When to hand in `Input::Timeout` and end a round.
@@ -56,11 +74,8 @@ impl Overlay {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timing = &self.config.timing;
         let links = self.links.values().map(|link| match &link.state {
-            LinkState::Up { .. } => link.next_hello.min(link.last_received + timing.out_after),
-            LinkState::Selected { .. } => link
-                .next_hello
-                .min(link.last_received + timing.out_after)
-                .min(link.deadline),
+            LinkState::Up { .. } => link.next_check(timing.out_after),
+            LinkState::Selected { .. } => link.next_check(timing.out_after).min(link.deadline),
             LinkState::Dialled { .. }
             | LinkState::Proved { .. }
             | LinkState::Accepted
@@ -68,7 +83,10 @@ impl Overlay {
             | LinkState::Candidate { .. } => link.deadline,
         });
         let peers = self.peers.iter().filter_map(|peer| match peer.state {
-            PeerState::Lost { since } if peer.link.is_none() => Some(since + timing.out_after),
+            PeerState::Lost { since, .. } if peer.link.is_none() => {
+                let waits = [since + timing.out_after, since + timing.link_grace];
+                waits.into_iter().find(|at| *at > self.last_round)
+            }
             PeerState::Lost { .. } | PeerState::Up | PeerState::Out => None,
         });
         let linkless = self
@@ -84,13 +102,15 @@ impl Overlay {
         } else {
             self.dialler.next_due(|node| self.has_link(node))
         };
-        let refill = self.has_room_to_fill().then_some(self.last_round);
+        let refill = (self.has_room_to_fill() || self.can_pump()).then_some(self.last_round);
         links
             .chain(peers)
             .chain(linkless)
             .chain(record)
             .chain(dial)
             .chain(refill)
+            .chain(self.next_tunnel_due())
+            .chain(self.next_resend())
             .min()
     }
 
@@ -150,50 +170,88 @@ impl Overlay {
         let out_after = self.config.timing.out_after;
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];
-            if let PeerState::Lost { since } = peer.state
-                && peer.link.is_none()
-                && now >= since + out_after
-            {
-                self.go_out(slot_of_index(index), "silent");
+            let PeerState::Lost {
+                since,
+                is_unreachable,
+            } = peer.state
+            else {
+                continue;
+            };
+            let is_over = is_unreachable || now >= since + out_after;
+            // A node that others reach is reached over them; that it is gone they will have found out soon.
+            let is_elsewhere = self.trees.topology().contains(peer.node)
+                && now < since + self.config.timing.link_grace;
+            if peer.link.is_none() && is_over && !is_elsewhere {
+                let took = now.since(since).as_millis();
+                self.counters.repairs += 1;
+                self.counters.last_repair_ms = u64::try_from(took).unwrap_or(u64::MAX);
+                let reason = if is_unreachable {
+                    "unreachable"
+                } else {
+                    "silent"
+                };
+                self.go_out(slot_of_index(index), reason);
             }
         }
     }
 
     /// Links are told at once; numbers for people wait for `record_interval`.
     fn update_own_record(&mut self, now: Instant) {
+        self.measures_to_publish(now);
         let links = self.listed_links();
+        let epochs: Vec<u64> = links.iter().map(|(node, _)| self.epoch_of(*node)).collect();
         let has_same_links = {
             let own = self.view.own();
-            own.links.len() == links.len()
-                && own
-                    .links
-                    .iter()
-                    .zip(&links)
-                    .all(|(before, link)| before.0 == link.0)
+            let same = |(before, link): (&(NodeId, u32), &(NodeId, u32))| before.0 == link.0;
+            own.epochs == epochs
+                && own.links.len() == links.len()
+                && own.links.iter().zip(&links).all(same)
         };
         let is_due =
-            self.record_is_stale() && now >= self.record_sent + self.config.timing.record_interval;
+            now >= self.record_sent + self.config.timing.record_interval && self.record_is_stale();
         if has_same_links && !is_due {
             return;
         }
         let (clients, subscriptions) = (self.clients, self.subscriptions);
         let interest_version = self.own_interests.version();
+        let measures = self.measures_to_publish(now);
         let own = self.view.own_mut();
         own.version += 1;
+        let before = own.clone();
         own.links = links;
+        own.epochs = epochs;
         own.clients = clients;
         own.subscriptions = subscriptions;
         own.interest_version = interest_version;
+        (own.capability, own.roots, own.rate) = measures;
         let record = own.clone();
+        self.note_lost_links(&before, &record);
         self.record_sent = now;
         self.view_changed = true;
         self.flood(&record, None);
     }
 
+    fn epoch_of(&self, node: NodeId) -> u64 {
+        self.peer_of(node).map_or(0, |peer| peer.link_epoch)
+    }
+
+    /// Links of a node that are no more, or others now: what was on them may be lost.
+    pub(super) fn note_lost_links(&mut self, before: &NodeRecord, after: &NodeRecord) {
+        let lost = after.links_lost_since(before).into_iter();
+        self.lost_links
+            .extend(lost.map(|other| (after.node.min(other), after.node.max(other))));
+    }
+
     /// Live links with the RTT to publish: the published one stays until the measured one has clearly left its step.
     fn listed_links(&self) -> Vec<(NodeId, u32)> {
         let published = &self.view.own().links;
-        let up = self.peers.iter().filter(|peer| peer.state == PeerState::Up);
+        let is_own =
+            |peer: &&crate::peer::Peer| peer.link.is_some_and(|link| !Self::is_tunnel(link));
+        let up = self
+            .peers
+            .iter()
+            .filter(|peer| peer.state == PeerState::Up)
+            .filter(is_own);
         let mut links: Vec<_> = up
             .map(|peer| {
                 let before = published
@@ -203,10 +261,7 @@ impl Overlay {
                 let measured = peer.rtt_us.unwrap_or(0);
                 let rtt =
                     before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
-                (
-                    peer.node,
-                    rtt.unwrap_or_else(|| quantise_rtt(measured / 1000)),
-                )
+                (peer.node, rtt.unwrap_or_else(|| quantise_rtt(measured)))
             })
             .collect();
         links.sort_unstable();
@@ -218,7 +273,23 @@ impl Overlay {
         own.clients != self.clients
             || own.subscriptions != self.subscriptions
             || own.interest_version != self.own_interests.version()
+            || (own.capability, own.roots, own.rate) != self.last_measures
             || own.links != self.listed_links()
+    }
+
+    /// Capability, roots held and publish rate as the record should show them.
+    fn measures_to_publish(&mut self, now: Instant) -> (u64, u64, u64) {
+        let weights = self.config.routing.weights;
+        let (alpha, beta) = (weights.alpha, weights.beta);
+        let rate = self.rate.rate(now);
+        let measured = capability(self.available.0, self.available.1, alpha, beta);
+        let own = self.view.own();
+        self.last_measures = (
+            publish_capability(own.capability, measured, alpha, beta),
+            publish_count(own.roots, self.trees.roots_held()),
+            publish_count(own.rate, rate),
+        );
+        self.last_measures
     }
 
     /// Nodes that others reach hold up what waits for every reachable node, for a while.
@@ -269,11 +340,11 @@ impl Overlay {
         let Some(link) = self
             .links
             .get_mut(&id)
-            .filter(|link| now >= link.next_hello)
+            .filter(|link| link.next_hello.is_some_and(|at| now >= at))
         else {
             return;
         };
-        link.next_hello = now + self.config.timing.hello_interval;
+        link.next_hello = Some(now + self.config.timing.hello_interval);
         // Bytes that wait for the socket say that we live; a hello behind them would measure the queue.
         if link.pending().len() >= self.config.limits.out_buffer_bytes {
             return;
@@ -281,7 +352,8 @@ impl Overlay {
         link.hello_sequence += 1;
         let sequence = link.hello_sequence;
         link.hello = Some(SentHello { sequence, at: now });
-        self.write_message(slot, id, &Message::Hello { sequence });
+        let rtt_us = self.peer(slot).and_then(|peer| peer.rtt_us);
+        self.write_message(slot, id, &Message::Hello { sequence, rtt_us });
     }
 
     /// Everything a node that is up should hear: control first, data last.
@@ -290,7 +362,9 @@ impl Overlay {
         self.send_interests(slot, id);
         self.send_control_messages(slot, id);
         self.send_acknowledgements(slot, id);
-        self.fill_with_data(now, slot, id);
+        if !self.routes_over_trees() {
+            self.fill_with_data(now, slot, id);
+        }
     }
 
     fn send_applied(&mut self, slot: NodeSlot, id: LinkId) {
@@ -400,7 +474,9 @@ impl Overlay {
     }
 
     fn report_completed(&mut self) {
-        for (stream, ranges) in self.store.take_completed() {
+        let completed: Vec<_> = self.store.take_completed().collect();
+        for (stream, ranges) in completed {
+            self.forget_routes(stream, &ranges);
             self.outputs
                 .push_back(Output::Acknowledged { stream, ranges });
         }
@@ -429,8 +505,9 @@ impl Overlay {
         }
         let linked: Vec<NodeId> = self
             .links
-            .values()
-            .filter_map(|link| link.state.node())
+            .iter()
+            .filter(|(id, _)| !Self::is_tunnel(**id))
+            .filter_map(|(_, link)| link.state.node())
             .collect();
         for address in self.dialler.take_due(now, |node| linked.contains(&node)) {
             self.outputs.push_back(Output::Dial { address });

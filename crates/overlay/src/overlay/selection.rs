@@ -53,7 +53,11 @@ impl Overlay {
                     selects_seen,
                 },
             );
-        } else if known.is_none_or(|peer| peer.link.is_none()) {
+        } else if known
+            .and_then(|peer| peer.link)
+            .is_none_or(|used| Self::is_tunnel(used) && !Self::is_tunnel(id))
+        {
+            // A link of its own is better than one over others.
             self.select(now, slot, id);
         }
     }
@@ -134,6 +138,7 @@ impl Overlay {
         peer.name.clone_from(&hello.name);
         peer.incarnation = hello.incarnation;
         peer.link = Some(id);
+        peer.hears_us = false;
         peer.selects += 1;
         let resume = Message::Resume(Resume {
             was_up: !peer.is_out(),
@@ -148,7 +153,7 @@ impl Overlay {
             // From here on silence counts.
             link.selected_at = now;
             link.last_received = now;
-            link.next_hello = now;
+            link.next_hello = decides.then_some(now);
         }
         if decides {
             self.write_message(slot, id, &Message::Select);
@@ -177,11 +182,17 @@ impl Overlay {
             .interests_applied
             .filter(|version| *version <= own_version && has_changes.is_some());
         peer.owes_applied = peer.interests.applied().is_some();
+        if !resume.was_up {
+            peer.inbound.forget_waiting();
+        }
+        // Says that this end is up.
+        peer.owes_control = true;
         peer.control.start_link(resume.control_received);
         let lost = peer
             .outbound
             .start_link(resume.credit_limit, resume.credit_window);
         peer.counters.dropped += lost;
+        peer.link_epoch += u64::from(!Self::is_tunnel(id));
         let before = std::mem::replace(&mut peer.state, PeerState::Up);
         let up = Output::NodeUp {
             slot,

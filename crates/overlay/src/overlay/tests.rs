@@ -245,7 +245,10 @@ fn message(name: &str, peer: u64) -> Message<'static> {
             credit_limit: 10,
             credit_window: 10,
         }),
-        "Hello" => Message::Hello { sequence: 1 },
+        "Hello" => Message::Hello {
+            sequence: 1,
+            rtt_us: Some(400),
+        },
         "HelloReply" => Message::HelloReply { sequence: 1 },
         "Leaving" => Message::Leaving,
         "Record" => Message::Record(NodeRecord {
@@ -259,7 +262,11 @@ fn message(name: &str, peer: u64) -> Message<'static> {
             subscriptions: 0,
             interest_version: 0,
             capability: 0,
+            roots: 0,
+            rate: 0,
+            routing: 0,
             links: Vec::new(),
+            epochs: Vec::new(),
         }),
         "Interests" => interests(0),
         "Interests, gap" => interests(3),

@@ -40,6 +40,7 @@ fn forward(pair: &mut Pair, number: u64, len: usize) -> Result<(), ForwardError>
         number,
         qos,
         destinations: &[PEER],
+        interested: None,
         record: &record,
     };
     let now = pair.instant();
@@ -303,6 +304,7 @@ fn a_large_record_without_credit_does_not_hold_back_what_was_paid_for() {
             number,
             qos,
             destinations: &[PEER],
+            interested: None,
             record: &record,
         };
         pair.nodes[A].forward(now, message).expect("room");
@@ -350,6 +352,7 @@ fn an_expiry_counts_the_time_a_message_waits_for_its_link() {
         number: 1,
         qos: Qos::AtLeastOnce,
         destinations: &[PEER],
+        interested: None,
         record: &record,
     };
     let now = pair.instant();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
+use thicket_overlay::routing::RoutingMode;
 use thicket_overlay::{
     Delivery, EventLevel, Forward, ForwardError, Incarnation, Input, InterestKey, InterestValue,
     LinkId, NodeId, NodeSlot, Output, Overlay, OverlayConfig, Sharing, StreamId,
@@ -21,6 +22,7 @@ pub struct Settings {
     pub delay: u64,
     /// No faults: what the nodes think of each other is true.
     pub is_calm: bool,
+    pub mode: RoutingMode,
     pub configure: fn(&mut OverlayConfig),
 }
 
@@ -71,6 +73,7 @@ impl Cluster {
         node.incarnation = incarnation;
         let mut config =
             OverlayConfig::new(node.id, Incarnation(incarnation), "reef", &node.address);
+        config.routing.mode = self.settings.mode;
         (self.settings.configure)(&mut config);
         let now = Instant::from_millis(self.now);
         let mut overlay = Overlay::new(config, now, seed);
@@ -575,6 +578,7 @@ impl Cluster {
             number,
             qos,
             destinations: &destinations,
+            interested: None,
             record: &record,
         };
         match life

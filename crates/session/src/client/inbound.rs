@@ -138,6 +138,12 @@ impl Inbound {
         true
     }
 
+    /// The caller does not keep a message it was given: it stays unanswered, and is delivered again when the server sends it
+    /// again. Answers whether an acknowledgement was owed.
+    pub(super) fn give_back(&mut self, packet_id: PacketId) -> bool {
+        self.owed_pubacks.remove(packet_id) || self.owed_pubrecs.remove(packet_id)
+    }
+
     /// The connection is gone. Unacknowledged QoS 1 comes again with the next; QoS 2 stays as it is.
     pub(super) fn on_closed(&mut self) {
         self.owed_pubacks.clear();
@@ -202,6 +208,15 @@ impl OwedQueue {
         let due = (owed.packet_id, owed.acknowledged?);
         self.entries.pop_front();
         Some(due)
+    }
+
+    /// Takes off the last entry with this identifier that is not acknowledged; answers whether there was one.
+    fn remove(&mut self, packet_id: PacketId) -> bool {
+        let place = self
+            .entries
+            .iter()
+            .rposition(|owed| owed.packet_id == packet_id && owed.acknowledged.is_none());
+        place.and_then(|index| self.entries.remove(index)).is_some()
     }
 
     fn clear(&mut self) {
@@ -394,6 +409,42 @@ mod tests {
             "QoS 1 and 2 do not wait for each other"
         );
         assert_eq!(inbound.unacknowledged(), 3, "one owed, two held");
+    }
+
+    #[test]
+    fn a_message_that_is_given_back_is_not_answered_and_is_delivered_again() {
+        for (name, qos, kind) in [
+            ("QoS 1", Qos::AtLeastOnce, PacketKind::Puback),
+            ("QoS 2", Qos::ExactlyOnce, PacketKind::Pubrec),
+        ] {
+            let mut inbound = manual();
+            for number in [1, 2] {
+                assert_eq!(
+                    inbound.on_publish(qos, id(number)),
+                    Ok(Reception::Deliver),
+                    "{name}"
+                );
+            }
+            assert!(inbound.give_back(id(2)), "{name}");
+            assert!(!inbound.give_back(id(2)), "{name}: only once");
+            assert_eq!(inbound.unacknowledged(), 1, "{name}");
+            assert_eq!(
+                acknowledge(&mut inbound, 2, ReasonCode::Success),
+                None,
+                "{name}: nothing is owed"
+            );
+            assert_eq!(
+                acknowledge(&mut inbound, 1, ReasonCode::Success),
+                Some(vec![(kind, 1, ReasonCode::Success)]),
+                "{name}"
+            );
+            inbound.on_closed();
+            assert_eq!(
+                inbound.on_publish(qos, id(2)),
+                Ok(Reception::Deliver),
+                "{name}: it comes again"
+            );
+        }
     }
 
     #[test]

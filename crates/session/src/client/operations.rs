@@ -213,6 +213,20 @@ impl Client {
         Ok(())
     }
 
+    /// Gives a received message back with [`super::AcknowledgementMode::Manual`], for a caller that has no room for it: it is
+    /// not acknowledged, and comes again when the session resumes on another connection. Messages of its QoS that came
+    /// after it should be given back as well, or they overtake it.
+    ///
+    /// # Errors
+    /// [`ClientError::NotAwaitingAcknowledgement`].
+    pub fn give_back(&mut self, packet_id: PacketId) -> Result<(), ClientError> {
+        if self.inbound.give_back(packet_id) {
+            Ok(())
+        } else {
+            Err(ClientError::NotAwaitingAcknowledgement { packet_id })
+        }
+    }
+
     /// Sends a PINGREQ, keep alive or not; [`super::Event::Pong`] or a timeout follows.
     ///
     /// # Errors

@@ -1,11 +1,13 @@
 //! `thicket ctl`: what a running node knows, as tables or as JSON, and what one may ask it to do.
 
+mod overlay;
 mod trace;
 mod view;
 
 use std::io::Write;
 
 use clap::Subcommand;
+use thicket_broker::api::overlay::query_of_topic;
 use thicket_broker::api::{KickEntry, ReloadEntry};
 
 use crate::api::{Api, Credentials};
@@ -44,6 +46,22 @@ enum Topic {
     Traffic,
     /// Have the node read its users and rights again; connected clients are looked at anew
     Reload,
+    /// The view of the node that is asked: nodes, links, trees
+    Overlay {
+        /// Also where publications on this topic go
+        #[arg(long, value_name = "TOPIC")]
+        topic: Option<String>,
+        /// Print a graph for Graphviz; with --topic the ways from the node that is asked
+        #[arg(long)]
+        dot: bool,
+    },
+    /// Where a publication on a topic goes from each node, and why
+    Explain {
+        /// Topic name, without wildcards
+        topic: String,
+    },
+    /// The bridges of the node to brokers of another kind
+    Bridges,
     /// Where the memory of the node is
     Memory,
     /// End the connection of a client; its session goes on as if the network had failed
@@ -63,6 +81,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Sessions => "/v1/sessions",
         Topic::Subscriptions => "/v1/subscriptions",
         Topic::Traffic => "/v1/traffic",
+        Topic::Overlay { .. } => "/v1/overlay",
+        Topic::Explain { topic } => &explain_path(topic),
+        Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
@@ -78,6 +99,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
+            Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
+            Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
+            Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
             Topic::Kick { .. } | Topic::Trace(_) | Topic::Reload => String::new(),
         }
@@ -90,6 +114,26 @@ fn reload(api: &Api) -> anyhow::Result<()> {
     let ReloadEntry { problems: _ } = api.post("/v1/reload", &())?;
     writeln!(std::io::stdout(), "read again")?;
     Ok(())
+}
+
+fn show_overlay(api: &Api, topic: Option<&str>, dot: bool) -> anyhow::Result<String> {
+    let entry = api.ask("/v1/overlay")?;
+    let explanation = topic
+        .map(|topic| api.ask(&explain_path(topic)))
+        .transpose()?;
+    if dot {
+        return Ok(overlay::dot(&entry, explanation.as_ref()));
+    }
+    let mut text = overlay::overview(&entry);
+    if let Some(explanation) = &explanation {
+        text.push('\n');
+        text.push_str(&overlay::explanation(explanation));
+    }
+    Ok(text)
+}
+
+fn explain_path(topic: &str) -> String {
+    format!("/v1/explain?{}", query_of_topic(topic))
 }
 
 fn kick(api: &Api, client_id: &str) -> anyhow::Result<()> {

@@ -1,6 +1,8 @@
 //! Answers of the API as tables.
 
-use thicket_broker::api::{MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry};
+use thicket_broker::api::{
+    BridgeEntry, BridgeLane, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+};
 
 use crate::table::render;
 
@@ -95,6 +97,47 @@ pub fn subscriptions(subscriptions: &[SubscriptionEntry]) -> String {
     };
     let rows: Vec<_> = subscriptions.iter().map(row).collect();
     render(&["CLIENT ID", "FILTER", "QOS", "OPTIONS"], &rows)
+}
+
+/// Two rows a bridge: out and in.
+pub fn bridges(bridges: &[BridgeEntry]) -> String {
+    let row = |bridge: &BridgeEntry, direction: &str, lane: &BridgeLane| {
+        let side = |is_connected| if is_connected { "connected" } else { "away" };
+        vec![
+            bridge.name.clone(),
+            bridge.address.clone(),
+            side(bridge.local_connected).to_owned(),
+            side(bridge.remote_connected).to_owned(),
+            direction.to_owned(),
+            lane.received.to_string(),
+            lane.forwarded.to_string(),
+            (lane.dropped + lane.refused + lane.expired).to_string(),
+            lane.looped.to_string(),
+            lane.queue_messages.to_string(),
+        ]
+    };
+    let rows: Vec<_> = bridges
+        .iter()
+        .flat_map(|bridge| {
+            [
+                row(bridge, "out", &bridge.outward),
+                row(bridge, "in", &bridge.inward),
+            ]
+        })
+        .collect();
+    let head = [
+        "NAME",
+        "ADDRESS",
+        "LOCAL",
+        "REMOTE",
+        "DIRECTION",
+        "RECEIVED",
+        "FORWARDED",
+        "LOST",
+        "LOOPED",
+        "QUEUED",
+    ];
+    render(&head, &rows)
 }
 
 pub fn traffic(traffic: &TrafficEntry) -> String {

@@ -3,6 +3,7 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use thicket_overlay::routing::RoutingMode;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
     time::Instant,
@@ -33,6 +34,7 @@ pub struct Run {
     pub world: World,
     pub ledger: Ledger,
     plan: Plan,
+    routing: RoutingMode,
     /// What to do next: apart from the world's chance, so that changes of the nodes change no plan.
     random: Random,
     downs: u64,
@@ -43,11 +45,12 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(plan: Plan, seed: u64) -> Self {
+    pub fn new(plan: Plan, routing: RoutingMode, seed: u64) -> Self {
         let mut world = World::new(seed, Weather::CALM);
         let mut random = Random::new(!seed);
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
+            spec.routing = routing;
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
             spec.stores = plan.kills;
@@ -59,6 +62,7 @@ impl Run {
             world,
             ledger: Ledger::default(),
             plan,
+            routing,
             random: random.clone(),
             downs: 0,
             watcher: 0,
@@ -141,7 +145,7 @@ impl Run {
         }
         self.come_to_rest()?;
         self.check_rest()?;
-        super::checks::check(&self.ledger)
+        super::checks::check(&self.ledger, self.routing)
     }
 
     fn wait_until_whole(&mut self) -> super::checks::Verdict {

@@ -2,6 +2,8 @@
 
 use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Will};
 
+use thicket_overlay::routing::RoutingMode;
+
 use super::{V5, V311, id, qos, resuming};
 use crate::world::{
     TesterId, World,
@@ -9,17 +11,21 @@ use crate::world::{
     node::NodeSpec,
 };
 
-/// Plays a scenario on three nodes with one to three workers, in two kinds of weather.
+/// Plays a scenario on three nodes with one to three workers, in two kinds of weather and with every way to route.
 #[track_caller]
 fn play(scenario: impl Fn(&mut World)) {
-    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
-        let mut world = World::new(seed, weather);
-        for index in 0..3_u8 {
-            let node = world.add_node(NodeSpec::new(1 + (index + seed as u8) % 3));
-            world.start(node);
+    for routing in RoutingMode::ALL {
+        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+            let mut world = World::new(seed, weather);
+            for index in 0..3_u8 {
+                let mut spec = NodeSpec::new(1 + (index + seed as u8) % 3);
+                spec.routing = routing;
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            become_whole(&mut world);
+            scenario(&mut world);
         }
-        become_whole(&mut world);
-        scenario(&mut world);
     }
 }
 

@@ -10,7 +10,7 @@ use thicket_node::{
     ListenerId, Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
     WorkerOutput,
 };
-use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
+use thicket_overlay::{Incarnation, NodeId, OverlayConfig, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
 
 use super::{
@@ -31,6 +31,7 @@ pub struct NodeSpec {
     pub wall_ahead: u64,
     /// Who may connect and do what; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
+    pub routing: RoutingMode,
     /// It has a data directory.
     pub stores: bool,
     /// A log smaller than this is left as it is.
@@ -50,6 +51,7 @@ impl NodeSpec {
             }],
             wall_ahead: 0,
             policy: None,
+            routing: RoutingMode::Mesh,
             stores: false,
             small_log_bytes: 16 * 1024,
         }
@@ -199,12 +201,13 @@ impl Node {
         let mut workers: Vec<Worker> = (0..self.spec.workers)
             .map(|id| worker(id, net.random.next()))
             .collect();
-        let overlay = OverlayConfig::new(
+        let mut overlay = OverlayConfig::new(
             self.id,
             incarnation,
             &self.spec.cluster_name,
             &self.address(),
         );
+        overlay.routing.mode = self.spec.routing;
         let config = HubConfig {
             workers: self.spec.workers,
             overlay,

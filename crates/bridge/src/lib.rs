@@ -1,0 +1,47 @@
+//! A bridge between a node of Thicket and a broker of another kind: topics go out, in, or both ways, under prefixes.
+//!
+//! [`Bridge`] is the machine: two clients, one towards each broker, and a bounded queue for each direction between them. It
+//! does no I/O; [`start`] runs it on threads of its own over connections that a [`Dial`] makes.
+//!
+//! What holds:
+//!
+//! * A message of QoS 1 or 2 is acknowledged to the broker it came from when the other broker has acknowledged it, not
+//!   before. Both sessions are persistent, so what is on its way is kept by the broker it came from: a bridge that is
+//!   killed, or a side that is away, loses none of it.
+//! * At QoS 2 a message arrives once, as long as the bridge itself and both sessions live. What a new process finds open
+//!   it sends anew.
+//! * A message does not come back the way it went, see [`machine`]; how many turns a ring may take is said there.
+//! * The queue of a direction is bounded in messages and bytes. Full, it drops and counts QoS 0, and gives QoS 1 and 2 back
+//!   to the broker they came from, which sends them again when there is room.
+//!
+//! ```
+//! use thicket_bridge::{Bridge, BridgeConfig, Direction, Order, Rule, RuleConfig, Side};
+//! use thicket_mqtt::ProtocolVersion;
+//! use thicket_session::Instant;
+//!
+//! let rule = Rule::new(&RuleConfig {
+//!     remote_prefix: "edge-1/".into(),
+//!     ..RuleConfig::new("site/#", Direction::Out)
+//! })?;
+//! let config = BridgeConfig::new("edge-1/plant", ProtocolVersion::V5, vec![rule]);
+//! let now = Instant::from_millis(0);
+//! let mut bridge = Bridge::new(config, now, 0x5eed);
+//! assert_eq!(bridge.poll_order(), Some(Order::Open(Side::Local)));
+//! // ... connect, then:
+//! bridge.handle_opened(now, Side::Local);
+//! assert!(!bridge.output(Side::Local).is_empty(), "a CONNECT");
+//! # Ok::<(), thicket_bridge::RuleError>(())
+//! ```
+
+pub mod machine;
+mod rule;
+mod runner;
+mod stream;
+
+pub use machine::{
+    Bounds, Bridge, BridgeConfig, LaneStatistics, Order, Report, SideConfig, SideStatistics,
+    Statistics,
+};
+pub use rule::{Direction, Retain, Rule, RuleConfig, RuleError, Side};
+pub use runner::{Monitor, Running, start};
+pub use stream::{Connection, Dial, TcpDial};

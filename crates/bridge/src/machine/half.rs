@@ -1,0 +1,276 @@
+//! One side of a bridge: its session, its connection, and when to try again.
+//!
+//! | state | what happens | next |
+//! | --- | --- | --- |
+//! | waiting | its time comes: the shell is ordered to connect | opening |
+//! | opening | the transport stands: CONNECT | open |
+//! | opening | it cannot be had | waiting, longer |
+//! | open | the broker or we end it: the shell is ordered to close | closing |
+//! | open, closing | the transport is gone | waiting |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thicket_mqtt::{
+    ApplicationProperties, Disconnect, PacketId, Publish, Qos, ReasonCode, RetainHandling,
+    SubscribeFilter, SubscriptionOptions,
+};
+use thicket_session::Instant;
+use thicket_session::client::{
+    AcknowledgementMode, CleanStart, Client, ClientConfig, ClientError, ConnectionState,
+};
+
+use super::config::{Bounds, FIRST_RETRY, SideConfig};
+use super::lane::{Message, Origin};
+use super::memory::Digest;
+use crate::{Retain, Rule, Side};
+
+/// Unacknowledged messages in each direction at most, where the queue is not smaller.
+const MAXIMUM_INFLIGHT: usize = 1000;
+/// The same towards a broker that has no Receive Maximum to say what it takes: what Mosquitto takes by default.
+const INFLIGHT_WITHOUT_RECEIVE_MAXIMUM: u16 = 20;
+/// A connection that held this long starts the waits anew.
+const STEADY: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Half {
+    pub(super) side: Side,
+    pub(super) client: Client,
+    pub(super) link: Link,
+    pub(super) epochs: Epochs,
+    /// Messages of QoS 1 that crossed while their broker could not be told: it will send them again.
+    pub(super) answered: BTreeMap<PacketId, Digest>,
+    /// Whether the session has the subscriptions of this process.
+    pub(super) is_subscribed: bool,
+    pub(super) connects: u64,
+    /// Waits in a row without a steady connection.
+    failures: u32,
+    connected_at: Option<Instant>,
+}
+
+/// Where the transport stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Waiting { until: Instant },
+    Opening,
+    Open,
+    Closing { next: Next },
+    Stopped,
+}
+
+/// What follows the end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another after a while.
+    Retry,
+    /// Another at once: we ended it ourselves.
+    Reopen,
+    /// None.
+    Stop,
+}
+
+/// Numbers of the session and the connection, so that nothing is acknowledged where it was not received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Epochs {
+    pub(super) session: u64,
+    pub(super) connection: u64,
+}
+
+/// What becomes of the first message of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// There is no room or no connection at the moment.
+    Later,
+    /// It went out, at QoS 1 or 2 under this identifier.
+    Sent(Option<PacketId>),
+    /// Its time is over.
+    Expired,
+    /// The broker does not take such a message.
+    NotTaken,
+    /// It was sent there a short while ago.
+    CameRound,
+}
+
+impl Half {
+    pub(super) fn new(side: Side, config: &SideConfig, bounds: Bounds, now: Instant) -> Self {
+        let window = bounds.messages.clamp(1, MAXIMUM_INFLIGHT) as u16;
+        let client = Client::new(ClientConfig {
+            keep_alive: config.keep_alive,
+            user_name: config.user_name.clone(),
+            password: config.password.clone(),
+            session_expiry_interval: config.session_expiry_interval,
+            receive_maximum: window,
+            maximum_inflight: if config.version.has_properties() {
+                window
+            } else {
+                window.min(INFLIGHT_WITHOUT_RECEIVE_MAXIMUM)
+            },
+            acknowledgement: AcknowledgementMode::Manual,
+            ..ClientConfig::new(config.version, &config.client_id)
+        });
+        Self {
+            side,
+            client,
+            link: Link::Waiting { until: now },
+            epochs: Epochs::default(),
+            answered: BTreeMap::new(),
+            is_subscribed: false,
+            connects: 0,
+            failures: 0,
+            connected_at: None,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.state() == ConnectionState::Connected
+    }
+
+    /// Whether this broker tells where a message has been: by No Local and by user properties.
+    pub(super) fn has_properties(&self) -> bool {
+        self.client.config().version.has_properties()
+    }
+
+    /// The transport stands.
+    pub(super) fn open(&mut self, now: Instant) -> Result<(), ClientError> {
+        self.link = Link::Open;
+        self.client.connect(now, CleanStart::No)
+    }
+
+    /// The broker has accepted. Subscribes unless that is done; answers what could not be asked for.
+    pub(super) fn on_connected(
+        &mut self,
+        now: Instant,
+        session_present: bool,
+        rules: &[Rule],
+    ) -> Result<(), ClientError> {
+        self.connects += 1;
+        self.connected_at = Some(now);
+        if session_present && self.is_subscribed {
+            return Ok(());
+        }
+        self.is_subscribed = false;
+        let filters = filters(self.side, self.has_properties(), rules);
+        if filters.is_empty() {
+            self.is_subscribed = true;
+        } else {
+            self.client.subscribe(now, &filters, None)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection in good order, if there is one.
+    pub(super) fn disconnect(&mut self, next: Next) {
+        // Refused only where nothing is open.
+        let _ = self
+            .client
+            .disconnect(&Disconnect::new(ReasonCode::Success));
+        self.link = Link::Closing { next };
+    }
+
+    /// The transport is gone or could not be had; `jitter` is from 0 to 1.
+    pub(super) fn on_closed(&mut self, now: Instant, longest: Duration, jitter: f64) {
+        self.client.handle_closed();
+        let next = match self.link {
+            Link::Closing { next } => next,
+            Link::Waiting { .. } | Link::Opening | Link::Open => Next::Retry,
+            Link::Stopped => Next::Stop,
+        };
+        let was_steady = self
+            .connected_at
+            .take()
+            .is_some_and(|at| now.since(at) >= STEADY);
+        if was_steady {
+            self.failures = 0;
+        }
+        self.link = match next {
+            Next::Reopen => Link::Waiting { until: now },
+            Next::Stop => Link::Stopped,
+            Next::Retry => {
+                let doubled = FIRST_RETRY.saturating_mul(1 << self.failures.min(20));
+                self.failures = self.failures.saturating_add(1);
+                // Half of it at least, so that many bridges do not come at once.
+                let wait = doubled.min(longest).mul_f64(0.5 + jitter / 2.0);
+                Link::Waiting { until: now + wait }
+            }
+        };
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match self.link {
+            Link::Waiting { until } => Some(until),
+            Link::Opening | Link::Stopped => None,
+            Link::Open | Link::Closing { .. } => self.client.poll_timeout(),
+        }
+    }
+
+    /// Publishes a message, as far as this broker takes it.
+    pub(super) fn publish(&mut self, now: Instant, message: &Message) -> Fate {
+        let Some(limits) = self.client.server_limits() else {
+            return Fate::Later;
+        };
+        let (maximum_qos, retain) = (limits.maximum_qos, limits.retain_available);
+        let properties = if self.has_properties() {
+            &*message.properties
+        } else {
+            &[]
+        };
+        // They were built by us.
+        let properties = ApplicationProperties::from_encoded(properties).unwrap_or_default();
+        let Some(publish) = message.to_publish(now, maximum_qos, properties) else {
+            return Fate::Expired;
+        };
+        let publish = Publish {
+            retain: publish.retain && retain,
+            ..publish
+        };
+        match self.client.publish(now, &publish) {
+            Ok(packet_id) => Fate::Sent(packet_id),
+            Err(error) if error.is_would_block() => Fate::Later,
+            Err(ClientError::WrongState { .. }) => Fate::Later,
+            // Too large, or something this broker never takes: it must not stand in the way of the others.
+            Err(_) => Fate::NotTaken,
+        }
+    }
+
+    /// A message that came from here has arrived across the bridge, or never will.
+    pub(super) fn settle(&mut self, now: Instant, origin: Origin) {
+        if origin.session != self.epochs.session {
+            return;
+        }
+        let is_here = origin.qos == Qos::ExactlyOnce || origin.connection == self.epochs.connection;
+        let answered = is_here
+            && self
+                .client
+                .acknowledge(now, origin.packet_id, ReasonCode::Success)
+                .is_ok();
+        if !answered && origin.qos == Qos::AtLeastOnce {
+            self.answered.insert(origin.packet_id, origin.digest);
+        }
+    }
+}
+
+/// What `side` is asked for.
+fn filters(side: Side, has_properties: bool, rules: &[Rule]) -> Vec<SubscribeFilter<'_>> {
+    let retain_handling = if has_properties {
+        RetainHandling::SendIfNew
+    } else {
+        RetainHandling::SendAtSubscribe
+    };
+    let ask = |rule| {
+        let rule: &Rule = rule;
+        let options = SubscriptionOptions {
+            qos: rule.qos(),
+            no_local: has_properties,
+            retain_as_published: has_properties && rule.retain() == Retain::Keep,
+            retain_handling,
+        };
+        Some((rule.filter(side)?, options))
+    };
+    let asked = rules.iter().filter_map(ask);
+    asked
+        .map(|(filter, options)| SubscribeFilter {
+            filter: filter.as_str(),
+            options,
+        })
+        .collect()
+}

@@ -1,0 +1,356 @@
+//! The answers about view, trees and paths. Nodes are named as people name them; where two share a name, by identity.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thicket_overlay::{Explanation, LinkCounters, NodeId, OverlayCounters, Overview, OverviewTree};
+
+/// `GET /v1/overlay`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct OverlayEntry {
+    /// The node that answers.
+    pub node: String,
+    /// `discovery`, `creation` or `runtime`.
+    pub state: String,
+    /// `mesh`, `topic`, `tree` or `flood`.
+    pub routing: String,
+    /// `capacity`, `balance` or `delay`.
+    pub root_policy: String,
+    pub nodes: Vec<OverlayNodeEntry>,
+    /// Those both ends list.
+    pub links: Vec<OverlayLinkEntry>,
+    /// The tree of all nodes (ORT).
+    pub tree: TreeEntry,
+    /// Trees of topics that this node names.
+    pub topic_trees: Vec<TreeEntry>,
+    /// Trees of topics known here, those relayed on included.
+    pub topic_tree_count: usize,
+    /// What they take here, about.
+    pub topic_tree_bytes: usize,
+    /// Topics advertised by other nodes (SRT).
+    pub advertised_topics: usize,
+    pub counters: OverlayCountersEntry,
+    /// What the links of this node carried.
+    pub traffic: Vec<LinkTrafficEntry>,
+}
+
+/// A node of the view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct OverlayNodeEntry {
+    pub name: String,
+    /// Hexadecimal.
+    pub id: String,
+    pub address: String,
+    /// Alpha times free CPU plus beta times free memory, in percent.
+    pub capability: u64,
+    /// Trees of topics it is the root of.
+    pub roots: u64,
+    pub clients: u64,
+    pub rate_msgs_per_s: u64,
+    pub routing: Option<String>,
+    /// The next node towards it, if it has no link with the one that answers.
+    pub via: Option<String>,
+}
+
+/// A link of the view.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct OverlayLinkEntry {
+    pub nodes: [String; 2],
+    /// As published: in steps, 0 below one millisecond.
+    pub rtt_ms: f64,
+}
+
+/// A tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct TreeEntry {
+    pub root: String,
+    pub nodes: Vec<String>,
+    /// The node nearer to the root first.
+    pub edges: Vec<[String; 2]>,
+}
+
+/// What happened since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct OverlayCountersEntry {
+    pub elections: u64,
+    pub convergence_ms: u64,
+    pub repairs: u64,
+    pub last_repair_ms: u64,
+    pub refused_trees: u64,
+    pub refused_links: u64,
+    pub relayed_messages: u64,
+    pub relayed_bytes: u64,
+    pub relay_drops: u64,
+    pub relay_misses: u64,
+    pub tunnels: u64,
+}
+
+/// What the links with one node carried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct LinkTrafficEntry {
+    pub node: String,
+    pub data_out_messages: u64,
+    pub data_out_bytes: u64,
+    pub data_in_messages: u64,
+    pub data_in_bytes: u64,
+    pub control_out_bytes: u64,
+    pub control_in_bytes: u64,
+    pub resent_messages: u64,
+    pub duplicate_messages: u64,
+    /// Links ended because the node broke a rule.
+    pub refused: u64,
+}
+
+/// `GET /v1/explain?topic=T`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ExplanationEntry {
+    pub topic: String,
+    /// The node that answers.
+    pub node: String,
+    pub routing: String,
+    /// Nodes with a matching interest.
+    pub interested: Vec<String>,
+    /// What makes them so.
+    pub interests: Vec<InterestEntry>,
+    /// One for each node a publication may come from.
+    pub routes: Vec<RouteEntry>,
+    /// Neighbours this node sends publications on the topic to.
+    pub prt: Vec<String>,
+    /// Nodes that advertised the topic, and the neighbour towards each.
+    pub srt: Vec<[String; 2]>,
+}
+
+/// A filter that matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct InterestEntry {
+    pub node: String,
+    pub filter: String,
+}
+
+/// The ways from one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RouteEntry {
+    pub from: String,
+    /// None: straight.
+    pub root: Option<String>,
+    /// To each interested node, both ends included.
+    pub paths: Vec<Vec<String>>,
+    pub why: String,
+}
+
+/// What to call nodes.
+struct Names(BTreeMap<NodeId, String>);
+
+impl Names {
+    fn of(overview: &Overview) -> Self {
+        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in &overview.nodes {
+            *count.entry(&node.name).or_default() += 1;
+        }
+        let unique = |name: &str| count.get(name).is_some_and(|count| *count == 1);
+        let named = overview.nodes.iter().filter(|node| unique(&node.name));
+        Self(named.map(|node| (node.node, node.name.clone())).collect())
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.0
+            .get(&node)
+            .cloned()
+            .unwrap_or_else(|| node.to_string())
+    }
+
+    fn all<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> Vec<String> {
+        nodes.into_iter().map(|node| self.name(*node)).collect()
+    }
+
+    fn tree(&self, tree: &OverviewTree) -> TreeEntry {
+        let edge = |(above, below): &(NodeId, NodeId)| [self.name(*above), self.name(*below)];
+        TreeEntry {
+            root: self.name(tree.root),
+            nodes: self.all(&tree.nodes),
+            edges: tree.edges.iter().map(edge).collect(),
+        }
+    }
+}
+
+impl OverlayEntry {
+    /// Of what a hub says.
+    #[must_use]
+    pub fn new(
+        overview: &Overview,
+        counters: &OverlayCounters,
+        links: &[(String, LinkCounters)],
+    ) -> Self {
+        let names = Names::of(overview);
+        let node = |node: &thicket_overlay::OverviewNode| OverlayNodeEntry {
+            name: node.name.clone(),
+            id: node.node.to_string(),
+            address: node.address.clone(),
+            capability: node.capability,
+            roots: node.roots,
+            clients: node.clients,
+            rate_msgs_per_s: node.rate,
+            routing: node.routing.map(str::to_owned),
+            via: node.via.map(|via| names.name(via)),
+        };
+        let link = |(a, b, tenths): &(NodeId, NodeId, u32)| OverlayLinkEntry {
+            nodes: [names.name(*a), names.name(*b)],
+            rtt_ms: f64::from(*tenths) / 10.0,
+        };
+        Self {
+            node: names.name(overview.own),
+            state: overview.state.name().to_owned(),
+            routing: overview.routing.to_owned(),
+            root_policy: overview.root_policy.to_owned(),
+            nodes: overview.nodes.iter().map(node).collect(),
+            links: overview.links.iter().map(link).collect(),
+            tree: names.tree(&overview.single),
+            topic_trees: overview.trees.iter().map(|tree| names.tree(tree)).collect(),
+            topic_tree_count: overview.tree_count,
+            topic_tree_bytes: overview.tree_bytes,
+            advertised_topics: overview.advertised,
+            counters: OverlayCountersEntry {
+                elections: counters.elections,
+                convergence_ms: counters.convergence_ms,
+                repairs: counters.repairs,
+                last_repair_ms: counters.last_repair_ms,
+                refused_trees: counters.refused_trees,
+                refused_links: counters.refused_links,
+                relayed_messages: counters.relayed_messages,
+                relayed_bytes: counters.relayed_bytes,
+                relay_drops: counters.relay_drops,
+                relay_misses: counters.relay_misses,
+                tunnels: counters.tunnels,
+            },
+            traffic: links
+                .iter()
+                .map(|(node, counters)| traffic(node, counters))
+                .collect(),
+        }
+    }
+}
+
+fn traffic(node: &str, counters: &LinkCounters) -> LinkTrafficEntry {
+    LinkTrafficEntry {
+        node: node.to_owned(),
+        data_out_messages: counters.data_out_messages,
+        data_out_bytes: counters.data_out_bytes,
+        data_in_messages: counters.data_in_messages,
+        data_in_bytes: counters.data_in_bytes,
+        control_out_bytes: counters.control_out_bytes,
+        control_in_bytes: counters.control_in_bytes,
+        resent_messages: counters.resends,
+        duplicate_messages: counters.duplicates,
+        refused: counters.refused,
+    }
+}
+
+impl ExplanationEntry {
+    /// Of what a hub says.
+    #[must_use]
+    pub fn new(explanation: &Explanation, overview: &Overview) -> Self {
+        let names = Names::of(overview);
+        let interests = explanation
+            .filters
+            .iter()
+            .map(|(node, filter)| InterestEntry {
+                node: names.name(*node),
+                filter: filter.clone(),
+            });
+        let routes = explanation.routes.iter().map(|route| RouteEntry {
+            from: names.name(route.from),
+            root: route.root.map(|root| names.name(root)),
+            paths: route.paths.iter().map(|path| names.all(path)).collect(),
+            why: route.why.to_owned(),
+        });
+        let towards =
+            |(publisher, hop): &(NodeId, NodeId)| [names.name(*publisher), names.name(*hop)];
+        Self {
+            topic: explanation.topic.clone(),
+            node: names.name(overview.own),
+            routing: explanation.routing.to_owned(),
+            interested: names.all(&explanation.interested),
+            interests: interests.collect(),
+            routes: routes.collect(),
+            prt: names.all(&explanation.prt),
+            srt: explanation.srt.iter().map(towards).collect(),
+        }
+    }
+}
+
+/// The topic name in a query string `topic=T`, percent-encoded or not; `None` if there is none, or it is no topic name.
+#[must_use]
+pub fn topic_of_query(query: &str) -> Option<String> {
+    let raw = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("topic="))?;
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match first {
+            b'%' => {
+                let hex = std::str::from_utf8(rest.get(..2)?).ok()?;
+                bytes.push(u8::from_str_radix(hex, 16).ok()?);
+                rest = rest.get(2..)?;
+            }
+            byte => bytes.push(*byte),
+        }
+    }
+    let topic = String::from_utf8(bytes).ok()?;
+    let is_name = !topic.is_empty() && !topic.contains(['+', '#', '\0']);
+    is_name.then_some(topic)
+}
+
+/// A topic name as the value in a query string.
+#[must_use]
+pub fn query_of_topic(topic: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/$".contains(&byte);
+    topic
+        .bytes()
+        .fold(String::from("topic="), |mut query, byte| {
+            if plain(byte) {
+                query.push(char::from(byte));
+            } else {
+                query.push_str(&format!("%{byte:02X}"));
+            }
+            query
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_in_a_query_are_read_as_written_and_what_is_no_name_is_refused() {
+        for topic in ["a", "site/1/temp", "caf\u{e9} & more=%41", "/", "$SYS/x"] {
+            assert_eq!(
+                topic_of_query(&query_of_topic(topic)).as_deref(),
+                Some(topic)
+            );
+        }
+        assert_eq!(topic_of_query("x=1&topic=a/b").as_deref(), Some("a/b"));
+        for query in [
+            "",
+            "topic=",
+            "topic=a/+",
+            "topic=%23",
+            "topic=%4",
+            "topic=%zz",
+            "topic=%FF",
+            "other=a",
+        ] {
+            assert_eq!(topic_of_query(query), None, "{query}");
+        }
+    }
+}

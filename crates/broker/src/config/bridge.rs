@@ -1,0 +1,448 @@
+//! Bridges: tables `[[bridge]]` of the file, with their rules, become checked plans.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use thicket_bridge::{Bounds, BridgeConfig, Direction, Retain, Rule, RuleConfig, SideConfig};
+use thicket_mqtt::{ProtocolVersion, Qos};
+
+use super::check::{checked_name, host_and_port, in_range, invalid};
+use super::{ConfigError, Settings};
+
+/// A table `[[bridge]]`; what is `None` was not given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BridgeSettings {
+    /// Of this bridge; no two of a node have the same.
+    pub name: Option<String>,
+    /// HOST:PORT of the other broker.
+    pub address: Option<String>,
+    /// What is spoken there.
+    pub version: Option<BridgeVersion>,
+    /// What marks messages that have crossed; bridges that stand for each other have the same.
+    pub id: Option<String>,
+    /// Client identifier at the other broker.
+    pub client_id: Option<String>,
+    /// User name at the other broker.
+    pub user: Option<String>,
+    /// File with the password there.
+    pub password_file: Option<PathBuf>,
+    /// User name at this node.
+    pub local_user: Option<String>,
+    /// File with the password here.
+    pub local_password_file: Option<PathBuf>,
+    /// Keep Alive on both sides, seconds.
+    pub keep_alive_s: Option<u16>,
+    /// How long both brokers keep the session without the bridge (5.0), seconds.
+    pub session_expiry_s: Option<u32>,
+    /// The longest wait between two attempts to connect, seconds.
+    pub reconnect_maximum_s: Option<u64>,
+    /// Messages on their way in each direction.
+    pub queue_messages: Option<usize>,
+    /// Their bytes.
+    pub queue_bytes: Option<usize>,
+    /// How long what was sent is remembered to know its echo, seconds.
+    pub memory_s: Option<u64>,
+    /// How often the same may be sent in that time when it may have come round a ring.
+    pub ring_repeats: Option<u32>,
+    /// What crosses.
+    pub rule: Vec<BridgeRuleSettings>,
+}
+
+/// A table `[[bridge.rule]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BridgeRuleSettings {
+    /// Filter behind the prefixes.
+    pub topic: Option<String>,
+    /// Which way, seen from this node.
+    pub direction: Option<BridgeDirection>,
+    /// Stands before it here.
+    pub local_prefix: Option<String>,
+    /// Stands before it there.
+    pub remote_prefix: Option<String>,
+    /// The most a message has on its way.
+    pub qos: Option<u8>,
+    /// Whether RETAIN is kept.
+    pub retain: Option<bool>,
+}
+
+/// What is spoken to the other broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum BridgeVersion {
+    /// MQTT 3.1.1.
+    #[serde(rename = "3.1.1")]
+    V311,
+    /// MQTT 5.0.
+    #[default]
+    #[serde(rename = "5.0")]
+    V5,
+}
+
+/// Which way a rule carries messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BridgeDirection {
+    /// To this node.
+    In,
+    /// From this node.
+    Out,
+    /// Both ways.
+    Both,
+}
+
+impl BridgeSettings {
+    /// The keys of a table, for whoever mistypes one.
+    pub(super) const KEYS: [&str; 17] = [
+        "name",
+        "address",
+        "version",
+        "id",
+        "client_id",
+        "user",
+        "password_file",
+        "local_user",
+        "local_password_file",
+        "keep_alive_s",
+        "session_expiry_s",
+        "reconnect_maximum_s",
+        "queue_messages",
+        "queue_bytes",
+        "memory_s",
+        "ring_repeats",
+        "rule",
+    ];
+}
+
+impl BridgeRuleSettings {
+    /// The keys of a table, for whoever mistypes one.
+    pub(super) const KEYS: [&str; 6] = [
+        "topic",
+        "direction",
+        "local_prefix",
+        "remote_prefix",
+        "qos",
+        "retain",
+    ];
+}
+
+/// A bridge, checked; what follows from the node's name and identity is filled in when that is known.
+#[derive(Debug, Clone)]
+pub struct BridgePlan {
+    /// Of this bridge.
+    pub name: String,
+    /// HOST:PORT of the other broker.
+    pub address: String,
+    id: Option<String>,
+    client_id: Option<String>,
+    config: BridgeConfig,
+}
+
+impl BridgePlan {
+    /// The bridge of a node. `node` is its identity in hexadecimal, `node_name` its name.
+    #[must_use]
+    pub fn config(&self, node: &str, node_name: &str) -> BridgeConfig {
+        let mut config = self.config.clone();
+        // An identity that is drawn anew at every start does: it marks what is on its way.
+        config.id = self
+            .id
+            .clone()
+            .unwrap_or_else(|| format!("{node}/{}", self.name));
+        let client_id = format!("thicket-bridge-{node_name}-{}", self.name);
+        config.remote.client_id = self.client_id.clone().unwrap_or_else(|| client_id.clone());
+        config.local.client_id = client_id;
+        config
+    }
+}
+
+/// All bridges. Reads their password files.
+pub(super) fn check(
+    settings: &Settings,
+    has_plain_listener: bool,
+) -> Result<Vec<BridgePlan>, ConfigError> {
+    let tables = settings.bridge.as_deref().unwrap_or_default();
+    if !tables.is_empty() && !has_plain_listener {
+        return Err(ConfigError::Conflict(
+            "a bridge connects to its own node over plain TCP, so the node needs a listener for that, such as localhost:1883",
+        ));
+    }
+    let mut plans: Vec<BridgePlan> = Vec::new();
+    for table in tables {
+        let plan = plan(table)?;
+        if plans.iter().any(|other| other.name == plan.name) {
+            return Err(invalid(
+                "bridge.name",
+                plan.name,
+                "another name than other bridges",
+            ));
+        }
+        plans.push(plan);
+    }
+    Ok(plans)
+}
+
+fn plan(table: &BridgeSettings) -> Result<BridgePlan, ConfigError> {
+    let name = checked_name("bridge.name", table.name.clone().unwrap_or_default())?;
+    let address = host_and_port("bridge.address", table.address.clone().unwrap_or_default())?;
+    let id = table.id.clone().map(|id| checked_name("bridge.id", id));
+    let client_id = table.client_id.clone();
+    if table.rule.is_empty() {
+        return Err(invalid(
+            "bridge.rule",
+            "[]",
+            format!("at least one rule for the bridge {name}"),
+        ));
+    }
+    let rules = table.rule.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    let version = match table.version.unwrap_or_default() {
+        BridgeVersion::V311 => ProtocolVersion::V311,
+        BridgeVersion::V5 => ProtocolVersion::V5,
+    };
+    let default = BridgeConfig::new("", version, rules);
+    let retry = default.longest_retry.as_secs();
+    Ok(BridgePlan {
+        name,
+        address,
+        id: id.transpose()?,
+        client_id: client_id
+            .map(|id| checked_name("bridge.client_id", id))
+            .transpose()?,
+        config: BridgeConfig {
+            local: side(
+                table,
+                default.local,
+                table.local_user.clone(),
+                (
+                    "bridge.local_password_file",
+                    table.local_password_file.as_deref(),
+                ),
+            )?,
+            remote: side(
+                table,
+                default.remote,
+                table.user.clone(),
+                ("bridge.password_file", table.password_file.as_deref()),
+            )?,
+            bounds: bounds(table, default.bounds)?,
+            memory: Duration::from_secs(in_range(
+                "bridge.memory_s",
+                table.memory_s,
+                default.memory.as_secs(),
+                0..=3600,
+            )?),
+            ring_repeats: table.ring_repeats.unwrap_or(default.ring_repeats),
+            longest_retry: Duration::from_secs(in_range(
+                "bridge.reconnect_maximum_s",
+                table.reconnect_maximum_s,
+                retry,
+                1..=86_400,
+            )?),
+            ..default
+        },
+    })
+}
+
+fn bounds(table: &BridgeSettings, default: Bounds) -> Result<Bounds, ConfigError> {
+    Ok(Bounds {
+        messages: in_range(
+            "bridge.queue_messages",
+            table.queue_messages,
+            default.messages,
+            1..=10_000_000,
+        )?,
+        bytes: in_range(
+            "bridge.queue_bytes",
+            table.queue_bytes,
+            default.bytes,
+            1024..=usize::MAX,
+        )?,
+    })
+}
+
+fn side(
+    table: &BridgeSettings,
+    default: SideConfig,
+    user_name: Option<String>,
+    (key, password_file): (&'static str, Option<&Path>),
+) -> Result<SideConfig, ConfigError> {
+    Ok(SideConfig {
+        user_name,
+        password: password_file.map(|path| password(key, path)).transpose()?,
+        keep_alive: table.keep_alive_s.unwrap_or(default.keep_alive),
+        session_expiry_interval: in_range(
+            "bridge.session_expiry_s",
+            table.session_expiry_s,
+            default.session_expiry_interval,
+            1..=u32::MAX,
+        )?,
+        ..default
+    })
+}
+
+/// The bytes of a file without the line's end.
+fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+        key,
+        path: path.to_owned(),
+        source,
+    })?;
+    let password = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let password = password.strip_suffix(b"\r").unwrap_or(password);
+    Ok(password.to_vec())
+}
+
+fn rule(table: &BridgeRuleSettings) -> Result<Rule, ConfigError> {
+    let Some(direction) = table.direction else {
+        return Err(invalid(
+            "bridge.rule.direction",
+            "nothing",
+            "in, out or both",
+        ));
+    };
+    let direction = match direction {
+        BridgeDirection::In => Direction::In,
+        BridgeDirection::Out => Direction::Out,
+        BridgeDirection::Both => Direction::Both,
+    };
+    let qos = in_range("bridge.rule.qos", table.qos, 1, 0..=2)?;
+    let config = RuleConfig {
+        local_prefix: table.local_prefix.clone().unwrap_or_default(),
+        remote_prefix: table.remote_prefix.clone().unwrap_or_default(),
+        qos: Qos::from_bits(qos).unwrap_or_default(),
+        retain: if table.retain == Some(false) {
+            Retain::Clear
+        } else {
+            Retain::Keep
+        },
+        ..RuleConfig::new(table.topic.clone().unwrap_or_default(), direction)
+    };
+    Rule::new(&config).map_err(|error| {
+        invalid(
+            "bridge.rule",
+            format!("{:?}", config.topic),
+            error.to_string(),
+        )
+    })
+}
+
+/// Where a bridge reaches its own node, which listens on `address`.
+pub(crate) fn reached(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> Result<super::super::Config, ConfigError> {
+        Settings::from_toml(Path::new("thicket.toml"), text)?.check()
+    }
+
+    const GOOD: &str = "[[bridge]]\nname = 'plant'\naddress = 'broker:1883'\n[[bridge.rule]]\ntopic = 'a/#'\ndirection = 'both'\n";
+
+    #[test]
+    fn a_bridge_is_marked_by_its_node_and_finds_its_sessions_by_the_nodes_name() {
+        let config = checked(GOOD).unwrap();
+        let bridge = config.bridges[0].config("00ff", "node-1");
+        assert_eq!(bridge.id, "00ff/plant");
+        assert_eq!(bridge.remote.client_id, "thicket-bridge-node-1-plant");
+        assert_eq!(bridge.remote.version, ProtocolVersion::V5);
+        assert_eq!(config.bridges[0].address, "broker:1883");
+    }
+
+    #[test]
+    fn bad_bridges_are_refused_with_key_value_and_expectation() {
+        let rule = "[[bridge.rule]]\ntopic = 'a'\ndirection = 'in'\n";
+        let cases = [
+            (
+                "no name",
+                format!("[[bridge]]\naddress = 'a:1'\n{rule}"),
+                "bridge.name",
+            ),
+            (
+                "no address",
+                format!("[[bridge]]\nname = 'a'\n{rule}"),
+                "bridge.address",
+            ),
+            (
+                "no rule",
+                "[[bridge]]\nname = 'a'\naddress = 'a:1'\n".into(),
+                "at least one rule",
+            ),
+            (
+                "no direction",
+                "[[bridge]]\nname = 'a'\naddress = 'a:1'\nrule = [{ topic = 'a' }]\n".into(),
+                "in, out or both",
+            ),
+            (
+                "a bad filter",
+                GOOD.replace("a/#", "a#"),
+                "bridge.rule = \"a#\"",
+            ),
+            (
+                "a bad version",
+                GOOD.replace("address", "version = '4'\naddress"),
+                "expected `3.1.1` or `5.0`",
+            ),
+            (
+                "twice the same name",
+                format!("{GOOD}{GOOD}"),
+                "bridge.name = plant",
+            ),
+            (
+                "a mistyped key",
+                GOOD.replace("address", "adress"),
+                "did you mean `address`",
+            ),
+            (
+                "a mistyped key of a rule",
+                GOOD.replace("topic", "topics"),
+                "did you mean `topic`",
+            ),
+            (
+                "QoS 3",
+                format!("{GOOD}qos = 3\n"),
+                "bridge.rule.qos = 3: expected 0 to 2",
+            ),
+            (
+                "no plain listener",
+                format!("listen = ['unix:/tmp/x']\n{GOOD}"),
+                "plain TCP",
+            ),
+            (
+                "no password",
+                GOOD.replace("address", "password_file = '/nowhere/x'\naddress"),
+                "bridge.password_file: cannot read",
+            ),
+        ];
+        for (name, text, expected) in cases {
+            let error = checked(&text).expect_err(name).to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_sample_of_a_bridge_names_every_key_of_one() {
+        let sample = include_str!("../../../../deploy/thicket.toml");
+        let start = sample.find("# [[bridge]]").expect("there is one");
+        let lines = sample[start..]
+            .lines()
+            .map_while(|line| line.strip_prefix("# "));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let settings =
+            Settings::from_toml(Path::new("deploy/thicket.toml"), &text).expect("a good table");
+        assert_eq!(settings.bridge.map(|all| all[0].rule.len()), Some(2));
+        for key in BridgeSettings::KEYS.iter().chain(&BridgeRuleSettings::KEYS) {
+            let is_shown = *key == "rule" || text.contains(&format!("{key} = "));
+            assert!(is_shown, "{key}");
+        }
+    }
+}

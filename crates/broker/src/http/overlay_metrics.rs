@@ -1,0 +1,119 @@
+//! Metrics of the overlay: trees, elections, durations, and what each link carried.
+
+use super::metrics::Page;
+use crate::api::overlay::OverlayEntry;
+
+/// Appends the families of the overlay.
+pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
+    let counters = &overlay.counters;
+    let seconds = |millis: u64| millis as f64 / 1000.0;
+    for (name, kind, help, value) in [
+        (
+            "thicket_overlay_topic_trees",
+            "gauge",
+            "Trees of topics known here",
+            overlay.topic_tree_count as f64,
+        ),
+        (
+            "thicket_overlay_elections_total",
+            "counter",
+            "Roots elected for the tree of all nodes",
+            counters.elections as f64,
+        ),
+        (
+            "thicket_overlay_convergence_seconds",
+            "gauge",
+            "From the start to the first agreed tree; 0 before that",
+            seconds(counters.convergence_ms),
+        ),
+        (
+            "thicket_overlay_repairs_total",
+            "counter",
+            "Nodes lost and routed round",
+            counters.repairs as f64,
+        ),
+        (
+            "thicket_overlay_last_repair_seconds",
+            "gauge",
+            "From the last sign of a lost node to the trees without it",
+            seconds(counters.last_repair_ms),
+        ),
+        (
+            "thicket_overlay_refused_trees_total",
+            "counter",
+            "Sets of nodes that got no tree of their own",
+            counters.refused_trees as f64,
+        ),
+        (
+            "thicket_overlay_refused_links_total",
+            "counter",
+            "Links of strangers, other clusters or versions",
+            counters.refused_links as f64,
+        ),
+        (
+            "thicket_overlay_relayed_messages_total",
+            "counter",
+            "Messages of others passed on",
+            counters.relayed_messages as f64,
+        ),
+        (
+            "thicket_overlay_relayed_bytes_total",
+            "counter",
+            "Their bytes",
+            counters.relayed_bytes as f64,
+        ),
+        (
+            "thicket_overlay_relay_drops_total",
+            "counter",
+            "QoS 0 messages of others not passed on",
+            counters.relay_drops as f64,
+        ),
+        (
+            "thicket_overlay_relay_misses_total",
+            "counter",
+            "Messages of others without a way or a place here",
+            counters.relay_misses as f64,
+        ),
+        (
+            "thicket_overlay_tunnels_total",
+            "counter",
+            "Links opened over other nodes",
+            counters.tunnels as f64,
+        ),
+    ] {
+        page.family(name, kind, help);
+        page.sample(name, &[], value);
+    }
+    page.family(
+        "thicket_link_bytes_total",
+        "counter",
+        "Bytes on the links with a node, by what they are",
+    );
+    for link in &overlay.traffic {
+        for (what, direction, bytes) in [
+            ("data", "out", link.data_out_bytes),
+            ("data", "in", link.data_in_bytes),
+            ("control", "out", link.control_out_bytes),
+            ("control", "in", link.control_in_bytes),
+        ] {
+            let labels = [
+                ("node", &*link.node),
+                ("what", what),
+                ("direction", direction),
+            ];
+            page.sample("thicket_link_bytes_total", &labels, bytes);
+        }
+    }
+    page.family(
+        "thicket_link_refused_total",
+        "counter",
+        "Links ended because the node broke a rule",
+    );
+    for link in &overlay.traffic {
+        page.sample(
+            "thicket_link_refused_total",
+            &[("node", &link.node)],
+            link.refused,
+        );
+    }
+}

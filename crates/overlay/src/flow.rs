@@ -1,0 +1,163 @@
+//! What is on its way to one destination over trees, and what waits until less is.
+//!
+//! Over a tree, credit is what is under way: it returns with the acknowledgement, and what a dying relay lost is not lost credit.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thicket_session::time::Instant;
+
+use crate::identity::StreamId;
+
+/// `resend_after` doubles so often at most.
+const MAXIMUM_DOUBLINGS: u32 = 4;
+
+/// Numbered messages towards one destination.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// Not sent yet, with their lengths.
+    parked: BTreeMap<(StreamId, u64), u32>,
+    /// Bytes sent and not acknowledged.
+    under_way: u64,
+    /// When something was acknowledged last, or sent first since nothing was under way.
+    progress: Instant,
+    doublings: u32,
+}
+
+impl Flow {
+    /// A new message: true if it may be sent now, else it is parked behind those that wait.
+    pub(crate) fn offer(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        number: u64,
+        len: u32,
+        window: u64,
+        is_open: bool,
+    ) -> bool {
+        let goes = is_open && self.parked.is_empty() && self.has_window(len, window);
+        if goes {
+            self.send(now, len);
+        } else {
+            self.parked.insert((stream, number), len);
+        }
+        goes
+    }
+
+    /// The next parked message that the window allows: it counts as sent.
+    pub(crate) fn release(&mut self, now: Instant, window: u64) -> Option<(StreamId, u64)> {
+        let (&key, &len) = self.parked.first_key_value()?;
+        if !self.has_window(len, window) {
+            return None;
+        }
+        self.parked.remove(&key);
+        self.send(now, len);
+        Some(key)
+    }
+
+    /// The next parked message.
+    pub(crate) fn first_parked(&self) -> Option<(StreamId, u64)> {
+        self.parked.first_key_value().map(|(key, _)| *key)
+    }
+
+    #[cfg(test)]
+    fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Whether the message was sent.
+    pub(crate) fn is_sent(&self, stream: StreamId, number: u64) -> bool {
+        !self.parked.contains_key(&(stream, number))
+    }
+
+    /// A message was acknowledged.
+    pub(crate) fn settle(&mut self, now: Instant, stream: StreamId, number: u64, len: u32) {
+        if self.parked.remove(&(stream, number)).is_none() {
+            self.under_way = self.under_way.saturating_sub(u64::from(len));
+        }
+        self.progress = now;
+        self.doublings = 0;
+    }
+
+    /// When what is under way is to be sent again; `None` if nothing is.
+    pub(crate) fn resend_at(&self, after: Duration) -> Option<Instant> {
+        (self.under_way > 0).then(|| self.progress + after * (1 << self.doublings))
+    }
+
+    /// Everything under way is sent again.
+    pub(crate) fn resent(&mut self, now: Instant) {
+        self.progress = now;
+        self.doublings = (self.doublings + 1).min(MAXIMUM_DOUBLINGS);
+    }
+
+    /// A message may go alone, however long it is.
+    const fn has_window(&self, len: u32, window: u64) -> bool {
+        self.under_way == 0 || self.under_way + len as u64 <= window
+    }
+
+    const fn send(&mut self, now: Instant, len: u32) {
+        if self.under_way == 0 {
+            self.progress = now;
+            self.doublings = 0;
+        }
+        self.under_way += len as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamId = StreamId(1);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn what_does_not_fit_waits_in_order_and_leaves_as_others_are_acknowledged() {
+        let mut flow = Flow::default();
+        let offered: Vec<_> = (1..=4)
+            .map(|number| flow.offer(at(0), STREAM, number, 40, 100, number != 2))
+            .collect();
+        assert_eq!(
+            offered,
+            [true, false, false, false],
+            "2 finds the link full, others wait behind it"
+        );
+        assert_eq!(flow.release(at(1), 100), Some((STREAM, 2)));
+        assert_eq!(
+            flow.release(at(1), 100),
+            None,
+            "80 of 100 bytes are under way"
+        );
+        flow.settle(at(2), STREAM, 1, 40);
+        assert_eq!(flow.release(at(2), 100), Some((STREAM, 3)));
+        flow.settle(at(3), STREAM, 4, 40);
+        assert!(
+            !flow.has_parked(),
+            "acknowledged before it was sent: somebody had it"
+        );
+        assert!(flow.is_sent(STREAM, 2) && flow.is_sent(STREAM, 3));
+    }
+
+    #[test]
+    fn without_progress_messages_are_sent_again_ever_less_often() {
+        let (mut flow, after) = (Flow::default(), Duration::from_secs(2));
+        assert_eq!(flow.resend_at(after), None);
+        assert!(
+            flow.offer(at(1000), STREAM, 1, 900, 100, true),
+            "alone it may go"
+        );
+        for wait in [2, 4, 8, 16, 32, 32] {
+            let due = flow.resend_at(after).expect("under way");
+            flow.resent(due);
+            assert_eq!(
+                flow.resend_at(after).map(|next| next.since(due).as_secs()),
+                Some((wait * 2).min(32))
+            );
+        }
+        flow.settle(at(900_000), STREAM, 1, 900);
+        assert_eq!(flow.resend_at(after), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! Batches that come over trees: what is for this node is handed over in the order of its origin, the rest goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thicket_session::time::Instant;
+
+use super::Overlay;
+use super::messages::{Deliver, LinkError};
+use super::trees::Hop;
+use crate::doors::Delivery;
+use crate::identity::{LinkId, NodeId, NodeSlot, Origin};
+use crate::inbound::Arrival;
+use crate::record::Record;
+use crate::tree_name::{MemberSet, TreeHeader, TreeRecord, read_records};
+use crate::trees::NamedTree;
+use crate::tunnel::MAXIMUM_HOPS;
+
+/// Batches and their bytes without a way that are kept.
+const MAXIMUM_HELD: usize = 1024;
+const MAXIMUM_HELD_BYTES: usize = 1024 * 1024;
+
+/// A batch with destinations for which no way is known.
+#[derive(Debug)]
+pub(super) struct Held {
+    until: Instant,
+    header: TreeHeader,
+    missed: Vec<NodeId>,
+    records: Vec<u8>,
+}
+
+impl Overlay {
+    /// A batch on a tree, from a neighbour: for us, for others, or both.
+    pub(super) fn on_tree_batch(
+        &mut self,
+        slot: NodeSlot,
+        id: LinkId,
+        payload: &[u8],
+        deliver: Deliver<'_>,
+    ) -> Result<(), LinkError> {
+        let own = self.config.node;
+        let Some(link) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        let (header, bytes) = TreeHeader::decode(payload, &mut link.heard)?;
+        let nodes: Vec<NodeId> = header.remaining.nodes(&header.name).collect();
+        let records = read_records(bytes, nodes.len())?;
+        let from = self.peer_mut(slot).map(|peer| {
+            peer.counters.data_in_messages += records.len() as u64;
+            peer.node
+        });
+        if header.origin == own {
+            // Only a node that errs sends us what is ours.
+            self.counters.relay_misses += records.len() as u64;
+            return Ok(());
+        }
+        if let Some(place) = nodes.iter().position(|node| *node == own) {
+            self.take_from_tree(&header, &records, place, deliver);
+        }
+        let rest: Vec<_> = nodes.into_iter().filter(|node| *node != own).collect();
+        if !rest.is_empty() {
+            self.relay(&header, &rest, bytes, &records, from);
+        }
+        Ok(())
+    }
+
+    /// Hands over what is new here of a batch, each message after those it must follow.
+    fn take_from_tree(
+        &mut self,
+        header: &TreeHeader,
+        records: &[TreeRecord<'_>],
+        place: usize,
+        deliver: Deliver<'_>,
+    ) {
+        let maximum_ranges = self.config.limits.window_ranges;
+        let slot = self.slots.get(&header.origin).copied();
+        let found = slot.and_then(|slot| Some((slot, self.peer_mut(slot)?)));
+        // What a former process of the origin sent must not come after what this one did.
+        let Some((slot, peer)) = found
+            .filter(|(_, peer)| !peer.is_out() && header.incarnation >= peer.first_incarnation)
+        else {
+            self.counters.relay_misses += 1;
+            return;
+        };
+        let (incarnation, stream) = (header.incarnation, header.stream);
+        if peer
+            .inbound
+            .start_batch(incarnation, stream, header.low, maximum_ranges)
+            .is_err()
+        {
+            peer.counters.refused += 1;
+            return;
+        }
+        let origin = Origin {
+            slot,
+            incarnation,
+            stream,
+        };
+        for TreeRecord {
+            record,
+            bytes,
+            gaps,
+        } in records
+        {
+            let gap = gaps.get(place).copied().unwrap_or(0);
+            match peer
+                .inbound
+                .arrive_over_tree(incarnation, stream, record.number, gap, bytes)
+            {
+                Arrival::New => deliver(Delivery {
+                    origin,
+                    record: *record,
+                    bytes,
+                }),
+                Arrival::Waits => {}
+                Arrival::Known => peer.counters.duplicates += 1,
+                Arrival::NoRoom => peer.counters.dropped += 1,
+            }
+            while let Some(bytes) = peer.inbound.take_next(incarnation, stream) {
+                if let Ok((record, _)) = Record::decode(&bytes) {
+                    let bytes = &bytes;
+                    deliver(Delivery {
+                        origin,
+                        record,
+                        bytes,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The next hop of a copy that came from `from`. Back there it does not go, nor on along trees past the limit: then the views
+    /// differ, and straight is better.
+    fn next_for(
+        &self,
+        tree: &NamedTree,
+        node: NodeId,
+        hops: u8,
+        from: Option<NodeId>,
+    ) -> Option<Hop> {
+        let by_tree = self.hop_by(tree, node).filter(|_| hops < MAXIMUM_HOPS);
+        let goes_back = |(slot, _): &Hop| self.peer(*slot).map(|peer| peer.node) == from;
+        let onward = by_tree.filter(|hop| !goes_back(hop));
+        onward.or_else(|| self.link_up(node)).or(by_tree)
+    }
+
+    /// No way is known to these: kept for the next view, for a while and within a bound (rule 20).
+    fn hold(&mut self, header: &TreeHeader, missed: Vec<NodeId>, bytes: &[u8]) {
+        let held: usize = self.held.iter().map(|held| held.records.len()).sum();
+        if held + bytes.len() > MAXIMUM_HELD_BYTES || self.held.len() >= MAXIMUM_HELD {
+            self.counters.relay_misses += 1;
+            return;
+        }
+        self.held.push(Held {
+            until: self.last_round + self.config.timing.resend_after,
+            header: header.clone(),
+            missed,
+            records: bytes.to_vec(),
+        });
+    }
+
+    /// The view changed: what had no way may have one.
+    pub(super) fn relay_held(&mut self, now: Instant) {
+        for held in std::mem::take(&mut self.held) {
+            let count = held.header.remaining.nodes(&held.header.name).count();
+            match read_records(&held.records, count) {
+                Ok(records) if now < held.until => {
+                    self.relay(&held.header, &held.missed, &held.records, &records, None);
+                }
+                Ok(_) | Err(_) => self.counters.relay_misses += 1,
+            }
+        }
+    }
+
+    /// Passes a batch on. Numbered messages never wait here and are never dropped for want of room: their origins' windows
+    /// bound them. Others are.
+    fn relay(
+        &mut self,
+        header: &TreeHeader,
+        rest: &[NodeId],
+        bytes: &[u8],
+        records: &[TreeRecord<'_>],
+        from: Option<NodeId>,
+    ) {
+        let tree = self.trees.of_name(&header.name);
+        let mut branches: BTreeMap<Hop, BTreeSet<NodeId>> = BTreeMap::new();
+        let mut missed = Vec::new();
+        for node in rest {
+            match self.next_for(&tree, *node, header.hops, from) {
+                Some(hop) => drop(branches.entry(hop).or_default().insert(*node)),
+                None => missed.push(*node),
+            }
+        }
+        if !missed.is_empty() {
+            self.hold(header, missed, bytes);
+        }
+        for (hop, nodes) in branches {
+            let before = header.remaining.nodes(&header.name).enumerate();
+            let places: Vec<usize> = before
+                .filter(|(_, node)| nodes.contains(node))
+                .map(|(place, _)| place)
+                .collect();
+            let onward = TreeHeader {
+                hops: header.hops.saturating_add(1),
+                remaining: MemberSet::of(&header.name, nodes),
+                ..header.clone()
+            };
+            for TreeRecord {
+                record,
+                bytes,
+                gaps,
+            } in records
+            {
+                if record.number == 0 && self.is_congested(hop.1) {
+                    self.counters.relay_drops += 1;
+                    continue;
+                }
+                let gaps: Vec<u64> = places
+                    .iter()
+                    .filter_map(|place| gaps.get(*place).copied())
+                    .collect();
+                self.append(hop, onward.clone(), bytes, &gaps);
+                self.counters.relayed_messages += 1;
+                self.counters.relayed_bytes += bytes.len() as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Messages over trees: the origin picks and names one, every node on the way splits what is left of the destinations by the
+//! tree as it sees it (rules 20, 21), and the origin sends again what a changed view may have lost.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use thicket_session::time::Instant;
+
+use super::{Overlay, slot_of_index};
+use crate::channel::Channel;
+use crate::doors::{EventLevel, Forward};
+use crate::identity::{LinkId, NodeId, NodeSlot, StreamId};
+use crate::link::{Link, LinkState};
+use crate::record::{Record, age_expiry};
+use crate::routing::RoutingMode;
+use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
+use crate::trees::NamedTree;
+
+/// A neighbour and the link to it.
+pub(super) type Hop = (NodeSlot, LinkId);
+
+impl Overlay {
+    pub(super) fn routes_over_trees(&self) -> bool {
+        self.config.routing.mode != RoutingMode::Mesh
+    }
+
+    /// The first publication of a topic, and then one from time to time, is advertised (rule 22).
+    pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8]) {
+        if self.routes_over_trees()
+            && let Ok((record, _)) = Record::decode(record)
+            && self.advertisements.publish(now, record.topic)
+        {
+            self.advertise(self.config.node, record.topic, None);
+        }
+    }
+
+    /// The link to a node, if it is up.
+    pub(super) fn link_up(&self, node: NodeId) -> Option<Hop> {
+        let slot = *self.slots.get(&node)?;
+        let id = self.peer(slot)?.link?;
+        matches!(self.links.get(&id)?.state, LinkState::Up { .. }).then_some((slot, id))
+    }
+
+    /// Takes over what changed in the view, and sends again what a lost link may have swallowed.
+    pub(super) fn update_topology(&mut self, now: Instant) {
+        if !self.view_changed {
+            return;
+        }
+        let elections = self.trees.elections;
+        let topology = self.view.topology().component(self.config.node);
+        let lost_links = std::mem::take(&mut self.lost_links);
+        let cut_off = self.trees.update(topology, &lost_links);
+        if self.trees.elections != elections {
+            let root = self.trees.single().name.root;
+            self.event(
+                EventLevel::Info,
+                "root elected",
+                vec![("node", root.to_string())],
+            );
+        }
+        self.check_tunnels(now);
+        self.relay_held(now);
+        for node in cut_off {
+            if let Some(slot) = self.slots.get(&node).copied() {
+                self.send_again(now, slot);
+            }
+        }
+    }
+
+    /// A numbered message, kept already: sent to those destinations whose window and link have room.
+    pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>) {
+        let (slots, nodes) = self.those_not_out(message.destinations);
+        let wanted = message.interested.unwrap_or(message.destinations);
+        let route = self.trees.intern(wanted);
+        self.routes
+            .insert((message.stream, message.number), Arc::clone(&route));
+        let tree = self.tree_for(&route);
+        let len = message.record.len() as u32;
+        let mut ready = Vec::with_capacity(slots.len());
+        for (slot, node) in slots.into_iter().zip(nodes) {
+            let is_open = self
+                .hop(&tree, node)
+                .is_some_and(|(_, link)| !self.is_congested(link));
+            let Some(peer) = self.peer_mut(slot) else {
+                continue;
+            };
+            let window = peer.outbound.window();
+            if peer
+                .flow
+                .offer(now, message.stream, message.number, len, window, is_open)
+            {
+                ready.push(node);
+            }
+        }
+        self.transmit(now, &tree, message.stream, message.number, &ready);
+    }
+
+    /// A message without a number: sent once, dropped where there is no room.
+    pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>) {
+        let (_, nodes) = self.those_not_out(message.destinations);
+        let tree = self.tree_for(message.interested.unwrap_or(message.destinations));
+        let incarnation = self.view.own().incarnation;
+        let (stream, low) = (message.stream, self.store.low(message.stream));
+        for ((slot, link), destinations) in self.split(&tree, &nodes) {
+            if self.is_congested(link) {
+                if let Some(peer) = self.peer_mut(slot) {
+                    peer.counters.dropped += destinations.len() as u64;
+                }
+                continue;
+            }
+            for (name, remaining) in self.name_all(&tree.name, destinations) {
+                let header = TreeHeader {
+                    name,
+                    origin: self.config.node,
+                    incarnation,
+                    stream,
+                    low,
+                    hops: 0,
+                    remaining,
+                };
+                self.append((slot, link), header, message.record, &[]);
+            }
+        }
+    }
+
+    fn those_not_out(&self, destinations: &[NodeSlot]) -> (Vec<NodeSlot>, Vec<NodeId>) {
+        let there = |slot: &NodeSlot| {
+            self.peer(*slot)
+                .filter(|peer| !peer.is_out())
+                .map(|peer| (*slot, peer.node))
+        };
+        destinations.iter().filter_map(there).unzip()
+    }
+
+    /// Sends a kept message to `ready`, once over each branch.
+    fn transmit(
+        &mut self,
+        now: Instant,
+        tree: &NamedTree,
+        stream: StreamId,
+        number: u64,
+        ready: &[NodeId],
+    ) {
+        let Some(sendable) = self.store.sendable(stream, number) else {
+            return;
+        };
+        let (mut record, incarnation) = (sendable.bytes.to_vec(), sendable.incarnation);
+        let waited = now.since(sendable.at).as_millis();
+        if waited > 0 {
+            // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
+            age_expiry(&mut record, u64::try_from(waited).unwrap_or(u64::MAX));
+        }
+        let low = self.store.low(stream);
+        for (hop, destinations) in self.split(tree, ready) {
+            for (name, remaining) in self.name_all(&tree.name, destinations) {
+                let header = TreeHeader {
+                    name,
+                    origin: self.config.node,
+                    incarnation,
+                    stream,
+                    low,
+                    hops: 0,
+                    remaining,
+                };
+                let gaps = self.gaps(&header, number);
+                self.append(hop, header, &record, &gaps);
+            }
+        }
+    }
+
+    /// Who is next on the way to `node`, for a message of this node. A node that may not know yet that this one is up is not sent
+    /// anything: over a tree messages could come before that.
+    fn hop(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
+        let hears_us = self
+            .peer_of(node)
+            .is_some_and(|peer| peer.hears_us || peer.link.is_none());
+        self.hop_by(tree, node).filter(|_| hears_us)
+    }
+
+    /// The next hop by the tree; nodes that it does not span are reached over the tree of all.
+    pub(super) fn hop_by(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
+        let own = self.config.node;
+        let next = if tree.tree.contains(node) {
+            tree.tree.next_hop(own, node)
+        } else {
+            self.trees.single().tree.next_hop(own, node)
+        };
+        next.and_then(|next| self.link_up(next))
+    }
+
+    /// Every destination in one branch; those without any way are left to a later resend.
+    fn split(&self, tree: &NamedTree, destinations: &[NodeId]) -> BTreeMap<Hop, Vec<NodeId>> {
+        let mut branches: BTreeMap<Hop, Vec<NodeId>> = BTreeMap::new();
+        for node in destinations {
+            if let Some(hop) = self.hop(tree, *node) {
+                branches.entry(hop).or_default().push(*node);
+            }
+        }
+        branches
+    }
+
+    /// The name with the destinations in it. Those that the tree does not have ride on the tree of all; those that are not in the
+    /// view yet on one of this node and them.
+    fn name_all(
+        &self,
+        name: &Arc<TreeName>,
+        destinations: Vec<NodeId>,
+    ) -> Vec<(Arc<TreeName>, MemberSet)> {
+        let own = self.config.node;
+        let (members, others): (Vec<_>, Vec<_>) = destinations
+            .into_iter()
+            .partition(|node| name.place(*node).is_some());
+        let single = &self.trees.single().name;
+        let (known, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|node| single.place(*node).is_some());
+        let mut all = Vec::with_capacity(1);
+        for (name, nodes) in [(name, members), (single, known)] {
+            if !nodes.is_empty() && name.place(own).is_some() {
+                all.push((Arc::clone(name), MemberSet::of(name, nodes)));
+            }
+        }
+        for node in others {
+            let pair = Arc::new(TreeName {
+                root: own,
+                members: vec![own.min(node), own.max(node)],
+            });
+            let remaining = MemberSet::of(&pair, [node]);
+            all.push((pair, remaining));
+        }
+        all
+    }
+
+    pub(super) fn is_congested(&self, link: LinkId) -> bool {
+        let maximum = self.config.limits.out_buffer_bytes;
+        self.links
+            .get(&link)
+            .is_none_or(|link| link.waiting() >= maximum)
+    }
+
+    /// For each of the remaining destinations, how far before this number the one lies that it must have first; 0: none. What it
+    /// has acknowledged it has.
+    fn gaps(&self, header: &TreeHeader, number: u64) -> Vec<u64> {
+        let gap = |node: NodeId| {
+            let before = self
+                .peer_of(node)?
+                .outbound
+                .pending_before(header.stream, number)?;
+            let same =
+                self.store.sendable(header.stream, before)?.incarnation == header.incarnation;
+            same.then_some(number - before)
+        };
+        header
+            .remaining
+            .nodes(&header.name)
+            .map(|node| gap(node).unwrap_or(0))
+            .collect()
+    }
+
+    /// Adds a record to the batch under way on a link.
+    pub(super) fn append(&mut self, hop: Hop, header: TreeHeader, record: &[u8], gaps: &[u64]) {
+        let maximum = self.config.limits.batch_bytes;
+        let Some(link) = self.links.get_mut(&hop.1) else {
+            return;
+        };
+        let joins = link.open_batch.as_ref().is_some_and(|open| {
+            open.header.joins(&header) && open.records.len() + record.len() <= maximum
+        });
+        if !joins {
+            self.seal_tree_batch(hop);
+        }
+        let Some(link) = self.links.get_mut(&hop.1) else {
+            return;
+        };
+        let low = header.low;
+        let open = link.open_batch.get_or_insert_with(|| OpenBatch {
+            header,
+            records: Vec::new(),
+        });
+        open.header.low = open.header.low.min(low);
+        open.push(record, gaps);
+        if let Some(peer) = self.peer_mut(hop.0) {
+            peer.counters.data_out_messages += 1;
+        }
+    }
+
+    /// Writes the batch under way on a link into its out-buffer.
+    pub(super) fn seal_tree_batch(&mut self, (slot, id): Hop) {
+        let mut buffer = std::mem::take(&mut self.scratch);
+        buffer.clear();
+        let written = self.links.get_mut(&id).and_then(|link| {
+            let open = link.open_batch.take()?;
+            open.header.encode(&mut link.said, &mut buffer);
+            buffer.extend_from_slice(&open.records);
+            Some(link.write_publish(Channel::Tree, &buffer) as u64)
+        });
+        self.scratch = buffer;
+        if let (Some(peer), Some(written)) = (self.peer_mut(slot), written) {
+            peer.counters.data_out_bytes += written;
+        }
+    }
+
+    /// Sends what waited for a window or a link, as far as there is room now, and again what nobody acknowledged for long.
+    pub(super) fn send_parked(&mut self, now: Instant) {
+        if !self.routes_over_trees() {
+            return;
+        }
+        for link in self.links.values_mut() {
+            link.is_throttled = false;
+        }
+        let mut released: BTreeMap<(StreamId, u64), Vec<NodeId>> = BTreeMap::new();
+        let mut planned: BTreeMap<LinkId, usize> = BTreeMap::new();
+        for index in 0..self.peers.len() {
+            let peer = &self.peers[index];
+            if peer
+                .flow
+                .resend_at(self.config.timing.resend_after)
+                .is_some_and(|at| now >= at)
+            {
+                self.send_again(now, slot_of_index(index));
+                if let Some(peer) = self.peers.get_mut(index) {
+                    peer.flow.resent(now);
+                }
+            }
+            while let Some((key, node)) = self.release_one(now, index, &mut planned) {
+                released.entry(key).or_default().push(node);
+            }
+        }
+        for ((stream, number), nodes) in released {
+            let tree = self.tree_of(stream, number);
+            self.transmit(now, &tree, stream, number, &nodes);
+        }
+    }
+
+    /// The next parked message of a node that window and link have room for.
+    fn release_one(
+        &mut self,
+        now: Instant,
+        index: usize,
+        planned: &mut BTreeMap<LinkId, usize>,
+    ) -> Option<((StreamId, u64), NodeId)> {
+        let (stream, number) = self.peers.get(index)?.flow.first_parked()?;
+        let node = self.peers.get(index)?.node;
+        let tree = self.tree_of(stream, number);
+        let (_, link_id) = self.hop(&tree, node)?;
+        let more = planned.entry(link_id).or_default();
+        let link = self.links.get_mut(&link_id)?;
+        if link.waiting() + *more >= self.config.limits.out_buffer_bytes {
+            link.is_throttled = true;
+            return None;
+        }
+        let peer = self.peers.get_mut(index)?;
+        let key = peer.flow.release(now, peer.outbound.window())?;
+        *more += self
+            .store
+            .sendable(key.0, key.1)
+            .map_or(0, |sendable| sendable.bytes.len());
+        Some((key, node))
+    }
+
+    /// The tree of a message that is kept.
+    fn tree_of(&mut self, stream: StreamId, number: u64) -> Arc<NamedTree> {
+        match self.routes.get(&(stream, number)).map(Arc::clone) {
+            Some(route) => self.tree_for(&route),
+            None => Arc::clone(self.trees.single()),
+        }
+    }
+
+    fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
+        let (_, nodes) = self.those_not_out(route);
+        self.trees.pick(route, &nodes)
+    }
+
+    /// Messages are complete: their trees are no longer needed.
+    pub(super) fn forget_routes(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
+        for range in ranges {
+            let (first, last) = ((stream, *range.start()), (stream, *range.end()));
+            while let Some(key) = self.routes.range(first..=last).next().map(|(key, _)| *key) {
+                self.routes.remove(&key);
+            }
+        }
+    }
+
+    /// Sends everything under way to a node again: what it has already it drops and acknowledges.
+    pub(super) fn send_again(&mut self, now: Instant, slot: NodeSlot) {
+        if !self.routes_over_trees() {
+            return;
+        }
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        let node = peer.node;
+        let numbers: Vec<_> = peer
+            .outbound
+            .pending()
+            .filter(|(stream, number)| peer.flow.is_sent(*stream, *number))
+            .collect();
+        peer.counters.resends += numbers.len() as u64;
+        for (stream, number) in numbers {
+            let tree = self.tree_of(stream, number);
+            self.transmit(now, &tree, stream, number, &[node]);
+        }
+    }
+
+    /// When something is to be sent again.
+    pub(super) fn next_resend(&self) -> Option<Instant> {
+        let after = self.config.timing.resend_after;
+        let flows = self.peers.iter().filter(|peer| !peer.is_out());
+        flows.filter_map(|peer| peer.flow.resend_at(after)).min()
+    }
+}
+
+impl Link {
+    /// Bytes that wait for the socket, or are about to.
+    pub(super) fn waiting(&self) -> usize {
+        self.pending().len()
+            + self
+                .open_batch
+                .as_ref()
+                .map_or(0, |open| open.records.len())
+    }
+}

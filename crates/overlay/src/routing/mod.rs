@@ -1,0 +1,12 @@
+//! Which way a message goes: pure functions of the view. Every node that has the same records computes the same trees.
+
+mod election;
+mod mode;
+mod topology;
+mod tree;
+
+pub use election::{RootPolicy, RootWeights, elect};
+pub use mode::RoutingMode;
+pub(crate) use topology::HOP_COST;
+pub use topology::{Topology, TopologyNode};
+pub use tree::Tree;

@@ -1,0 +1,484 @@
+//! The trees this node uses: those it named as an origin, and those it relays on. All are computed from the view and kept
+//! until it changes; what must not change with every record, the roots of balanced trees, is kept beside them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::config::RoutingConfig;
+use crate::identity::{NodeId, NodeSlot};
+use crate::routing::{RootPolicy, RoutingMode, Topology, Tree, elect};
+use crate::tree_name::TreeName;
+
+/// Sets of destinations remembered for each tree that may be named: a list costs little, a tree more.
+const LISTS_PER_TREE: usize = 64;
+
+/// A tree with its name.
+#[derive(Debug)]
+pub(crate) struct NamedTree {
+    pub(crate) name: Arc<TreeName>,
+    pub(crate) tree: Tree,
+}
+
+/// All trees known here.
+#[derive(Debug)]
+pub(crate) struct Trees {
+    own: NodeId,
+    config: RoutingConfig,
+    /// This node's component.
+    topology: Topology,
+    /// The tree of all nodes.
+    single: Arc<NamedTree>,
+    /// The best way from here to each node.
+    paths: Tree,
+    /// By members: what this node named.
+    named: BTreeMap<Vec<NodeId>, Arc<NamedTree>>,
+    /// By the list of destinations as the workers give it.
+    by_destinations: BTreeMap<Arc<[NodeSlot]>, Arc<NamedTree>>,
+    /// Lists in use, each once.
+    lists: BTreeSet<Arc<[NodeSlot]>>,
+    /// What others named.
+    relayed: BTreeMap<Arc<TreeName>, Arc<NamedTree>>,
+    /// Roots of balanced trees, by members: were they elected anew with every tree, each would move the others.
+    balanced: BTreeMap<Vec<NodeId>, NodeId>,
+    /// Elections of a root of the single tree other than the one before.
+    pub(crate) elections: u64,
+    /// Sets of nodes that got no tree of their own for want of room.
+    pub(crate) refused: u64,
+}
+
+impl Trees {
+    pub(crate) fn new(own: NodeId, config: RoutingConfig, topology: Topology) -> Self {
+        let single = Arc::new(single_tree(own, &config, &topology));
+        let paths = Tree::spanning(&topology, own, &single.name.members);
+        Self {
+            paths,
+            own,
+            config,
+            topology,
+            single,
+            named: BTreeMap::new(),
+            by_destinations: BTreeMap::new(),
+            lists: BTreeSet::new(),
+            relayed: BTreeMap::new(),
+            balanced: BTreeMap::new(),
+            elections: 0,
+            refused: 0,
+        }
+    }
+
+    pub(crate) const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    pub(crate) const fn single(&self) -> &Arc<NamedTree> {
+        &self.single
+    }
+
+    /// The neighbour on the best way to a node.
+    pub(crate) fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
+        self.paths.next_hop(self.own, node)
+    }
+
+    /// What this node named, the single tree left out.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Arc<NamedTree>> {
+        self.named.values()
+    }
+
+    /// Trees of topics known here, the single one left out.
+    pub(crate) fn len(&self) -> usize {
+        let others = self
+            .relayed
+            .keys()
+            .filter(|name| !self.is_named(name) && **name != self.single.name);
+        self.named.len() + others.count()
+    }
+
+    /// Trees of topics of which this node is the root (R of Overlays 4.2.2).
+    pub(crate) fn roots_held(&self) -> u64 {
+        let own = self
+            .named
+            .values()
+            .filter(|named| named.name.root == self.own)
+            .count();
+        let others = self.relayed.keys().filter(|name| {
+            name.root == self.own
+                && !self.is_named(name)
+                && name.members.len() < self.topology.nodes().len()
+        });
+        (own + others.count()) as u64
+    }
+
+    fn is_named(&self, name: &TreeName) -> bool {
+        self.named
+            .get(&name.members)
+            .is_some_and(|named| named.name.root == name.root)
+    }
+
+    /// The view changed: trees are computed anew when they are needed. Answers the destinations that a tree in use reached over a
+    /// link that is no more, or one of those `lost` in between.
+    pub(crate) fn update(
+        &mut self,
+        topology: Topology,
+        lost: &BTreeSet<(NodeId, NodeId)>,
+    ) -> BTreeSet<NodeId> {
+        if topology == self.topology && lost.is_empty() {
+            return BTreeSet::new();
+        }
+        let is_lost = |from: NodeId, to: NodeId| {
+            topology.link(from, to).is_none() || lost.contains(&(from.min(to), from.max(to)))
+        };
+        let any_lost = self.topology.links().any(|(a, b, _)| is_lost(a, b));
+        let mut cut_off = BTreeSet::new();
+        if any_lost {
+            let in_use = self.named.values().chain([&self.single]);
+            for named in in_use {
+                let is_cut = |node: &NodeId| path_crosses(&named.tree, self.own, *node, is_lost);
+                cut_off.extend(
+                    named
+                        .name
+                        .members
+                        .iter()
+                        .copied()
+                        .filter(|node| *node != self.own)
+                        .filter(is_cut),
+                );
+            }
+        }
+        let single = single_tree(self.own, &self.config, &topology);
+        self.elections += u64::from(single.name.root != self.single.name.root);
+        self.single = Arc::new(single);
+        self.paths = Tree::spanning(&topology, self.own, &self.single.name.members);
+        self.named.clear();
+        self.by_destinations.clear();
+        self.relayed.clear();
+        self.balanced.retain(|members, root| {
+            topology.contains(*root) && members.iter().all(|node| topology.contains(*node))
+        });
+        self.topology = topology;
+        cut_off
+    }
+
+    /// The tree for these destinations (rule 21); `nodes` are the nodes of the slots.
+    pub(crate) fn pick(&mut self, slots: &[NodeSlot], nodes: &[NodeId]) -> Arc<NamedTree> {
+        if self.config.mode != RoutingMode::Topic {
+            return Arc::clone(&self.single);
+        }
+        if let Some(tree) = self.by_destinations.get(slots) {
+            return Arc::clone(tree);
+        }
+        let mut members: Vec<NodeId> = nodes.iter().copied().chain([self.own]).collect();
+        members.sort_unstable();
+        members.dedup();
+        let tree = self.over(members);
+        if self.by_destinations.len() >= self.config.maximum_trees.saturating_mul(LISTS_PER_TREE) {
+            self.by_destinations.clear();
+        }
+        let list = self.intern(slots);
+        self.by_destinations.insert(list, Arc::clone(&tree));
+        tree
+    }
+
+    /// One copy of each list of destinations, for all messages that have it.
+    pub(crate) fn intern(&mut self, slots: &[NodeSlot]) -> Arc<[NodeSlot]> {
+        if let Some(list) = self.lists.get(slots) {
+            return Arc::clone(list);
+        }
+        if self.lists.len() >= self.config.maximum_trees.saturating_mul(LISTS_PER_TREE) {
+            self.lists.clear();
+        }
+        let list: Arc<[NodeSlot]> = slots.into();
+        self.lists.insert(Arc::clone(&list));
+        list
+    }
+
+    /// The tree over exactly these nodes, this one among them: equal sets share one. The single tree where the nodes do not hang
+    /// together without others, or where there are too many trees.
+    fn over(&mut self, members: Vec<NodeId>) -> Arc<NamedTree> {
+        if let Some(tree) = self.named.get(&members) {
+            return Arc::clone(tree);
+        }
+        if members.len() >= self.topology.nodes().len() {
+            return Arc::clone(&self.single);
+        }
+        if self.named.len() >= self.config.maximum_trees {
+            self.refused += 1;
+            return Arc::clone(&self.single);
+        }
+        let Some(named) = self.compute(&members) else {
+            return Arc::clone(&self.single);
+        };
+        let named = Arc::new(named);
+        self.named.insert(members, Arc::clone(&named));
+        named
+    }
+
+    /// The tree this node would use among `members`, without keeping it; `None` if they do not hang together.
+    pub(crate) fn compute(&mut self, members: &[NodeId]) -> Option<NamedTree> {
+        let policy = self.config.root_policy;
+        let kept = self
+            .balanced
+            .get(members)
+            .copied()
+            .filter(|_| policy == RootPolicy::Balance);
+        let given =
+            |node: NodeId| self.balanced.values().filter(|root| **root == node).count() as u64;
+        let root =
+            kept.or_else(|| elect(&self.topology, members, policy, self.config.weights, given))?;
+        let tree = Tree::spanning(&self.topology, root, members);
+        if !members.iter().all(|member| tree.contains(*member)) {
+            return None;
+        }
+        if policy == RootPolicy::Balance && self.balanced.len() < self.config.maximum_trees {
+            self.balanced.insert(members.to_vec(), root);
+        }
+        let members = members.to_vec();
+        let name = Arc::new(TreeName { root, members });
+        Some(NamedTree { name, tree })
+    }
+
+    /// The tree a node would use among `members`, as far as it can be known without having picked it.
+    pub(crate) fn preview(&self, members: &[NodeId]) -> Option<Tree> {
+        if let Some(named) = self.named.get(members) {
+            return Some(named.tree.clone());
+        }
+        let given =
+            |node: NodeId| self.balanced.values().filter(|root| **root == node).count() as u64;
+        let root = elect(
+            &self.topology,
+            members,
+            self.config.root_policy,
+            self.config.weights,
+            given,
+        )?;
+        let tree = Tree::spanning(&self.topology, root, members);
+        members
+            .iter()
+            .all(|member| tree.contains(*member))
+            .then_some(tree)
+    }
+
+    /// The tree another node named, as this one sees it.
+    pub(crate) fn of_name(&mut self, name: &Arc<TreeName>) -> Arc<NamedTree> {
+        if self.single.name == *name {
+            return Arc::clone(&self.single);
+        }
+        if let Some(named) = self.relayed.get(name) {
+            return Arc::clone(named);
+        }
+        if self.relayed.len() >= self.config.maximum_trees.saturating_mul(4) {
+            self.relayed.clear();
+        }
+        let tree = Tree::spanning(&self.topology, name.root, &name.members);
+        let name = Arc::clone(name);
+        let named = Arc::new(NamedTree { name, tree });
+        self.relayed
+            .insert(Arc::clone(&named.name), Arc::clone(&named));
+        named
+    }
+
+    /// What the nodes are likely to pay for keeping this: names and lists, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let tree = |named: &NamedTree| named.name.members.len() * 40 + 64;
+        let named: usize = self.named.values().map(|named| tree(named)).sum();
+        let relayed: usize = self.relayed.values().map(|named| tree(named)).sum();
+        let lists: usize = self.lists.iter().map(|list| list.len() * 2 + 64).sum();
+        named + relayed + lists
+    }
+}
+
+fn single_tree(own: NodeId, config: &RoutingConfig, topology: &Topology) -> NamedTree {
+    let members: Vec<NodeId> = topology.nodes().iter().map(|node| node.node).collect();
+    let policy = config.root_policy.of_single_tree();
+    let root = elect(topology, &members, policy, config.weights, |_| 0).unwrap_or(own);
+    let tree = Tree::spanning(topology, root, &members);
+    NamedTree {
+        name: Arc::new(TreeName { root, members }),
+        tree,
+    }
+}
+
+/// Whether the path between two nodes of a tree goes over a link for which `is_lost` holds.
+fn path_crosses(
+    tree: &Tree,
+    from: NodeId,
+    to: NodeId,
+    is_lost: impl Fn(NodeId, NodeId) -> bool,
+) -> bool {
+    let mut at = from;
+    while let Some(next) = tree.next_hop(at, to) {
+        if is_lost(at, next) {
+            return true;
+        }
+        at = next;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::TopologyNode;
+
+    /// Nodes 1 to `count`, all linked; the capability of each is its number.
+    fn mesh(count: u64, without: &[(u64, u64)]) -> Topology {
+        Topology::new((1..=count).map(|id| {
+            let is_missing =
+                |other: &u64| without.contains(&(id, *other)) || without.contains(&(*other, id));
+            let linked = (1..=count).filter(|other| *other != id && !is_missing(other));
+            TopologyNode {
+                node: NodeId(id),
+                address: format!("10.0.0.{id}:1883"),
+                capability: id,
+                links: linked.map(|other| (NodeId(other), 10)).collect(),
+                ..TopologyNode::default()
+            }
+        }))
+    }
+
+    fn trees(
+        mode: RoutingMode,
+        root_policy: RootPolicy,
+        maximum_trees: usize,
+        topology: Topology,
+    ) -> Trees {
+        let config = RoutingConfig {
+            mode,
+            root_policy,
+            maximum_trees,
+            ..RoutingConfig::default()
+        };
+        Trees::new(NodeId(1), config, topology)
+    }
+
+    fn pick(trees: &mut Trees, destinations: &[u64]) -> (u64, Vec<u64>) {
+        let slots: Vec<_> = destinations.iter().map(|id| NodeSlot(*id as u16)).collect();
+        let nodes: Vec<_> = destinations.iter().copied().map(NodeId).collect();
+        let name = Arc::clone(&trees.pick(&slots, &nodes).name);
+        (
+            name.root.0,
+            name.members.iter().map(|node| node.0).collect(),
+        )
+    }
+
+    #[test]
+    fn the_origin_picks_the_tree_of_the_topics_nodes_or_the_single_one() {
+        let all = vec![1, 2, 3, 4, 5];
+        let cases = [
+            (
+                "a topic",
+                RoutingMode::Topic,
+                9,
+                vec![],
+                vec![2, 4],
+                (4, vec![1, 2, 4]),
+            ),
+            (
+                "every node",
+                RoutingMode::Topic,
+                9,
+                vec![],
+                vec![2, 3, 4, 5],
+                (5, all.clone()),
+            ),
+            (
+                "no room for a tree",
+                RoutingMode::Topic,
+                0,
+                vec![],
+                vec![2, 4],
+                (5, all.clone()),
+            ),
+            (
+                "not without others",
+                RoutingMode::Topic,
+                9,
+                vec![(1, 2)],
+                vec![2],
+                (5, all.clone()),
+            ),
+            (
+                "one tree",
+                RoutingMode::Tree,
+                9,
+                vec![],
+                vec![2, 4],
+                (5, all),
+            ),
+        ];
+        for (name, mode, maximum, missing, destinations, expected) in cases {
+            let mut trees = trees(mode, RootPolicy::Capacity, maximum, mesh(5, &missing));
+            assert_eq!(pick(&mut trees, &destinations), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn topics_with_equal_sets_of_nodes_share_a_tree() {
+        let mut trees = trees(RoutingMode::Topic, RootPolicy::Capacity, 9, mesh(5, &[]));
+        for destinations in [&[2, 3][..], &[3, 2], &[2, 3], &[4]] {
+            pick(&mut trees, destinations);
+        }
+        assert_eq!((trees.len(), trees.roots_held(), trees.refused), (2, 0, 0));
+    }
+
+    #[test]
+    fn balanced_trees_have_different_roots_and_keep_them() {
+        let mut trees = trees(RoutingMode::Topic, RootPolicy::Balance, 99, mesh(6, &[]));
+        let sets: Vec<Vec<u64>> = vec![vec![2, 3], vec![2, 4], vec![3, 4], vec![2, 5], vec![4, 5]];
+        let roots: Vec<_> = sets.iter().map(|set| pick(&mut trees, set).0).collect();
+        assert_eq!(
+            roots,
+            [1, 2, 3, 5, 4],
+            "whoever has the fewest, the lowest address first"
+        );
+        let mut changed = mesh(6, &[]);
+        changed = Topology::new(changed.nodes().iter().cloned().map(|mut node| {
+            node.roots = 10 - node.node.0;
+            node
+        }));
+        trees.update(changed, &BTreeSet::new());
+        let again: Vec<_> = sets.iter().map(|set| pick(&mut trees, set).0).collect();
+        assert_eq!(again, roots, "a new count of roots moves no tree");
+        trees.update(mesh(4, &[]), &BTreeSet::new());
+        assert_eq!(
+            pick(&mut trees, &sets[0]).0,
+            1,
+            "nor does a node that is out and has no part in it"
+        );
+    }
+
+    #[test]
+    fn destinations_behind_a_lost_link_are_named() {
+        // The root is 5: the single tree is a star.
+        let mut trees = trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
+        assert_eq!(
+            trees.update(mesh(5, &[]), &BTreeSet::new()),
+            BTreeSet::new(),
+            "nothing changed"
+        );
+        assert_eq!(
+            trees.update(mesh(5, &[(1, 2)]), &BTreeSet::new()),
+            BTreeSet::new(),
+            "no part of the tree"
+        );
+        assert_eq!(
+            trees.update(mesh(5, &[(1, 2), (5, 3)]), &BTreeSet::new()),
+            BTreeSet::from([NodeId(3)])
+        );
+        let flapped = BTreeSet::from([(NodeId(4), NodeId(5))]);
+        let same = mesh(5, &[(1, 2), (5, 3)]);
+        assert_eq!(
+            trees.update(same, &flapped),
+            BTreeSet::from([NodeId(4)]),
+            "it came back meanwhile"
+        );
+        assert_eq!(trees.elections, 0);
+        // 3 hung on 1, as the lowest address.
+        let rest: Vec<NodeId> = [2, 4, 5].map(NodeId).to_vec();
+        assert_eq!(
+            trees.update(mesh(4, &[]), &BTreeSet::new()),
+            rest.into_iter().collect(),
+            "the root is gone"
+        );
+        assert_eq!(trees.elections, 1);
+    }
+}

@@ -1,0 +1,194 @@
+//! `thicket ctl overlay` and `thicket ctl explain`: view, trees and paths.
+
+use std::fmt::Write;
+
+use thicket_broker::api::overlay::{ExplanationEntry, OverlayEntry, TreeEntry};
+
+use crate::table::render;
+
+/// View, links and trees as tables.
+pub fn overview(entry: &OverlayEntry) -> String {
+    let mut text = format!(
+        "{} is in state {}, routes by {}, elects by {}\n\n",
+        entry.node, entry.state, entry.routing, entry.root_policy
+    );
+    let node = |node: &thicket_broker::api::overlay::OverlayNodeEntry| {
+        let root = if node.name == entry.tree.root {
+            "root"
+        } else {
+            ""
+        };
+        vec![
+            node.name.clone(),
+            node.address.clone(),
+            root.to_owned(),
+            node.capability.to_string(),
+            node.roots.to_string(),
+            node.clients.to_string(),
+            node.rate_msgs_per_s.to_string(),
+            node.routing.clone().unwrap_or_else(|| "?".into()),
+            node.via.clone().unwrap_or_else(|| "-".into()),
+        ]
+    };
+    let rows: Vec<_> = entry.nodes.iter().map(node).collect();
+    let head = [
+        "NODE",
+        "ADDRESS",
+        "ORT",
+        "CAPABILITY",
+        "ROOTS",
+        "CLIENTS",
+        "MSGS/S",
+        "ROUTING",
+        "VIA",
+    ];
+    text.push_str(&render(&head, &rows));
+    let rows: Vec<_> = entry
+        .links
+        .iter()
+        .map(|link| {
+            vec![
+                link.nodes[0].clone(),
+                link.nodes[1].clone(),
+                format!("{} ms", link.rtt_ms),
+            ]
+        })
+        .collect();
+    let _ = write!(text, "\n{}", render(&["LINK", "WITH", "RTT"], &rows));
+    let _ = write!(text, "\nORT\n{}", branches(&entry.tree));
+    for tree in &entry.topic_trees {
+        let _ = write!(
+            text,
+            "\nt-ORT of {}\n{}",
+            tree.nodes.join(", "),
+            branches(tree)
+        );
+    }
+    let counters = &entry.counters;
+    let _ = writeln!(
+        text,
+        "\n{} trees of topics here; {} elections; converged after {} ms; {} nodes lost, the last repair took {} ms",
+        entry.topic_tree_count,
+        counters.elections,
+        counters.convergence_ms,
+        counters.repairs,
+        counters.last_repair_ms
+    );
+    text
+}
+
+/// A tree, one level deeper for each link.
+fn branches(tree: &TreeEntry) -> String {
+    let mut text = String::new();
+    let mut open = vec![(tree.root.as_str(), 0)];
+    while let Some((node, depth)) = open.pop() {
+        let _ = writeln!(text, "{:indent$}{node}", "", indent = 2 + depth * 2);
+        // Edges are few, and a tree has no loop.
+        let below = tree.edges.iter().rev().filter(|[above, _]| above == node);
+        open.extend(below.map(|[_, below]| (below.as_str(), depth + 1)));
+    }
+    text
+}
+
+/// The links, those of the tree in bold, for Graphviz.
+pub fn dot(entry: &OverlayEntry, explanation: Option<&ExplanationEntry>) -> String {
+    let mut text = String::from("graph overlay {\n");
+    for node in &entry.nodes {
+        let is_root = node.name == entry.tree.root;
+        let is_interested =
+            explanation.is_some_and(|explanation| explanation.interested.contains(&node.name));
+        let shape = if is_root { "doublecircle" } else { "circle" };
+        let style = if is_interested { ", style=filled" } else { "" };
+        let _ = writeln!(text, "  {} [shape={shape}{style}];", quoted(&node.name));
+    }
+    let hops: Vec<[&String; 2]> = match explanation {
+        Some(explanation) => {
+            let paths = explanation
+                .routes
+                .iter()
+                .filter(|route| route.from == explanation.node)
+                .flat_map(|route| &route.paths);
+            paths
+                .flat_map(|path| path.iter().zip(path.iter().skip(1)).map(|(a, b)| [a, b]))
+                .collect()
+        }
+        None => entry.tree.edges.iter().map(|[a, b]| [a, b]).collect(),
+    };
+    for link in &entry.links {
+        let [a, b] = &link.nodes;
+        let is_used = hops
+            .iter()
+            .any(|[from, to]| (*from == a && *to == b) || (*from == b && *to == a));
+        let style = if is_used {
+            ", style=bold"
+        } else {
+            ", style=dotted"
+        };
+        let _ = writeln!(
+            text,
+            "  {} -- {} [label=\"{} ms\"{style}];",
+            quoted(a),
+            quoted(b),
+            link.rtt_ms
+        );
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Where a publication goes from each node, and why.
+pub fn explanation(entry: &ExplanationEntry) -> String {
+    let mut text = format!("{} by {}\n", entry.topic, entry.routing);
+    let list = |names: &[String]| {
+        if names.is_empty() {
+            "nobody".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    let _ = writeln!(text, "interested: {}", list(&entry.interested));
+    for interest in &entry.interests {
+        let _ = writeln!(text, "  {} wants {}", interest.node, interest.filter);
+    }
+    for route in &entry.routes {
+        let root = route
+            .root
+            .as_ref()
+            .map_or(String::new(), |root| format!(" (root {root})"));
+        let _ = writeln!(text, "from {}{root}: {}", route.from, route.why);
+        for path in &route.paths {
+            let _ = writeln!(text, "  {}", path.join(" -> "));
+        }
+    }
+    let _ = writeln!(text, "PRT of {}: {}", entry.node, list(&entry.prt));
+    let srt: Vec<_> = entry
+        .srt
+        .iter()
+        .map(|[publisher, hop]| format!("{publisher} over {hop}"))
+        .collect();
+    let _ = writeln!(text, "SRT of {}: {}", entry.node, list(&srt));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(root: &str, edges: &[[&str; 2]]) -> TreeEntry {
+        TreeEntry {
+            root: root.into(),
+            nodes: Vec::new(),
+            edges: edges.iter().map(|edge| edge.map(str::to_owned)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_tree_is_indented_by_depth() {
+        let tree = tree("a", &[["a", "b"], ["b", "c"], ["a", "d"]]);
+        assert_eq!(branches(&tree), "  a\n    b\n      c\n    d\n");
+    }
+}

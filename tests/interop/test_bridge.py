@@ -1,0 +1,230 @@
+"""A bridge between our node and a real Mosquitto broker, in 3.1.1 and 5.0."""
+
+import json
+import pathlib
+import queue
+import shutil
+import subprocess
+import tempfile
+
+import mosquitto_clients
+import nodes
+from nodes import BrokerTest, wait_until
+
+MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+
+# How long a message that must not come is waited for, after one that must has come.
+SILENCE_S = 0.3
+
+# So many looks at the counters must show the same before they count as at rest.
+QUIET = 20
+
+RULES = """
+[[bridge.rule]]
+topic = "out/#"
+direction = "out"
+remote_prefix = "far/"
+qos = 2
+[[bridge.rule]]
+topic = "in/#"
+direction = "in"
+local_prefix = "near/"
+qos = 2
+[[bridge.rule]]
+topic = "#"
+direction = "both"
+local_prefix = "ours/"
+remote_prefix = "theirs/"
+qos = 2
+"""
+
+
+class Mosquitto:
+    """A mosquitto broker that keeps its sessions over a restart."""
+
+    def __init__(self):
+        self.port = nodes.free_port()
+        self.directory = tempfile.TemporaryDirectory()
+        path = pathlib.Path(self.directory.name)
+        # Started by root, it would become a user that may not write here.
+        config = f"listener {self.port} 127.0.0.1\nallow_anonymous true\nuser root\n"
+        config += f"persistence true\npersistence_location {path}/\nmax_queued_messages 10000\n"
+        (path / "mosquitto.conf").write_text(config)
+        self.process = None
+        self.start()
+
+    def start(self):
+        config = pathlib.Path(self.directory.name) / "mosquitto.conf"
+        self.process = subprocess.Popen(
+            [MOSQUITTO, "-c", str(config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(self.answers, "mosquitto to listen")
+
+    def answers(self):
+        command = ["mosquitto_pub", "-p", str(self.port), "-t", "probe", "-n"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def stop(self):
+        """It writes what it keeps and ends; by its pid."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(nodes.PATIENCE_S)
+
+    def close(self):
+        self.stop()
+        self.directory.cleanup()
+
+
+class BridgeCases:
+    """Cases for each version; every test has a broker and a node of its own class."""
+
+    version = "5.0"
+    bridges = 1
+
+    @classmethod
+    def setUpClass(cls):
+        cls.mosquitto = Mosquitto()
+        cls.files = tempfile.TemporaryDirectory()
+        path = pathlib.Path(cls.files.name) / "thicket.toml"
+        path.write_text("".join(cls.table(number) for number in range(cls.bridges)))
+        cls.arguments = ("--config", str(path))
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.mosquitto.close()
+        cls.files.cleanup()
+
+    @classmethod
+    def table(cls, number):
+        head = f'[[bridge]]\nname = "bridge-{number}"\naddress = "127.0.0.1:{cls.mosquitto.port}"\n'
+        return head + f'version = "{cls.version}"\nreconnect_maximum_s = 1\n' + RULES
+
+    def setUp(self):
+        super().setUp()
+        wait_until(lambda: all(self.is_ready(bridge) for bridge in self.entries()), "bridges to subscribe")
+
+    def entries(self):
+        return json.loads(self.cluster.nodes[0].ask("/v1/bridges") or b"[]")
+
+    @staticmethod
+    def is_ready(bridge):
+        """Connected and subscribed at both ends."""
+        return bridge["local_connected"] and bridge["remote_connected"]
+
+    def there_port(self):
+        return self.mosquitto.port
+
+    def subscriber(self, port, topic, *arguments):
+        return mosquitto_clients.Subscriber(port, "-V", "mqttv5", "-t", topic, "-q", 2, *arguments)
+
+    def publish(self, port, topic, message, qos, *arguments):
+        mosquitto_clients.publish(port, topic, message, "-V", "mqttv5", "-q", qos, *arguments)
+
+    def assert_silent(self, subscriber):
+        """Nothing comes any more."""
+        with self.assertRaises(queue.Empty):
+            while True:
+                line = subscriber.lines.get(timeout=SILENCE_S)
+                self.assertFalse(line.startswith(mosquitto_clients.MARK), line)
+
+
+class OneBridgeCases(BridgeCases):
+    """One bridge between the two."""
+
+    def test_messages_cross_with_their_prefixes_and_their_qos(self):
+        name = self.unique
+        cases = [
+            (self.here, f"out/{name}", self.there_port(), f"far/out/{name}"),
+            (self.there_port(), f"in/{name}", self.here, f"near/in/{name}"),
+            (self.here, f"ours/{name}/a", self.there_port(), f"theirs/{name}/a"),
+            (self.there_port(), f"theirs/{name}/b", self.here, f"ours/{name}/b"),
+        ]
+        for source, topic, target, expected in cases:
+            with self.subscriber(target, expected) as subscriber, self.subscriber(source, topic) as echo:
+                for qos in (0, 1, 2):
+                    self.publish(source, topic, f"{qos}", qos)
+                    self.assertEqual(subscriber.take(), (expected, f"{qos}", "0", f"{qos}"))
+                    self.assertEqual(echo.take()[3], f"{qos}")
+                self.assert_silent(echo)
+                self.assert_silent(subscriber)
+
+    def test_what_is_published_while_mosquitto_is_stopped_arrives_when_it_is_back(self):
+        name = self.unique
+        before = self.entries()[0]["outward"]["forwarded"]
+        self.mosquitto.stop()
+        wait_until(lambda: not self.entries()[0]["remote_connected"], "the bridge to notice")
+        # Retained, so that whoever looks later sees what arrived.
+        for number in range(50):
+            self.publish(self.here, f"out/{name}/{number}", f"{number}", 1 + number % 2, "-r")
+        self.mosquitto.start()
+        wait_until(lambda: self.entries()[0]["outward"]["forwarded"] == before + 50, "all to cross, each once")
+        # QoS 0: this version of mosquitto_sub gives up when many of QoS 2 wait for it.
+        arguments = ("-V", "mqttv5", "-t", f"far/out/{name}/#", "-q", 0)
+        with mosquitto_clients.Subscriber(self.there_port(), *arguments) as subscriber:
+            arrived = {subscriber.take()[3] for _ in range(50)}
+        self.assertEqual(arrived, {f"{number}" for number in range(50)})
+
+    def test_a_retained_message_is_retained_on_the_other_side(self):
+        name = self.unique
+        with self.subscriber(self.there_port(), f"far/out/{name}") as watcher:
+            self.publish(self.here, f"out/{name}", "kept", 1, "-r")
+            watcher.take()
+        with self.subscriber(self.there_port(), f"far/out/{name}") as subscriber:
+            self.assertEqual(subscriber.take(), (f"far/out/{name}", "1", "1", "kept"))
+
+    def test_metrics_and_the_command_tell_what_crossed(self):
+        self.publish(self.here, f"out/{self.unique}", "x", 1)
+        wait_until(lambda: self.entries()[0]["outward"]["queue_messages"] == 0, "the message to cross")
+        text = self.cluster.nodes[0].ask("/metrics").decode()
+        self.assertIn('thicket_bridge_connected{bridge="bridge-0",side="remote"} 1', text)
+        api = f"127.0.0.1:{self.cluster.nodes[0].http_port}"
+        table = mosquitto_clients.run(nodes.BINARY, "ctl", "bridges", "--api", api)
+        self.assertIn("bridge-0", table)
+        self.assertIn(f"127.0.0.1:{self.there_port()}", table)
+
+
+class TwoBridgesCases(BridgeCases):
+    """Two bridges between the same two: a ring."""
+
+    bridges = 2
+    # Messages the bridges may receive in all.
+    most = 30
+
+    def test_a_message_does_not_go_round(self):
+        for port, topic in ((self.here, f"ours/{self.unique}"), (self.there_port(), f"theirs/{self.unique}")):
+            self.publish(port, topic, "round", 1)
+        seen = [-1] * QUIET
+
+        def is_quiet():
+            """Nothing was received for a while."""
+            received = (bridge[way]["received"] for bridge in self.entries() for way in ("outward", "inward"))
+            seen.append(sum(received))
+            return len(set(seen[-QUIET:])) == 1
+
+        wait_until(is_quiet, "messages to come to rest")
+        looped = sum(bridge[way]["looped"] for bridge in self.entries() for way in ("outward", "inward"))
+        self.assertGreater(looped, 0)
+        self.assertLess(seen[-1], self.most)
+
+
+class OneBridge5(OneBridgeCases, BrokerTest):
+    """5.0."""
+
+
+class OneBridge311(OneBridgeCases, BrokerTest):
+    """3.1.1."""
+
+    version = "3.1.1"
+
+
+class TwoBridges5(TwoBridgesCases, BrokerTest):
+    """5.0."""
+
+
+class TwoBridges311(TwoBridgesCases, BrokerTest):
+    """3.1.1, where a ring ends when the same has come too often."""
+
+    most = 1000
+    version = "3.1.1"
