@@ -5,6 +5,7 @@
 //! * [`relay`]: the yardstick, a process that only copies bytes;
 //! * [`search`], [`idle`], [`target`]: maximum sustainable throughput, idle connections, time to start (Comparison M1 to M4);
 //! * [`compare`]: the same workloads against several brokers, interleaved; [`instructions`]: Callgrind and its guard;
+//! * [`stored`]: the start of a node that has a million messages to find;
 //! * [`statistics`], [`report`]: what makes figures of runs, and tables, HTML and plots of figures.
 //!
 //! Left to others: the command line (`thicket bench`), and what a broker does. The codec serves for everything that is not
@@ -44,9 +45,11 @@ pub mod report;
 pub mod search;
 pub mod stamp;
 pub mod statistics;
+pub mod stored;
 pub mod target;
 pub mod workload;
 
+mod dialog;
 mod error;
 mod layer;
 mod sequence;

@@ -57,7 +57,7 @@ pub struct Running {
 pub struct Readiness {
     /// Until a connection was accepted, in seconds.
     pub open_port_s: f64,
-    /// Until a message came back to its sender, in seconds.
+    /// Until a message came back to its sender, in seconds; or what else was waited for.
     pub round_trip_s: f64,
 }
 
@@ -124,6 +124,14 @@ impl Target {
 
     /// Starts it on a free port of 127.0.0.1 and waits until a message came back.
     pub fn start(&self) -> Result<Running, BenchError> {
+        self.start_until(|address| round_trip(address, READY_WITHIN))
+    }
+
+    /// Starts it on a free port of 127.0.0.1 and asks `ready` again and again, until it says so.
+    pub fn start_until(
+        &self,
+        ready: impl Fn(SocketAddr) -> io::Result<()>,
+    ) -> Result<Running, BenchError> {
         let address = free_address().map_err(BenchError::system("a free port"))?;
         let folder = std::env::temp_dir().join(format!(
             "thicket-bench-{}-{}",
@@ -143,7 +151,7 @@ impl Target {
             },
             folder,
         };
-        running.wait_ready(&self.name, started)?;
+        running.wait_ready(&self.name, started, ready)?;
         Ok(running)
     }
 
@@ -200,7 +208,20 @@ impl Running {
             .map_err(BenchError::system("cannot end the broker"))
     }
 
-    fn wait_ready(&mut self, name: &str, started: Instant) -> Result<(), BenchError> {
+    /// Ends it with SIGKILL and waits for that.
+    pub fn kill(mut self) -> Result<(), BenchError> {
+        let killed = self.child.kill().and_then(|()| self.child.wait());
+        killed
+            .map(drop)
+            .map_err(BenchError::system("cannot kill the broker"))
+    }
+
+    fn wait_ready(
+        &mut self,
+        name: &str,
+        started: Instant,
+        ready: impl Fn(SocketAddr) -> io::Result<()>,
+    ) -> Result<(), BenchError> {
         let failed = |what: String, log: String| BenchError::Setting(format!("{name} {what}{log}"));
         while started.elapsed() < READY_WITHIN {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -214,7 +235,7 @@ impl Running {
             {
                 self.readiness.open_port_s = started.elapsed().as_secs_f64();
             }
-            if self.readiness.open_port_s > 0.0 && round_trip(self.address, READY_WITHIN).is_ok() {
+            if self.readiness.open_port_s > 0.0 && ready(self.address).is_ok() {
                 self.readiness.round_trip_s = started.elapsed().as_secs_f64();
                 return Ok(());
             }

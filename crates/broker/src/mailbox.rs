@@ -47,6 +47,8 @@ pub(crate) enum Letter {
     Ask(Question),
     /// From the HTTP API or the housekeeper.
     Order(Order),
+    /// All threads are ready: open the doors.
+    Serve,
     /// Close the doors and say goodbye to the clients.
     StopWorker,
     /// Say goodbye to the other nodes.
@@ -125,6 +127,7 @@ impl std::fmt::Debug for Letter {
             Self::Summary { .. } => "Summary",
             Self::Ask(_) => "Ask",
             Self::Order(_) => "Order",
+            Self::Serve => "Serve",
             Self::StopWorker => "StopWorker",
             Self::StopHub => "StopHub",
         })

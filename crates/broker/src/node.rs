@@ -281,16 +281,19 @@ impl Node {
                     .as_ref()
                     .map(|storage| storage.worker(id.0, config.workers))
                     .transpose()?,
+                recovered: recovered.clone(),
             };
             parts.register_listeners()?;
-            let said = (failed.clone(), recovered.clone());
-            self.threads.push(spawn(index, parts, said)?);
+            self.threads.push(spawn(index, parts, failed.clone())?);
         }
         drop(recovered);
         // Nobody is served by a node that has lost a part of what it kept.
         recoveries
             .into_iter()
             .collect::<Result<(), RecoveryError>>()?;
+        for mailbox in self.boxes.iter() {
+            mailbox.post(Letter::Serve);
+        }
         Ok(())
     }
 
@@ -372,21 +375,19 @@ impl Drop for Node {
     }
 }
 
-/// Where a thread says that it ended too early, and how its recovery went.
-type Said = (Sender<Failure>, Sender<Result<(), RecoveryError>>);
-
-fn spawn(index: usize, parts: Parts, (failed, recovered): Said) -> io::Result<JoinHandle<()>> {
+/// `failed`: where the thread says that it ended too early.
+fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
+            let recovered = parts.recovered.clone();
             let run = || match Thread::new(parts) {
                 Ok(thread) => {
-                    // Nobody waits any more when another thread could not recover.
-                    let _ = recovered.send(Ok(()));
                     drop(recovered);
                     thread.run()
                 }
                 Err(error) => {
+                    // Nobody waits any more when another thread could not recover either.
                     let _ = recovered.send(Err(error));
                     Ok(())
                 }

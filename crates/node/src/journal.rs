@@ -39,10 +39,12 @@ pub struct Unstored<'a> {
 pub struct LogStatus {
     /// The segment the next record goes to.
     pub segment: u64,
-    /// Bytes of all segments.
+    /// Bytes of all segments, without those that are about to go.
     pub bytes: u64,
-    /// Bytes that can be stored for sure; what would need more is refused.
+    /// Bytes of records that can be stored for sure; what would need more is refused.
     pub room: u64,
+    /// Bytes of values that can be stored for sure; new sessions and subscriptions that would need more are refused.
+    pub values_room: u64,
 }
 
 /// A value or a record that was stored before the node stopped.

@@ -354,7 +354,19 @@ impl Store {
     /// # Errors
     /// Each item may be `Store`: reading failed, or what was read is damaged.
     pub fn iterate(&self, keyspace: Keyspace) -> impl Iterator<Item = Result<Entry>> + '_ {
-        let entries = self.trees[keyspace.index()].iter().map(|guard| {
+        self.iterate_prefix(keyspace, &[])
+    }
+
+    /// As [`iterate`](Self::iterate), but only the keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`iterate`](Self::iterate).
+    pub fn iterate_prefix<'a>(
+        &'a self,
+        keyspace: Keyspace,
+        prefix: &[u8],
+    ) -> impl Iterator<Item = Result<Entry>> + use<'a> {
+        let entries = self.trees[keyspace.index()].prefix(prefix).map(|guard| {
             let (key, value) = guard
                 .into_inner()
                 .map_err(|error| store_error(&self.directory, "read", &error))?;
@@ -448,6 +460,26 @@ mod tests {
         entries
             .map(|entry| (entry.key().to_vec(), entry.value().to_vec()))
             .collect()
+    }
+
+    #[test]
+    fn keys_with_a_prefix_are_found_and_no_others() {
+        let store = Store::open(&temporary("prefix"), StoreConfig::new(1)).expect("new");
+        let keys: [&[u8]; 6] = [&[0], &[0, 255], &[1], &[1, 7], &[255], &[255, 255]];
+        for key in keys {
+            let op = put(Keyspace::Sessions, key, b"");
+            store.commit(&[op], Durability::Written).expect("room");
+        }
+        for prefix in [&[0][..], &[1], &[2], &[255], &[255, 255], &[]] {
+            let found: Vec<Vec<u8>> = store
+                .iterate_prefix(Keyspace::Sessions, prefix)
+                .map(|entry| entry.expect("readable").key().to_vec())
+                .collect();
+            let expected: Vec<&[u8]> = (keys.into_iter())
+                .filter(|key| key.starts_with(prefix))
+                .collect();
+            assert_eq!(found, expected, "{prefix:?}");
+        }
     }
 
     #[test]

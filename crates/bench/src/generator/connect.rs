@@ -29,6 +29,8 @@ const CONCURRENT: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Filters in one SUBSCRIBE.
 const FILTERS_PER_SUBSCRIBE: usize = 50;
+/// How long the persistent sessions of 5.0 outlive a run.
+const SESSION_EXPIRY_S: u32 = 60;
 /// Connections from one loopback address, below the number of its ephemeral ports.
 const PER_SOURCE: usize = 20_000;
 
@@ -215,6 +217,14 @@ impl Generator {
         let client_id = self.client_id(index);
         let mut connect = Connect::new(self.scenario.version, &client_id);
         connect.keep_alive = 0;
+        if self.scenario.persistent && matches!(self.clients[index].role, Role::Subscriber(..)) {
+            connect.clean_start = false;
+            connect.session_expiry_interval = self
+                .scenario
+                .version
+                .has_properties()
+                .then_some(SESSION_EXPIRY_S);
+        }
         if let Some((user, password)) = &self.scenario.login {
             connect.login.user_name = Some(user);
             connect.login.password = Some(password.as_bytes());

@@ -68,6 +68,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Rest between the last SUBACK and the first message, for clusters whose interests travel later.
     pub settle: Duration,
+    /// Whether subscribers have sessions that outlive their connections, for a minute in 5.0.
+    pub persistent: bool,
     /// User name and password.
     pub login: Option<(String, String)>,
     /// TLS and WebSocket.
@@ -88,6 +90,7 @@ impl Scenario {
             prefix: format!("b{}", std::process::id()),
             seed: 1,
             settle: Duration::ZERO,
+            persistent: false,
             login: None,
             layering: Layering::default(),
         }

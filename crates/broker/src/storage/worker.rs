@@ -1,5 +1,6 @@
 //! The storage of one thread: its worker's log, and the store for worker and hub.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -12,8 +13,12 @@ use thicket_storage::{
 
 use super::{Storage, SyncMode, Syncer, keyspace};
 
-/// Time between two syncs in `interval` mode, and between two looks at the room on the disk.
+/// Time between two syncs in `interval` mode.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two looks at the room on the disk while something is stored: others fill it up too.
+const LOOK: Duration = Duration::from_millis(10);
+/// With less room than this in a log, its next segment is waited for: a round gathers half of that and one read more.
+const LOW_ROOM: u64 = 8 * 1024 * 1024;
 
 /// Why a thread cannot begin with what was stored.
 #[derive(Debug, thiserror::Error)]
@@ -36,15 +41,20 @@ pub(crate) struct WorkerStorage {
     /// Which worker, of how many.
     index: u8,
     workers: u8,
+    /// Room of the log below which its next segment is waited for.
+    low_room: u64,
     log: OpenLog,
     /// Logs of workers that are no more.
     others: Vec<(u32, Replay)>,
     synced: Answers<SyncDone>,
     store_synced: Answers<Result<(), StorageError>>,
     is_store_dirty: bool,
+    /// Changes of values that found no room yet, in order.
+    deferred: Vec<StoreOperation>,
     /// Room in the store when it was last looked at.
     store_room: u64,
     look_at: Instant,
+    tick_at: Instant,
     was_full: bool,
 }
 
@@ -74,13 +84,16 @@ impl WorkerStorage {
             sync: storage.sync,
             index,
             workers,
+            low_room: LOW_ROOM.min(storage.log_config.segment_bytes / 2),
             log: OpenLog::Read(Box::new(log)),
             others,
             synced: channel(),
             store_synced: channel(),
             is_store_dirty: false,
+            deferred: Vec::new(),
             store_room: u64::MAX,
             look_at: Instant::default(),
+            tick_at: Instant::default(),
             was_full: false,
         }
     }
@@ -132,10 +145,10 @@ impl WorkerStorage {
         kind: thicket_node::Keyspace,
         worker: &mut Worker,
     ) -> Result<(), RecoveryError> {
-        for entry in self.store.iterate(keyspace(kind)) {
-            let entry = entry?;
-            let log = entry.key().first().copied().unwrap_or(0);
-            if log % self.workers == self.index {
+        // The first byte of a key is the log; each worker reads what is its own, all at the same time.
+        for log in (self.index..=u8::MAX).step_by(usize::from(self.workers)) {
+            for entry in self.store.iterate_prefix(keyspace(kind), &[log]) {
+                let entry = entry?;
                 let stored = Stored::Value {
                     keyspace: kind,
                     key: entry.key(),
@@ -181,22 +194,12 @@ impl WorkerStorage {
     /// # Errors
     /// [`StorageError`]: nobody knows what is stored, so nothing of the round may leave: the node must end.
     pub(crate) fn store(&mut self, unstored: &Unstored<'_>) -> Result<LogStatus, StorageError> {
-        let is_commit = self.sync == SyncMode::Commit;
-        if !unstored.operations.is_empty() {
-            let operations: Vec<StoreOp<'_>> = unstored.operations.iter().map(operation).collect();
-            let durability = if is_commit {
-                Durability::Synced
-            } else {
-                Durability::Written
-            };
-            self.store.commit(&operations, durability)?;
-            self.is_store_dirty = !is_commit;
-        }
+        self.store_values(unstored.operations)?;
         if let OpenLog::Written(log) = &mut self.log
             && !unstored.record.is_empty()
         {
             log.append(&[unstored.record])?;
-            if is_commit {
+            if self.sync == SyncMode::Commit {
                 log.sync()?;
             }
             if log.wants_segment()
@@ -205,7 +208,56 @@ impl WorkerStorage {
                 self.syncer.prepare(job);
             }
         }
+        self.wait_for_room()?;
         Ok(self.status())
+    }
+
+    /// Stores changes of values, after those that found no room before.
+    ///
+    /// What is new was refused before it came here if there was no room (`LogStatus::values_room`); what comes all the same is about
+    /// clients that come and go. It waits in memory: if the process ends before there is room, those changes never were.
+    fn store_values(&mut self, operations: &[StoreOperation]) -> Result<(), StorageError> {
+        if operations.is_empty() && self.deferred.is_empty() {
+            return Ok(());
+        }
+        let durability = match self.sync {
+            SyncMode::Commit => Durability::Synced,
+            SyncMode::Interval | SyncMode::None => Durability::Written,
+        };
+        let all = self.deferred.iter().chain(operations);
+        let changes: Vec<StoreOp<'_>> = all.map(operation).collect();
+        match self.store.commit(&changes, durability) {
+            Ok(()) => {
+                self.deferred.clear();
+                self.is_store_dirty |= self.sync != SyncMode::Commit;
+                Ok(())
+            }
+            Err(StorageError::NoRoom { .. }) => {
+                self.defer(operations);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last change of each key is enough.
+    fn defer(&mut self, operations: &[StoreOperation]) {
+        self.look_at_room();
+        let changed: HashSet<_> = operations.iter().map(|it| (it.keyspace, &it.key)).collect();
+        self.deferred
+            .retain(|it| !changed.contains(&(it.keyspace, &it.key)));
+        self.deferred.extend_from_slice(operations);
+    }
+
+    /// Waits for the next segment if this one is nearly full, which happens while the disk is slower than the clients.
+    fn wait_for_room(&mut self) -> Result<(), StorageError> {
+        if let OpenLog::Written(log) = &mut self.log
+            && log.room() < self.low_room
+            && !log.is_full()
+        {
+            log.wait_for_segment()?;
+        }
+        Ok(())
     }
 
     /// No segment before this one is needed.
@@ -222,12 +274,10 @@ impl WorkerStorage {
         };
         LogStatus {
             segment: log.current_segment(),
-            bytes: log.disk_bytes(),
-            // What is allocated is there for sure; while the disk has plenty, more can be.
-            room: log
-                .room()
-                .saturating_sub(record_bytes(0))
-                .max(self.store_room),
+            bytes: log.needed_bytes(),
+            // What is allocated is there for sure, whoever else fills up the disk.
+            room: log.room().saturating_sub(record_bytes(0)),
+            values_room: self.store_room,
         }
     }
 
@@ -238,10 +288,15 @@ impl WorkerStorage {
 
     /// When `tick` is wanted.
     pub(crate) const fn next_tick(&self) -> Instant {
-        self.look_at
+        self.tick_at
     }
 
-    /// Syncs what is due and looks at the room on the disk, about once a second; `Some`: how the log stands now.
+    /// Bytes of records that a round may gather before it is stored.
+    pub(crate) fn round_bytes(&self) -> u64 {
+        self.status().room / 2
+    }
+
+    /// Syncs what is due about once a second and looks at the room on the disk more often; `Some`: how the log stands now.
     ///
     /// # Errors
     /// [`StorageError`]: a sync failed, so nobody knows what is on the disk: the node must end.
@@ -249,7 +304,19 @@ impl WorkerStorage {
         if now < self.look_at {
             return Ok(None);
         }
-        self.look_at = now + INTERVAL;
+        self.look_at = now + LOOK;
+        self.look_at_room();
+        if now >= self.tick_at {
+            self.tick_at = now + INTERVAL;
+            self.sync_what_is_due()?;
+        }
+        Ok(Some(self.status()))
+    }
+
+    fn sync_what_is_due(&mut self) -> Result<(), StorageError> {
+        if !self.deferred.is_empty() {
+            self.store_values(&[])?;
+        }
         while let Ok(done) = self.store_synced.1.try_recv() {
             done?;
         }
@@ -268,8 +335,7 @@ impl WorkerStorage {
                 self.syncer.prepare(job);
             }
         }
-        self.look_at_room();
-        Ok(Some(self.status()))
+        Ok(())
     }
 
     fn look_at_room(&mut self) {
@@ -289,6 +355,15 @@ impl WorkerStorage {
 
     /// Waits until everything is on disk, as the last thing a thread does.
     pub(crate) fn close(&mut self) {
+        if let Err(error) = self.store_values(&[]) {
+            tracing::error!(%error, "the last changes of sessions were not stored");
+        }
+        if !self.deferred.is_empty() {
+            tracing::error!(
+                changes = self.deferred.len(),
+                "the disk is full: the last changes of sessions were not stored"
+            );
+        }
         let result = match &mut self.log {
             OpenLog::Written(log) => {
                 // A sync that is out answers, or the thread that runs it has ended.
@@ -319,6 +394,7 @@ const fn stored_status(room: u64) -> LogStatus {
         segment: 0,
         bytes: 0,
         room,
+        values_room: room,
     }
 }
 

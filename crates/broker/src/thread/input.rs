@@ -203,6 +203,9 @@ impl Thread {
 
     fn read_sockets(&mut self, now: Now) {
         let mut budget = READ_PER_ROUND;
+        let unstored = self.storage.as_ref().map_or(UNSTORED, |storage| {
+            UNSTORED.min(usize::try_from(storage.round_bytes()).unwrap_or(usize::MAX))
+        });
         // Those that join the queue meanwhile have had their turn.
         for _ in 0..self.sockets.reads_waiting() {
             let Some((connection, owner)) = self.sockets.next_to_read() else {
@@ -220,7 +223,7 @@ impl Thread {
                 Read::Nothing => {}
                 Read::Closed => self.hand_in_closed(now, connection, owner),
             }
-            if budget == 0 || self.worker.unstored_bytes() > UNSTORED {
+            if budget == 0 || self.worker.unstored_bytes() > unstored {
                 return;
             }
         }
@@ -287,6 +290,7 @@ impl Thread {
             Letter::Summary { from, summary } => self.note_summary(from, summary),
             Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
             Letter::Order(order) => order(&mut self.worker, now),
+            Letter::Serve => self.listeners = std::mem::take(&mut self.doors),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),
         }

@@ -58,6 +58,8 @@ pub(crate) struct Parts {
     pub(crate) stopped: Sender<WorkerId>,
     /// Where the node keeps data.
     pub(crate) storage: Option<WorkerStorage>,
+    /// Hears once that what was stored is there and everybody knows, or why not.
+    pub(crate) recovered: Sender<Result<(), RecoveryError>>,
 }
 
 impl Parts {
@@ -78,6 +80,10 @@ pub(crate) struct Thread {
     mailbox: Arc<Mailbox>,
     outgoing: Outgoing,
     listeners: Vec<Listener>,
+    /// The listeners until `Serve`.
+    doors: Vec<Listener>,
+    /// Hears that the thread is ready, once.
+    recovered: Option<Sender<Result<(), RecoveryError>>>,
     /// Tokens kept for listeners, also after they are closed.
     listener_tokens: usize,
     sockets: Sockets,
@@ -141,7 +147,9 @@ impl Thread {
             mailbox: parts.mailbox,
             outgoing: parts.outgoing,
             listener_tokens: parts.listeners.len(),
-            listeners: parts.listeners,
+            listeners: Vec::new(),
+            doors: parts.listeners,
+            recovered: Some(parts.recovered),
             sockets: Sockets::default(),
             dials: Dials::default(),
             prefaces,
@@ -179,14 +187,26 @@ impl Thread {
                 result => result?,
             }
             let now = self.clock.now();
+            self.tick_storage(now).map_err(io::Error::other)?;
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
+            self.report_ready();
             self.advance_stop(now);
         }
         if let Some(storage) = &mut self.storage {
             storage.close();
         }
         Ok(())
+    }
+
+    /// Says that this thread may serve: what was stored is there, and all others know what it wants.
+    fn report_ready(&mut self) {
+        if self.worker.is_settled()
+            && let Some(recovered) = self.recovered.take()
+        {
+            // Nobody waits any more when another thread could not recover.
+            let _ = recovered.send(Ok(()));
+        }
     }
 
     /// Time until something is due without the kernel's word; `None`: nothing is.
@@ -239,6 +259,7 @@ impl Thread {
     /// Closes the doors; the worker says goodbye.
     fn stop_worker(&mut self, now: Now) {
         self.listeners.clear();
+        self.doors.clear();
         self.worker.shut_down(now);
         self.phase = Phase::WorkerStopping(now.instant + GOODBYE);
     }

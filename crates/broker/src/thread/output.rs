@@ -28,7 +28,6 @@ impl Thread {
     /// # Errors
     /// What must be stored before it leaves could not be stored: nothing more may leave.
     pub(super) fn carry_out(&mut self, now: Now) -> io::Result<bool> {
-        self.tick_storage(now).map_err(io::Error::other)?;
         let mut busy = true;
         for _ in 0..PASSES {
             busy = self.settle(now).map_err(io::Error::other)?;
@@ -61,8 +60,8 @@ impl Thread {
         Ok(())
     }
 
-    /// What is due on the disk.
-    fn tick_storage(&mut self, now: Now) -> Result<(), StorageError> {
+    /// What is due on the disk; before the inputs of a round, which ask for room.
+    pub(super) fn tick_storage(&mut self, now: Now) -> Result<(), StorageError> {
         let Some(storage) = &mut self.storage else {
             return Ok(());
         };

@@ -313,6 +313,13 @@ impl Worker {
             return;
         };
         let client_id: Rc<str> = assigned.clone().unwrap_or_else(|| connect.client_id.into());
+        if self.finds_no_room_for(&client_id, &connect) {
+            let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room to keep the session");
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            let client_id = (*client_id).into();
+            self.mail(Peer::Hub, Content::GrantDone { client_id });
+            return;
+        }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
@@ -346,6 +353,14 @@ impl Worker {
         self.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
+    }
+
+    /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
+    fn finds_no_room_for(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
+        let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored > 0);
+        self.granted_expiry(connect) > 0
+            && self.journal.is_full_for_sessions()
+            && !self.sessions.find(client_id).is_some_and(is_stored)
     }
 
     /// The session the client gets: its old one, or a new one. Whether there was an old one.

@@ -376,7 +376,8 @@ impl Worker {
     /// A message that sessions here would have to store, and there is no room: another worker tells its publisher; to another
     /// node the message stays unacknowledged.
     fn refuse_without_room(&mut self, from: Peer, record: &Record<'_>) -> bool {
-        if !self.journal.is_full() {
+        let bytes = record.topic.len() + record.payload.len() + record.properties.encoded_len();
+        if !self.journal.is_nearly_full_for(bytes) {
             return false;
         }
         let publish = Publish {

@@ -20,6 +20,10 @@ use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
 const RESERVE: u64 = 64 * 1024;
 /// What a taker costs in a record at most, group and identifiers aside.
 const TAKER_BYTES: u64 = 48;
+/// More takers than most messages have.
+const MANY_TAKERS: usize = 16 * 1024;
+/// What a session or a subscription costs at most, with its key: two strings of MQTT.
+const VALUE_BYTES: u64 = 256 * 1024;
 
 /// What is to be stored of this round.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(super) struct Journal {
     log: u8,
     pub(super) writer: JournalWriter,
     operations: Vec<StoreOperation>,
+    /// In their keys and values.
+    operation_bytes: u64,
     next_session: u64,
     status: LogStatus,
     /// Acknowledgements of one session with consecutive identifiers, not written yet.
@@ -41,11 +47,13 @@ impl Journal {
             log,
             writer: JournalWriter::default(),
             operations: Vec::new(),
+            operation_bytes: 0,
             next_session: 1,
             status: LogStatus {
                 segment: 0,
                 bytes: 0,
                 room: u64::MAX,
+                values_room: u64::MAX,
             },
             done: None,
         }
@@ -76,9 +84,20 @@ impl Journal {
         self.is_on && self.status.room < self.writer.len() as u64 + needed
     }
 
-    /// Whether not even a small change finds room.
+    /// Whether not even a small record finds room.
     pub const fn is_full(&self) -> bool {
         self.is_full_for(1024, 1)
+    }
+
+    /// Whether a message of `bytes` may find no room, depending on how many take it.
+    pub const fn is_nearly_full_for(&self, bytes: usize) -> bool {
+        self.is_full_for(bytes, MANY_TAKERS)
+    }
+
+    /// Whether a new session or subscription finds no room, be it for itself or for its messages.
+    pub const fn is_full_for_sessions(&self) -> bool {
+        let needed = self.operation_bytes + VALUE_BYTES;
+        self.is_full() || (self.is_on && self.status.values_room < needed)
     }
 
     /// The session takes the message of this moment.
@@ -195,6 +214,7 @@ impl Journal {
     }
 
     fn put(&mut self, keyspace: Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.operation_bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
         self.operations.push(StoreOperation {
             keyspace,
             key,
@@ -296,6 +316,7 @@ impl Worker {
     pub fn handle_stored(&mut self, status: LogStatus) {
         self.journal.writer.clear();
         self.journal.operations.clear();
+        self.journal.operation_bytes = 0;
         self.handle_log_status(status);
     }
 

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     Keyspace, Now, Peer, RecoverError, Stored,
     journal::hexadecimal,
-    mail::{Content, SessionState},
+    mail::{Content, InterestChange, SessionState},
 };
 
 /// A will that was due while the node was down goes out this long after it is back, when the sessions that want it are too.
@@ -135,17 +135,27 @@ impl Worker {
         Ok(())
     }
 
-    /// All was read: the sessions are here, and everybody hears of them.
+    /// All was read: the sessions are here, and everybody hears of them. No client may be served before `is_settled` says that
+    /// all workers of the node were heard: its session might be another's, or its messages for the sessions of another.
     pub fn finish_recovery(&mut self, now: Now) {
         let Some(recovery) = self.recovery.take() else {
             return;
         };
+        let mut changes = Vec::new();
         for ((log, number), recovering) in recovery.sessions {
-            self.recover_session(now, (log, number), recovering);
+            self.recover_session(now, (log, number), recovering, &mut changes);
         }
+        // `is_settled` waits for the answer.
+        self.announce_all(changes);
     }
 
-    fn recover_session(&mut self, now: Now, (log, number): Place, recovering: Recovering) {
+    fn recover_session(
+        &mut self,
+        now: Now,
+        (log, number): Place,
+        recovering: Recovering,
+        changes: &mut Vec<InterestChange>,
+    ) {
         let stored = recovering.stored;
         let serial = self.serial();
         let limits = &self.config.limits;
@@ -190,7 +200,6 @@ impl Worker {
         let is_told = stored.disconnected_at_ms.is_some();
         let (client_id, subscriptions) = (stored.client_id, session.subscriptions.clone());
         let key = self.sessions.insert(session);
-        let mut changes = Vec::new();
         for (filter, subscription) in subscriptions {
             let member = Member {
                 subscription,
@@ -204,7 +213,6 @@ impl Worker {
                 self.journal.remove_key(Keyspace::Subscriptions, key);
             }
         }
-        self.announce(changes);
         self.restart_timers(now, key);
         self.mail(
             Peer::Hub,

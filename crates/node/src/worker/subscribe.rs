@@ -129,7 +129,7 @@ impl Worker {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
         let is_new = !session.subscriptions.contains_key(&filter);
-        let is_full = session.stored > 0 && self.journal.is_full();
+        let is_full = session.stored > 0 && self.journal.is_full_for_sessions();
         if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
@@ -227,6 +227,17 @@ impl Worker {
         }
     }
 
+    /// Tells the hub what this worker wants, be it nothing: the answer says that all it was told before is known everywhere.
+    pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
+        self.tell_hub(changes);
+    }
+
+    /// Whether everybody reachable knows what this worker wants, and the hub which sessions it has.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.gates.settled >= self.gates.sent
+    }
+
     fn tell_hub(&mut self, changes: Vec<InterestChange>) {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
@@ -255,7 +266,7 @@ impl Worker {
     }
 
     fn wait_for_interests(&mut self, gate: Gate) {
-        if self.gates.settled >= self.gates.sent {
+        if self.is_settled() {
             self.open(gate, 0);
         } else {
             self.gates.waiting.push_back((self.gates.sent, gate));

@@ -82,6 +82,8 @@ pub struct Log<F: Files = OsFiles> {
     is_syncing: bool,
     /// Segments before this one go with the next sync.
     removal: Option<u64>,
+    /// Segments before this one were asked to go.
+    needed_from: u64,
     failed: bool,
     buffer: Vec<u8>,
 }
@@ -244,6 +246,18 @@ impl<F: Files> Log<F> {
         PrepareJob::new(&self.spare)
     }
 
+    /// Allocates the next segment if it is not there yet, as [`poll_room`](Self::poll_room) does, but waits for another thread that
+    /// is at it.
+    ///
+    /// # Errors
+    /// As [`poll_room`](Self::poll_room).
+    pub fn wait_for_segment(&mut self) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        PrepareJob::of(&self.spare).run()
+    }
+
     /// Starts a new segment, in which the node rewrites what lives; gives its number for [`remove_before`](Self::remove_before).
     ///
     /// May use the reserve of the disk, so that a full log can be made smaller.
@@ -270,6 +284,7 @@ impl<F: Files> Log<F> {
         let segment = segment.min(self.current.number - u64::from(is_empty));
         if self.first_segment() < segment {
             self.removal = Some(segment);
+            self.needed_from = segment;
         }
     }
 
@@ -291,6 +306,18 @@ impl<F: Files> Log<F> {
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         self.segments.iter().map(|info| info.bytes).sum()
+    }
+
+    /// Bytes that the segments take on disk, without those that [`remove_before`](Self::remove_before) named: they go with the next
+    /// sync, but what is needed of the log is known now.
+    #[must_use]
+    pub fn needed_bytes(&self) -> u64 {
+        let needed = |info: &&SegmentInfo| info.number >= self.needed_from;
+        self.segments
+            .iter()
+            .filter(needed)
+            .map(|info| info.bytes)
+            .sum()
     }
 
     /// Records with a lower number than this are on disk.

@@ -256,6 +256,7 @@ impl<F: Files> Replay<F> {
             dirty: Vec::new(),
             is_syncing: false,
             removal: None,
+            needed_from: 0,
             failed: false,
             buffer: Vec::new(),
         };

@@ -147,9 +147,13 @@ pub struct PrepareJob<F: Files> {
 impl<F: Files> PrepareJob<F> {
     pub(crate) fn new(spare: &Arc<Spare<F>>) -> Option<Self> {
         let is_missing = spare.look(|state| !matches!(state, State::Ready(_)));
-        (is_missing == Some(true)).then(|| Self {
+        (is_missing == Some(true)).then(|| Self::of(spare))
+    }
+
+    pub(crate) fn of(spare: &Arc<Spare<F>>) -> Self {
+        Self {
             spare: Arc::clone(spare),
-        })
+        }
     }
 
     /// Allocates it, unless that was done meanwhile.

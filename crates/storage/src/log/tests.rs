@@ -271,6 +271,23 @@ fn only_a_new_generation_may_use_the_reserve() {
 }
 
 #[test]
+fn segments_that_were_asked_to_go_are_not_needed_though_they_take_room_until_the_next_sync() {
+    let disk = MemoryFiles::new(100 * SEGMENT_BYTES);
+    let replay = Log::open(disk, Path::new(DIRECTORY), config(1)).expect("new");
+    let (mut log, _) = replay.finish().expect("room");
+    while log.current_segment() < 4 {
+        log.append(&[&[0; 1000]]).expect("room");
+    }
+    assert_eq!(log.needed_bytes(), 4 * SEGMENT_BYTES);
+    log.remove_before(3);
+    assert_eq!(log.needed_bytes(), 2 * SEGMENT_BYTES);
+    assert_eq!(log.disk_bytes(), 4 * SEGMENT_BYTES);
+    log.sync().expect("works");
+    assert_eq!(log.needed_bytes(), 2 * SEGMENT_BYTES);
+    assert_eq!(log.disk_bytes(), 2 * SEGMENT_BYTES);
+}
+
+#[test]
 fn smaller_segments_are_made_where_room_is_scarce() {
     let disk = MemoryFiles::new(5 * MINIMUM_SEGMENT_BYTES);
     let large = LogConfig {

@@ -9,6 +9,7 @@ mod output;
 mod relay;
 mod run;
 mod start;
+mod stored;
 mod tls;
 
 use clap::{Args, Subcommand};
@@ -34,6 +35,8 @@ enum Command {
     Conns(Box<conns::Conns>),
     /// Start a broker again and again: until a message comes back (M4)
     Start(start::Start),
+    /// Fill a node with sessions and messages, kill it and start it again: until a session is served
+    Stored(stored::Stored),
     /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
     Compare(compare::Compare),
     /// Count instructions a message under Callgrind and guard them against a baseline
@@ -51,6 +54,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Latency(arguments) => mst::run_at_rates(&arguments),
         Command::Conns(arguments) => conns::run(&arguments),
         Command::Start(arguments) => start::run(&arguments),
+        Command::Stored(arguments) => stored::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),

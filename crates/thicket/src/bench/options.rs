@@ -134,6 +134,9 @@ pub struct ScenarioOptions {
     /// Rest between subscribing and publishing, in seconds. [default: 0; 1 with several nodes]
     #[arg(long, value_name = "SECONDS")]
     settle: Option<f64>,
+    /// Subscribers have sessions that outlive their connections
+    #[arg(long)]
+    persistent: bool,
     /// User name; the password is taken from THICKET_BENCH_PASSWORD
     #[arg(long)]
     user: Option<String>,
@@ -189,6 +192,7 @@ impl ScenarioOptions {
             .settle
             .unwrap_or(if scenario.nodes.len() > 1 { 1.0 } else { 0.0 });
         scenario.settle = seconds("--settle", settle)?;
+        scenario.persistent = self.persistent;
         scenario.login = self.user.clone().map(|user| {
             (
                 user,

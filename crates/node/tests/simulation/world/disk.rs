@@ -72,6 +72,7 @@ impl Disk {
             segment,
             bytes: segments.map_or(0, |it| it.values().map(bytes_of).sum()),
             room: self.room,
+            values_room: self.room,
         }
     }
 

@@ -1,0 +1,142 @@
+//! A connection of one client that does one thing at a time and waits: for probes and scenarios, not for load.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use thicket_mqtt::{
+    Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode, Subscribe, decode,
+};
+
+/// A connected client.
+#[derive(Debug)]
+pub(crate) struct Dialog {
+    stream: TcpStream,
+    version: ProtocolVersion,
+    received: Vec<u8>,
+    /// How much of `received` was taken.
+    taken: usize,
+}
+
+impl Dialog {
+    /// Connects; each later step takes at most `patience` too. Whether there was a session.
+    pub fn connect(
+        address: SocketAddr,
+        connect: Connect<'_>,
+        patience: Duration,
+    ) -> io::Result<(Self, bool)> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        stream.set_nodelay(true)?;
+        let mut dialog = Self {
+            stream,
+            version: connect.version,
+            received: Vec::new(),
+            taken: 0,
+        };
+        dialog.send(&Packet::Connect(Box::new(connect)))?;
+        let session_present = dialog.expect(|packet| match packet {
+            Packet::Connack(connack) if connack.reason_code.is_error() => {
+                Some(Err(refused("the connection", connack.reason_code)))
+            }
+            Packet::Connack(connack) => Some(Ok(connack.session_present)),
+            _ => None,
+        })?;
+        Ok((dialog, session_present))
+    }
+
+    /// Subscribes and waits for the answer.
+    pub fn subscribe(&mut self, filter: &str, qos: Qos) -> io::Result<()> {
+        let id = PacketId::new(1).expect("1 is not 0");
+        self.send(&Packet::Subscribe(Subscribe::new(id, filter, qos)))?;
+        self.expect(|packet| match packet {
+            Packet::Suback(suback) => match suback.reason_codes.first() {
+                Some(code) if code.is_error() => Some(Err(refused("the subscription", *code))),
+                _ => Some(Ok(())),
+            },
+            _ => None,
+        })
+    }
+
+    /// Publishes all payloads at QoS 1 before it waits for the acknowledgements.
+    pub fn publish_all<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        for (topic, payload) in messages {
+            count += 1;
+            let publish = Publish {
+                qos: Qos::AtLeastOnce,
+                packet_id: PacketId::new(count),
+                ..Publish::new(topic, payload)
+            };
+            encode(&Packet::Publish(publish), self.version, &mut bytes)?;
+        }
+        self.stream.write_all(&bytes)?;
+        for _ in 0..count {
+            self.expect(|packet| match packet {
+                Packet::Puback(ack) if ack.reason_code.is_error() => {
+                    Some(Err(refused("a message", ack.reason_code)))
+                }
+                Packet::Puback(_) => Some(Ok(())),
+                _ => None,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends one packet.
+    pub fn send(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode(packet, self.version, &mut bytes)?;
+        self.stream.write_all(&bytes)
+    }
+
+    /// Reads packets until `wanted` answers.
+    pub fn expect<T>(
+        &mut self,
+        wanted: impl Fn(&Packet<'_>) -> Option<io::Result<T>>,
+    ) -> io::Result<T> {
+        let mut chunk = [0; 16 * 1024];
+        loop {
+            while let Some((packet, len)) =
+                decode(&self.received[self.taken..], self.version, u32::MAX)
+                    .map_err(io::Error::other)?
+            {
+                let answer = wanted(&packet);
+                self.taken += len;
+                if let Some(answer) = answer {
+                    return answer;
+                }
+            }
+            self.received.drain(..std::mem::take(&mut self.taken));
+            match self.stream.read(&mut chunk)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                len => self.received.extend_from_slice(&chunk[..len]),
+            }
+        }
+    }
+}
+
+/// Appends a packet.
+pub(crate) fn encode(
+    packet: &Packet<'_>,
+    version: ProtocolVersion,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    packet.encode(version, out).map_err(io::Error::other)?;
+    Ok(())
+}
+
+fn refused(what: &str, reason_code: ReasonCode) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "refused {what}: {reason_code:?} (0x{:02X})",
+            reason_code as u8
+        ),
+    )
+}
