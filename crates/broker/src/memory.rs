@@ -7,9 +7,8 @@ const SHARE: (u64, u64) = (3, 4);
 
 /// Bytes of the process that are in memory; `None` on a system without `/proc`.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    kibibytes(&text, "VmRSS:")
 }
 
 /// The bound for a configured value: `None`: a share of what the machine or the control group has; 0: none.
@@ -22,18 +21,16 @@ pub(crate) fn limit_bytes(configured: Option<u64>) -> Option<u64> {
             let group = group.and_then(|text| text.trim().parse::<u64>().ok());
             let machine = fs::read_to_string("/proc/meminfo")
                 .ok()
-                .and_then(|text| total(&text));
+                .and_then(|text| kibibytes(&text, "MemTotal:"));
             let there_is = group.into_iter().chain(machine).min()?;
             Some(there_is / SHARE.1 * SHARE.0)
         }
     }
 }
 
-/// The line `MemTotal: 16000000 kB`.
-fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// The bytes of a line such as `MemTotal: 16000000 kB`.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -54,9 +51,9 @@ mod tests {
     #[test]
     fn the_machines_memory_is_read_in_kibibytes() {
         assert_eq!(
-            total("MemFree: 1 kB\nMemTotal:       2048 kB\n"),
+            kibibytes("MemFree: 1 kB\nMemTotal:       2048 kB\n", "MemTotal:"),
             None.or(Some(2048 * 1024))
         );
-        assert_eq!(total("nothing"), None);
+        assert_eq!(kibibytes("nothing", "MemTotal:"), None);
     }
 }
