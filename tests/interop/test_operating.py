@@ -24,7 +24,8 @@ class Ctl:
 
 
 class Operating(Ctl, RawCases, OneNode):
-    arguments = ("--sys-interval-s", "1")
+    # Paho passes the reason code of a DISCONNECT on only where properties follow it.
+    arguments = ("--sys-interval-s", "1", "--reason-strings")
 
     def test_a_client_is_kicked_and_told_why(self):
         for protocol in (V5, V311):

@@ -31,12 +31,12 @@ impl Resources {
         }
         self.next = Instant::from_millis(now.as_millis() + INTERVAL_MS);
         let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-        if let Some((idle, all)) = cpu_ticks(&text("/proc/stat")) {
-            if let Some((idle_before, all_before)) = self.ticks.replace((idle, all)) {
-                let passed = all.saturating_sub(all_before).max(1);
-                let free = idle.saturating_sub(idle_before).min(passed) * 1000 / passed;
-                self.free_cpu = (self.free_cpu * 3 + free) / 4;
-            }
+        if let Some((idle, all)) = cpu_ticks(&text("/proc/stat"))
+            && let Some((idle_before, all_before)) = self.ticks.replace((idle, all))
+        {
+            let passed = all.saturating_sub(all_before).max(1);
+            let free = idle.saturating_sub(idle_before).min(passed) * 1000 / passed;
+            self.free_cpu = (self.free_cpu * 3 + free) / 4;
         }
         let free_memory = free_memory(&text("/proc/meminfo")).unwrap_or(100);
         Some(((self.free_cpu / 10).min(100) as u8, free_memory))

@@ -97,6 +97,7 @@ impl Scratch {
 
 impl Worker {
     /// Delivers to all `takers`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
+    #[inline]
     pub(super) fn deliver(
         &mut self,
         now: Now,

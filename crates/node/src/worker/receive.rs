@@ -105,7 +105,7 @@ impl Worker {
         used
     }
 
-    #[inline]
+    #[inline(always)]
     fn handle_packet(
         &mut self,
         now: Now,
