@@ -10,12 +10,14 @@ use thicket_mqtt::{
     Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, connect_version, decode,
 };
 
+use thicket_session::server::StoredWill;
+
 use super::{
     Phase, Refusal, SessionKey, Worker,
     authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
-    sessions::{NEVER, Session, StoredWill},
+    sessions::{NEVER, Session},
     timers::Timer,
 };
 use crate::{

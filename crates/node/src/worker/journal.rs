@@ -343,25 +343,13 @@ impl Worker {
             session.stored = self.journal.next_session;
             self.journal.next_session += 1;
         }
-        let will = session
-            .will
-            .as_ref()
-            .map(|will| thicket_session::server::StoredWill {
-                due_at_ms: session.will_due.map(|due| wall_ms(now, due)),
-                delay_interval: will.delay_interval,
-                topic: will.topic.clone(),
-                payload: will.payload.clone(),
-                properties: will.properties.clone(),
-                qos: will.qos,
-                retain: will.retain,
-                message_expiry_interval: will.message_expiry_interval,
-            });
         let stored = StoredSession {
             client_id: session.client_id.to_string(),
             uid: session.uid,
             expiry_interval: session.expiry_interval,
             disconnected_at_ms: session.disconnected_at.map(|at| wall_ms(now, at)),
-            will,
+            will: session.will.clone(),
+            will_due_at_ms: session.will_due.map(|due| wall_ms(now, due)),
         };
         let (number, value) = (session.stored, stored.encode());
         let key = self.journal.key(number);

@@ -10,15 +10,11 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{Inbound, Redelivery, SessionSnapshot, WillSnapshot};
+use thicket_session::server::{Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot};
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker,
-    close::Cause,
-    interests::Member,
-    sessions::{Session, StoredWill},
-    timers::Timer,
+    SessionKey, Worker, close::Cause, interests::Member, sessions::Session, timers::Timer,
 };
 use crate::{
     EventLevel, Now, Peer,

@@ -24,7 +24,7 @@ use super::{
     interests::Member,
     journal::{instant_of, wall_ms},
     seen::Generations,
-    sessions::{Session, StoredWill},
+    sessions::Session,
 };
 use crate::{
     Keyspace, Now, Peer, RecoverError, Stored,
@@ -176,20 +176,12 @@ impl Worker {
             .unwrap_or_else(|| now.wall.as_unix_millis());
         session.disconnected_at = Some(instant_of(now, went_ms).min(now.instant));
         if let Some(will) = stored.will {
-            let due_ms = will.due_at_ms.unwrap_or_else(|| {
+            let due_ms = stored.will_due_at_ms.unwrap_or_else(|| {
                 wall_ms(now, now.instant) + u64::from(will.delay_interval) * 1000
             });
             let due = instant_of(now, due_ms).max(now.instant + WILL_GRACE);
             session.will_due = Some(due);
-            session.will = Some(StoredWill {
-                topic: will.topic,
-                payload: will.payload,
-                properties: will.properties,
-                qos: will.qos,
-                retain: will.retain,
-                delay_interval: will.delay_interval,
-                message_expiry_interval: will.message_expiry_interval,
-            });
+            session.will = Some(will);
         }
         let is_ours = log == self.journal.log();
         if is_ours {

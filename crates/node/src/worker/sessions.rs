@@ -9,9 +9,9 @@ use std::{
 use hashbrown::HashMap;
 use slab::Slab;
 use thicket_access::Grant;
-use thicket_mqtt::{PacketId, Qos, ReasonCode, Will};
+use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_session::{
-    server::{Inbound, MessageId, Outbound, OutboundLimits, Subscription},
+    server::{Inbound, MessageId, Outbound, OutboundLimits, StoredWill, Subscription},
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
 };
@@ -85,34 +85,6 @@ pub(super) struct OwedAcknowledgement {
     pub reason_code: ReasonCode,
     /// Numbers that others have not acknowledged yet.
     pub open: u16,
-}
-
-/// A will kept for later.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StoredWill {
-    pub topic: Box<str>,
-    pub payload: Box<[u8]>,
-    pub properties: Box<[u8]>,
-    pub qos: Qos,
-    pub retain: bool,
-    pub delay_interval: u32,
-    pub message_expiry_interval: Option<u32>,
-}
-
-impl StoredWill {
-    pub fn new(will: &Will<'_>, prefix: &str) -> Self {
-        let mut properties = Vec::new();
-        will.properties.write_to(&mut properties);
-        Self {
-            topic: format!("{prefix}{}", will.topic).into(),
-            payload: will.payload.into(),
-            properties: properties.into(),
-            qos: will.qos,
-            retain: will.retain,
-            delay_interval: will.delay_interval,
-            message_expiry_interval: will.message_expiry_interval,
-        }
-    }
 }
 
 /// Retained messages on their way to one subscription.

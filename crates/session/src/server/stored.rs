@@ -1,6 +1,6 @@
 //! What a store keeps of a session beside its messages: one value a session, one a subscription.
 
-use thicket_mqtt::Qos;
+use thicket_mqtt::{Qos, Will};
 
 use super::{
     SnapshotError, Subscription,
@@ -21,13 +21,13 @@ pub struct StoredSession {
     pub disconnected_at_ms: Option<u64>,
     /// The will of the connection, or of the last one if it waits for its delay.
     pub will: Option<StoredWill>,
+    /// When the will is due, milliseconds since 1970; `None`: its client is connected, or there is none.
+    pub will_due_at_ms: Option<u64>,
 }
 
-/// A will as it is stored.
+/// A will kept for later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredWill {
-    /// When it is due, milliseconds since 1970; `None`: its client is connected.
-    pub due_at_ms: Option<u64>,
     /// Will Delay Interval in seconds.
     pub delay_interval: u32,
     /// Will topic, prefix of the listener included.
@@ -55,7 +55,7 @@ impl StoredSession {
         out.optional_u64(self.disconnected_at_ms);
         out.u8(u8::from(self.will.is_some()));
         if let Some(will) = &self.will {
-            out.optional_u64(will.due_at_ms);
+            out.optional_u64(self.will_due_at_ms);
             out.u32(will.delay_interval);
             out.bytes(will.topic.as_bytes());
             out.bytes(&will.payload);
@@ -72,22 +72,40 @@ impl StoredSession {
     /// [`SnapshotError`]: of another version, or not ours.
     pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let mut reader = Reader::new(bytes)?;
-        Ok(Self {
+        let mut stored = Self {
             client_id: reader.string("client identifier")?,
             uid: u128::from_le_bytes(reader.array("uid")?),
             expiry_interval: reader.u32("expiry interval")?,
             disconnected_at_ms: reader.optional_u64("disconnected at")?,
-            will: match reader.u8("will")? {
-                0 => None,
-                _ => Some(StoredWill::read(&mut reader)?),
-            },
-        })
+            will: None,
+            will_due_at_ms: None,
+        };
+        if reader.u8("will")? != 0 {
+            stored.will_due_at_ms = reader.optional_u64("will due")?;
+            stored.will = Some(StoredWill::read(&mut reader)?);
+        }
+        Ok(stored)
     }
 }
 
 impl StoredWill {
+    /// What `will` says; its topic with the prefix of the listener.
+    #[must_use]
+    pub fn new(will: &Will<'_>, prefix: &str) -> Self {
+        let mut properties = Vec::new();
+        will.properties.write_to(&mut properties);
+        Self {
+            delay_interval: will.delay_interval,
+            topic: format!("{prefix}{}", will.topic).into(),
+            payload: will.payload.into(),
+            properties: properties.into(),
+            qos: will.qos,
+            retain: will.retain,
+            message_expiry_interval: will.message_expiry_interval,
+        }
+    }
+
     fn read(reader: &mut Reader<'_>) -> Result<Self, SnapshotError> {
-        let due_at_ms = reader.optional_u64("will due")?;
         let delay_interval = reader.u32("will delay")?;
         let topic = reader.text("will topic")?.into();
         let payload = reader.bytes("will payload")?.into();
@@ -95,7 +113,6 @@ impl StoredWill {
         let bits = reader.u8("will flags")?;
         let expiry = reader.optional_u64("will expiry")?;
         Ok(Self {
-            due_at_ms,
             delay_interval,
             topic,
             payload,
@@ -137,7 +154,6 @@ mod tests {
             expiry_interval: u32::MAX,
             disconnected_at_ms: Some(1_700_000_000_000),
             will: Some(StoredWill {
-                due_at_ms: None,
                 delay_interval: 9,
                 topic: "w/x".into(),
                 payload: [1, 2].into(),
@@ -146,6 +162,7 @@ mod tests {
                 retain: true,
                 message_expiry_interval: Some(3),
             }),
+            will_due_at_ms: Some(1_700_000_009_000),
         }
     }
 

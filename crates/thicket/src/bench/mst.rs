@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use thicket_bench::Outcome;
-use thicket_bench::generator::{Generator, Watch};
+use thicket_bench::generator::{Generator, Scenario, Watch};
 use thicket_bench::report::{Part, Plot, Report, Scale, Series, Table, amount, latency_cells};
 use thicket_bench::search::{self, Criterion, Search, SearchSettings, Step};
 use thicket_bench::statistics::{Estimate, estimate};
@@ -15,6 +15,18 @@ use super::output::OutputOptions;
 pub struct Mst {
     #[command(flatten)]
     scenario: ScenarioOptions,
+    #[command(flatten)]
+    search: SearchOptions,
+    /// Search this many times; the mean comes with its 95 % confidence interval
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// How the maximum is searched for.
+#[derive(Debug, clap::Args)]
+pub(super) struct SearchOptions {
     #[command(flatten)]
     steps: StepOptions,
     /// First rate tried: doubled while sustainable, halved while not, then bisected
@@ -32,11 +44,6 @@ pub struct Mst {
     /// A rate is sustainable while the mean latency is below this, instead
     #[arg(long, value_name = "MS", conflicts_with_all = ["tolerance", "tolerance_share"])]
     mean_latency_ms: Option<f64>,
-    /// Search this many times; the mean comes with its 95 % confidence interval
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeats: u32,
-    #[command(flatten)]
-    output: OutputOptions,
 }
 
 /// Arguments of `thicket bench latency`.
@@ -60,7 +67,7 @@ pub struct LatencyAtRates {
 
 /// What one rate looks like.
 #[derive(Debug, clap::Args)]
-pub(super) struct StepOptions {
+struct StepOptions {
     /// Measured interval of each rate, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     step_seconds: f64,
@@ -79,7 +86,7 @@ pub(super) struct StepOptions {
 }
 
 impl StepOptions {
-    pub(super) fn settings(
+    fn settings(
         &self,
         criterion: Criterion,
         from_per_s: f64,
@@ -95,7 +102,7 @@ impl StepOptions {
         })
     }
 
-    pub(super) fn watch(&self) -> Watch {
+    fn watch(&self) -> Watch {
         Watch {
             pids: self.pid.clone(),
         }
@@ -109,7 +116,7 @@ struct MstResult {
     searches: Vec<Search>,
 }
 
-impl Mst {
+impl SearchOptions {
     fn criterion(&self) -> Criterion {
         match self.mean_latency_ms {
             Some(below_ms) => Criterion::MeanLatency { below_ms },
@@ -119,29 +126,35 @@ impl Mst {
             },
         }
     }
+
+    /// One search on new connections; `say` hears of each rate.
+    pub(super) fn search(
+        &self,
+        scenario: Scenario,
+        say: &mut dyn FnMut(&Step),
+    ) -> anyhow::Result<Search> {
+        anyhow::ensure!(self.precision > 0.0, "--precision must be above 0");
+        let settings = (self.steps).settings(self.criterion(), self.from, self.precision)?;
+        let mut generator = Generator::connect(scenario)?;
+        let watch = self.steps.watch();
+        Ok(search::search(&mut generator, &settings, &watch, say)?)
+    }
 }
 
 /// Searches for the maximum sustainable throughput.
 pub fn run(arguments: &Mst) -> anyhow::Result<()> {
-    anyhow::ensure!(arguments.precision > 0.0, "--precision must be above 0");
-    let criterion = arguments.criterion();
-    let settings = arguments
-        .steps
-        .settings(criterion, arguments.from, arguments.precision)?;
     let mut searches = Vec::new();
     for _ in 0..arguments.repeats {
-        let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
         let say = &mut |step: &Step| arguments.output.say(|| step_line(step));
-        searches.push(search::search(
-            &mut generator,
-            &settings,
-            &arguments.steps.watch(),
-            say,
-        )?);
+        searches.push(
+            arguments
+                .search
+                .search(arguments.scenario.scenario()?, say)?,
+        );
     }
     let found: Vec<f64> = searches.iter().map(|search| search.mst_per_s).collect();
     let result = MstResult {
-        criterion,
+        criterion: arguments.search.criterion(),
         mst_per_s: estimate(&found),
         searches,
     };

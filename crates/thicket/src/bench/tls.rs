@@ -1,12 +1,12 @@
 //! `thicket bench tls`: what TLS costs (Comparison M6).
 
 use serde::Serialize;
-use thicket_bench::generator::{Generator, Scenario};
+use thicket_bench::generator::Scenario;
 use thicket_bench::report::{Part, Report, Table, amount};
-use thicket_bench::search::{self, Criterion, Search};
+use thicket_bench::search::{Search, Step};
 use thicket_bench::statistics::{Estimate, estimate};
 
-use super::mst::{StepOptions, step_line};
+use super::mst::{SearchOptions, step_line};
 use super::options::ScenarioOptions;
 use super::output::OutputOptions;
 
@@ -24,13 +24,7 @@ pub struct TlsCost {
     )]
     tls_nodes: Vec<String>,
     #[command(flatten)]
-    steps: StepOptions,
-    /// First rate tried: doubled while sustainable, halved while not, then bisected
-    #[arg(long, value_name = "PER_SECOND", default_value_t = 1000.0)]
-    from: f64,
-    /// End a search when the bounds are this close, as a share of the lower one
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
-    precision: f64,
+    search: SearchOptions,
     /// Search this often on each side, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
@@ -51,7 +45,6 @@ struct Cost {
 
 /// Searches for the maximum sustainable throughput without and with TLS, in turn.
 pub fn run(arguments: &TlsCost) -> anyhow::Result<()> {
-    anyhow::ensure!(arguments.precision > 0.0, "--precision must be above 0");
     let (plain, tls) = arguments.scenario.plain_and_tls(&arguments.tls_nodes)?;
     let (mut plain_searches, mut tls_searches) = (Vec::new(), Vec::new());
     for _ in 0..arguments.repeats {
@@ -78,23 +71,11 @@ pub fn run(arguments: &TlsCost) -> anyhow::Result<()> {
 }
 
 fn search(arguments: &TlsCost, side: &str, scenario: &Scenario) -> anyhow::Result<Search> {
-    let criterion = Criterion::Stable {
-        tolerance_per_s: 100.0,
-        tolerance_share: 0.005,
-    };
-    let steps = &arguments.steps;
-    let settings = steps.settings(criterion, arguments.from, arguments.precision)?;
-    let mut generator = Generator::connect(scenario.clone())?;
-    let say = &mut |step: &search::Step| {
+    let say = &mut |step: &Step| {
         let line = || format!("{side:5} {}", step_line(step));
         arguments.output.say(line);
     };
-    Ok(search::search(
-        &mut generator,
-        &settings,
-        &steps.watch(),
-        say,
-    )?)
+    arguments.search.search(scenario.clone(), say)
 }
 
 fn report(cost: &Cost) -> Report {
