@@ -44,6 +44,8 @@ impl Node {
             limits: Limits::default(),
             stores: false,
             small_log_bytes: u64::MAX,
+            backups: 1,
+            waits_for_copies: true,
         };
         let hub = HubConfig {
             workers: 1,

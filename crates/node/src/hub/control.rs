@@ -67,6 +67,24 @@ pub(super) enum Message<'a> {
     },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<RetainedRecord<'a>> },
+    /// Part of a record of a worker's stream of copies.
+    Copy { copy: CopyPosition, part: Part<'a> },
+    /// All of a worker's stream up to the position is held here.
+    CopiesHeld { copy: CopyPosition },
+    /// Messages that a worker's stream named have not come here: numbers of sessions with sequences.
+    CopiesWanted {
+        worker: u8,
+        stream: u64,
+        wanted: Vec<(u64, u64)>,
+    },
+}
+
+/// A position of the stream of copies of one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CopyPosition {
+    pub worker: u8,
+    pub stream: u64,
+    pub position: u64,
 }
 
 /// A client identifier that a node has, or is about to have.
@@ -117,6 +135,9 @@ mod kind {
     pub(super) const UNCLAIMED: u8 = 17;
     pub(super) const BARRIER: u8 = 18;
     pub(super) const BARRIER_DONE: u8 = 19;
+    pub(super) const COPY: u8 = 20;
+    pub(super) const COPIES_HELD: u8 = 21;
+    pub(super) const COPIES_WANTED: u8 = 22;
 }
 
 impl Message<'_> {
@@ -216,6 +237,27 @@ impl Message<'_> {
             Self::Thaw { request } => {
                 put_u64(&mut out, *request);
                 kind::THAW
+            }
+            Self::Copy { copy, part } => {
+                put_position(&mut out, *copy);
+                put_part(&mut out, 0, *part, kind::COPY)
+            }
+            Self::CopiesHeld { copy } => {
+                put_position(&mut out, *copy);
+                kind::COPIES_HELD
+            }
+            Self::CopiesWanted {
+                worker,
+                stream,
+                wanted,
+            } => {
+                out.push(*worker);
+                put_u64(&mut out, *stream);
+                for (session, sequence) in wanted {
+                    put_u64(&mut out, *session);
+                    put_u64(&mut out, *sequence);
+                }
+                kind::COPIES_WANTED
             }
             Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
@@ -322,6 +364,23 @@ impl<'a> Message<'a> {
             kind::RETAINED => Self::Retained {
                 messages: reader.rest_of(Reader::retained)?,
             },
+            kind::COPY => {
+                let copy = reader.position()?;
+                // No request.
+                reader.u64()?;
+                Self::Copy {
+                    copy,
+                    part: reader.part()?,
+                }
+            }
+            kind::COPIES_HELD => Self::CopiesHeld {
+                copy: reader.position()?,
+            },
+            kind::COPIES_WANTED => Self::CopiesWanted {
+                worker: reader.u8()?,
+                stream: reader.u64()?,
+                wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
+            },
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -335,6 +394,12 @@ fn put_u64(out: &mut Vec<u8>, value: u64) {
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
+}
+
+fn put_position(out: &mut Vec<u8>, copy: CopyPosition) {
+    out.push(copy.worker);
+    put_u64(out, copy.stream);
+    put_u64(out, copy.position);
 }
 
 fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: u64, kind: u8) -> u8 {
@@ -390,6 +455,14 @@ impl<'a> Reader<'a> {
             is_last: flags & 1 != 0,
             exists: flags & 2 != 0,
             bytes: self.bytes()?,
+        })
+    }
+
+    fn position(&mut self) -> Option<CopyPosition> {
+        Some(CopyPosition {
+            worker: self.u8()?,
+            stream: self.u64()?,
+            position: self.u64()?,
         })
     }
 
@@ -454,6 +527,11 @@ mod tests {
             is_last: true,
             exists: false,
         };
+        let copy = CopyPosition {
+            worker: 1,
+            stream: 2,
+            position: 3,
+        };
         vec![
             Message::Claim {
                 request: 1,
@@ -510,6 +588,13 @@ mod tests {
             },
             Message::Retained {
                 messages: vec![retained(1, b"record"), retained(2, b"")],
+            },
+            Message::Copy { copy, part },
+            Message::CopiesHeld { copy },
+            Message::CopiesWanted {
+                worker: 1,
+                stream: 2,
+                wanted: vec![(3, 4), (5, 6)],
             },
         ]
     }

@@ -181,6 +181,7 @@ impl Worker {
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
                 let ack = Acknowledgement::new(packet_id, ReasonCode::Success);
+                self.hold_output(arrival.connection, arrival.session);
                 self.send(arrival.connection, &Packet::Pubrec(ack));
                 return Ok(());
             }
@@ -228,7 +229,7 @@ impl Worker {
             .chain(in_groups.map(|member| member.taker.session));
         sessions
             .filter_map(|key| self.sessions.get(key))
-            .any(|session| session.stored > 0)
+            .any(|session| session.stored.is_some())
     }
 
     /// More unacknowledged messages than we allowed: 5.0 clients know the limit [MQTT-3.3.4-7].
@@ -323,6 +324,7 @@ impl Worker {
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
+        open += self.wait_for_copies(&outgoing, source.debt);
         self.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
@@ -371,6 +373,7 @@ impl Worker {
                     self.journal.inbound(session.stored, id);
                 }
             }
+            self.hold_output(id, key);
             self.send(id, &Packet::Pubrec(ack));
         } else {
             self.send(id, &Packet::Puback(ack));
@@ -379,6 +382,7 @@ impl Worker {
 
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
+        self.chosen_are_done(runs);
         for &(from, to) in runs {
             self.pending
                 .acknowledge(from, to, |owed| self.met.extend(owed));
@@ -387,6 +391,7 @@ impl Worker {
 
     /// Some of our numbers found no room on their way (rule 18): their publishers are told.
     pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
+        self.chosen_are_done(runs);
         let mut refused = Vec::new();
         for &(from, to) in runs {
             self.pending
@@ -481,6 +486,7 @@ impl Worker {
             .inbound(session.stored, session.inbound.find(owed.packet_id));
         if is_awaited && let Some(id) = session.connection {
             let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
+            self.hold_output(id, owed.session);
             self.send(id, &Packet::Pubrec(ack));
         }
         self.answer_freeze(now, owed.session);

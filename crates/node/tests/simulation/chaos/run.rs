@@ -139,6 +139,9 @@ impl Run {
             if self.plan.kills && self.random.chance(1, 40) {
                 self.kill()?;
             }
+            if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
+                self.kill()?;
+            }
             self.act();
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
@@ -181,6 +184,10 @@ impl Run {
     }
 
     fn note_downs(&mut self) {
+        if self.plan.dies {
+            // What is promised holds when nodes die one at a time.
+            return;
+        }
         let downs = self.world.nodes.iter().map(|node| node.downs).sum();
         if downs > self.downs {
             self.downs = downs;

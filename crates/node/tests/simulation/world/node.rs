@@ -36,6 +36,8 @@ pub struct NodeSpec {
     pub stores: bool,
     /// A log smaller than this is left as it is.
     pub small_log_bytes: u64,
+    /// Copies of each persistent session on other nodes.
+    pub backups: u8,
 }
 
 impl NodeSpec {
@@ -54,6 +56,7 @@ impl NodeSpec {
             routing: RoutingMode::Mesh,
             stores: false,
             small_log_bytes: 16 * 1024,
+            backups: 1,
         }
     }
 }
@@ -200,6 +203,8 @@ impl Node {
                 limits: self.spec.limits.clone(),
                 stores: self.spec.stores,
                 small_log_bytes: self.spec.small_log_bytes,
+                backups: self.spec.backups,
+                waits_for_copies: true,
             };
             Worker::new(WorkerId(id), config, seed)
         };
@@ -219,6 +224,7 @@ impl Node {
             discovery_grace: Duration::from_millis(300),
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
+            backups: self.spec.backups,
             stores: self.spec.stores,
         };
         let mut hub = Hub::new(config, now, net.random.next());
