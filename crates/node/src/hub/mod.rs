@@ -462,8 +462,8 @@ impl Hub {
             "node down",
             vec![("node", node.to_string())],
         );
-        self.forget_interests_of(slot);
         self.tell_nodes();
+        self.forget_interests_of(slot);
         self.promote_copies(node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);

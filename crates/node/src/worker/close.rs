@@ -216,6 +216,7 @@ impl Worker {
                     self.handle_expiry(now, session, serial)
                 }
                 Timer::Copies => self.check_copies(now),
+                Timer::Orphaned => self.forget_orphaned(now),
             }
         }
     }

@@ -188,6 +188,14 @@ impl Worker {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
+        if qos == Qos::ExactlyOnce
+            && let Some(publication) = outgoing.publication
+            && session.is_persistent()
+            && !session.taken.insert(*publication)
+        {
+            self.journal.passed(session.stored, outgoing.id);
+            return;
+        }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),
             qos,

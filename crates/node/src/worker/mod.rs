@@ -106,6 +106,8 @@ pub struct Worker {
     unblocked: Vec<copies::Unblocked>,
     /// Messages of shared subscriptions on their way to other nodes.
     chosen: groups::ChosenElsewhere,
+    /// Groups whose members were on nodes that are out.
+    orphaned: groups::Orphaned,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -191,6 +193,7 @@ impl Worker {
             sources: copies::Sources::default(),
             unblocked: Vec::new(),
             chosen: groups::ChosenElsewhere::new(),
+            orphaned: groups::Orphaned::default(),
             placeholder: copies::placeholder(),
             config,
         }
@@ -403,9 +406,7 @@ impl Worker {
                 self.handle_interest_settled(sequence, retained);
             }
             Content::Peers { sequence, changes } => {
-                for (place, change) in &changes {
-                    self.interests.apply(*place, change);
-                }
+                self.apply_interests(now, &changes);
                 self.mail(Peer::Hub, Content::PeersApplied { sequence });
             }
             Content::Granted {

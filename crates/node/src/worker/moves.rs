@@ -148,7 +148,12 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
-                queue::encode(&marks, session.outbound.queue(), now.instant)
+                queue::encode(
+                    &marks,
+                    session.taken.iter(),
+                    session.outbound.queue(),
+                    now.instant,
+                )
             }
             None => queue::empty(),
         };
@@ -249,7 +254,14 @@ impl Worker {
         };
         session.awaits_queue = false;
         match queue::decode(bytes, now.instant) {
-            Some((marks, earlier)) => {
+            Some(queue::Moved {
+                marks,
+                taken,
+                queue: earlier,
+            }) => {
+                for id in taken {
+                    session.taken.insert_before(id);
+                }
                 // Both queues hold each stream in order, the earlier one from further back: it goes first. What both hold, or what
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());

@@ -22,6 +22,7 @@ use super::{
     copies::{Shadow, StoredAs},
     journal::wall_ms,
     rights::SessionRights,
+    seen::Taken,
 };
 use crate::{
     ConnectionId, Limits, Now,
@@ -79,6 +80,8 @@ pub(super) struct Session {
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
     pub rights: Option<Box<SessionRights>>,
+    /// QoS 2 publications it took, as it outlives its connection.
+    pub taken: Taken,
     /// Where it is written down.
     pub stored: StoredAs,
     /// See `StoredSession::epoch`.
@@ -153,6 +156,7 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
+            taken: Taken::default(),
             stored: StoredAs::default(),
             epoch: 0,
             shadow: None,

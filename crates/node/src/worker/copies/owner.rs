@@ -31,11 +31,19 @@ const RECORD_BYTES: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub(in super::super) struct Owned {
     /// The other nodes that are up.
-    nodes: Vec<(NodeId, NodeSlot)>,
+    pub nodes: Vec<(NodeId, NodeSlot)>,
     /// Sessions to be told whole to a backup, with their serials.
     to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
+}
+
+impl Owned {
+    /// A number for a barrier, of this worker as owner or as backup.
+    pub const fn next_barrier(&mut self) -> u64 {
+        self.next_barrier += 1;
+        self.next_barrier
+    }
 }
 
 /// What is covered when a barrier has been passed.
@@ -126,8 +134,8 @@ impl Worker {
             self.lose_copies(now, node);
         }
         self.tell_uncopied();
-        let up: BTreeSet<NodeSlot> = self.owned.nodes.iter().map(|(_, slot)| *slot).collect();
-        self.choose_instead_of(now, |slot| up.contains(&slot));
+        self.forget_orphaned(now);
+        self.choose_instead_of_gone(now);
     }
 
     /// What a node was told may be lost: if it is still up it is told everything anew.
@@ -296,8 +304,13 @@ impl Worker {
                 .writer
                 .subscribed(number, &encode_subscription(filter, subscription));
         }
+        for id in session.taken.iter() {
+            let publication = (id.session, id.packet_id, id.generation);
+            stream.writer.taken(number, publication);
+        }
         write_messages(&mut stream.writer, now, session);
         if !is_empty {
+            stream.writer.whole(number);
             stream.wait(Release::Learned(key, number));
         }
     }
@@ -410,8 +423,7 @@ impl Worker {
             stream: stream.id,
             sessions: std::mem::take(&mut stream.learned),
         };
-        self.owned.next_barrier += 1;
-        let barrier = self.owned.next_barrier;
+        let barrier = self.owned.next_barrier();
         self.owned.behind_barriers.insert(barrier, behind);
         self.mail_after_records(Peer::Hub, Content::CopyBarrier { barrier });
     }
@@ -419,6 +431,7 @@ impl Worker {
     /// All that was on its way here when the barrier began has come.
     pub(in super::super) fn copy_barrier_passed(&mut self, barrier: u64) {
         let Some(Behind { stream, sessions }) = self.owned.behind_barriers.remove(&barrier) else {
+            self.backup_barrier_passed(barrier);
             return;
         };
         let found = self
@@ -435,6 +448,7 @@ impl Worker {
                 && copy.stream == index
             {
                 copy.is_covered = true;
+                stream.writer.covered(number);
             }
         }
         self.begin_barrier(index);
