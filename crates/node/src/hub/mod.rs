@@ -334,14 +334,15 @@ impl Hub {
                 to,
                 worker,
                 stream,
-                position,
+                applied,
+                held,
             } => {
                 let copy = CopyPosition {
                     worker,
                     stream,
-                    position,
+                    position: applied,
                 };
-                self.send(to, &Message::CopiesHeld { copy });
+                self.send(to, &Message::CopiesHeld { copy, held });
             }
             Content::CopiesWanted {
                 to,
@@ -402,8 +403,14 @@ impl Hub {
                     .outputs
                     .push_back(HubOutput::Close(ConnectionId(link.0))),
                 Output::NodeUp {
-                    slot, node, name, ..
-                } => self.handle_node_up(now, slot, node, &name),
+                    slot,
+                    node,
+                    incarnation,
+                    name,
+                } => {
+                    self.directory.incarnations.insert(node, incarnation);
+                    self.handle_node_up(now, slot, node, &name);
+                }
                 Output::NodeDown { slot } => self.handle_node_down(now, slot),
                 Output::InterestChanged {
                     slot,
@@ -427,6 +434,7 @@ impl Hub {
                     for worker in 0..self.config.workers {
                         self.mail(WorkerId(worker), Content::Incarnation(incarnation));
                     }
+                    self.view_changed(now);
                 }
                 Output::Event(event) => {
                     let level = match event.level {

@@ -60,8 +60,9 @@ impl Worker {
                 reason_string: self.config.limits.reason_strings.then_some(reason),
                 ..Disconnect::new(reason_code)
             };
-            if let Some(connection) = self.connection_mut(id) {
-                connection.out.drop_held();
+            let connection = self.connection_mut(id);
+            if !connection.is_some_and(|connection| connection.out.drop_held()) {
+                return;
             }
             self.send(id, &Packet::Disconnect(disconnect));
         }

@@ -12,7 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
-    copies::hold,
+    copies::{Level, hold},
     interests::Taker,
     journal::Taken,
 };
@@ -188,7 +188,7 @@ impl Worker {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
-        if qos == Qos::ExactlyOnce
+        if qos != Qos::AtLeastOnce
             && let Some(publication) = outgoing.publication
             && session.is_persistent()
             && !session.taken.insert(*publication)
@@ -242,7 +242,8 @@ impl Worker {
                     };
                     self.journal.append(session, now, outgoing, taken);
                     if qos == Qos::ExactlyOnce && self.config.waits_for_copies {
-                        hold(&mut self.journal.streams, connection, id, session.stored);
+                        let streams = &mut self.journal.streams;
+                        hold(streams, connection, id, session.stored, Level::Applied);
                     }
                 }
                 if has_place {

@@ -462,12 +462,13 @@ impl Worker {
             Content::CopiesAreHeld {
                 by,
                 stream,
-                position,
-            } => self.handle_copies_held(now, by, stream, position),
+                applied,
+                held,
+            } => self.handle_copies_held(by, stream, copies::Progress { applied, held }),
             Content::CopiesAreWanted { by, stream, wanted } => {
                 self.handle_copies_wanted(now, by, stream, &wanted);
             }
-            Content::CopiesLost { node } => self.handle_copies_lost(now, node),
+            Content::CopiesLost { node } => self.handle_copies_lost(node),
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }

@@ -17,6 +17,7 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
+use super::Progress;
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, InterestChange, SessionState},
@@ -84,7 +85,9 @@ pub(in super::super) struct Unblocked {
 struct Source {
     stream: u64,
     position: u64,
-    acknowledged: u64,
+    /// What the owner was told.
+    told: Progress,
+    held: u64,
     sessions: HashMap<u64, SessionKey>,
     unacknowledged: VecDeque<Unacknowledged>,
     /// Sessions that were told whole, with the positions, until a barrier is behind them.
@@ -166,17 +169,23 @@ impl Shadow {
 }
 
 impl Source {
+    /// The last position that lacks no message which its client may have.
+    fn applied(&self) -> u64 {
+        let blocked = self.blocked.keys().next();
+        blocked.map_or(self.position, |position| position - 1)
+    }
+
     /// Moves on past all that is held. False: a barrier is wanted first.
     fn advance(&mut self, settled: u64) -> bool {
-        let blocked = self.blocked.keys().next().copied().unwrap_or(u64::MAX);
+        let applied = self.applied();
         while let Some(front) = self.unacknowledged.front() {
-            if front.interests > settled || front.position >= blocked {
+            if front.interests > settled || front.position > applied {
                 return true;
             }
             if front.has_whole && front.position > self.passed {
                 return false;
             }
-            self.acknowledged = front.position;
+            self.held = front.position;
             self.unacknowledged.pop_front();
         }
         true
@@ -532,7 +541,6 @@ impl Worker {
         let settled = self.settled();
         let mut mail = Vec::new();
         for (&(to, worker), source) in &mut self.sources.sources {
-            let before = source.acknowledged;
             if !source.advance(settled)
                 && source.barrier.is_none()
                 && let Some(until) = source.settled_position(settled)
@@ -541,12 +549,18 @@ impl Worker {
                 source.barrier = Some((barrier, until));
                 mail.push(Content::CopyBarrier { barrier });
             }
-            if source.acknowledged > before {
+            let progress = Progress {
+                applied: source.applied(),
+                held: source.held,
+            };
+            if progress != source.told {
+                source.told = progress;
                 mail.push(Content::CopiesHeld {
                     to,
                     worker,
                     stream: source.stream,
-                    position: source.acknowledged,
+                    applied: progress.applied,
+                    held: progress.held,
                 });
             }
         }
