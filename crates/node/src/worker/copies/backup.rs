@@ -1,7 +1,7 @@
 //! The backup's side: shadows of sessions that live on other nodes, and what becomes of them when their node is out.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -53,8 +53,8 @@ pub(in super::super) struct Shadow {
     mark: u64,
     /// Messages that the owner named and that have not come.
     awaited: BTreeMap<MessageId, Awaited>,
-    /// Messages that the owner passed over and that have not come.
-    passed: BTreeSet<MessageId>,
+    /// Messages that the owner passed over, or told whole, and that have not come; some never will.
+    passed: BTreeMap<MessageId, Instant>,
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Shadow {
             self.held.resolve(awaited.sequence, &delivery.message);
             return self.unblocked(awaited);
         }
-        if !self.passed.remove(&id) {
+        if self.passed.remove(&id).is_none() {
             self.arrivals += 1;
             self.pending.push_back(Pending {
                 arrival: self.arrivals,
@@ -353,7 +353,7 @@ impl Worker {
         match entry {
             JournalEntry::Passed { message, .. } => {
                 if shadow.take_pending(*message).is_none() {
-                    shadow.passed.insert(*message);
+                    shadow.passed.insert(*message, now.instant);
                 }
             }
             JournalEntry::Covered { .. } => {
@@ -365,8 +365,12 @@ impl Worker {
                 let known = match append.reference {
                     Some(id) => shadow.take_pending(id),
                     None => {
-                        if let Some(message) = &last {
-                            shadow.take_pending(message.id());
+                        if let Some(message) = &last
+                            && append.group.is_none()
+                            && message.id().number > 0
+                            && shadow.take_pending(message.id()).is_none()
+                        {
+                            shadow.passed.insert(message.id(), now.instant);
                         }
                         last
                     }
@@ -431,7 +435,7 @@ impl Worker {
             arrivals: 0,
             mark: 0,
             awaited: BTreeMap::new(),
-            passed: BTreeSet::new(),
+            passed: BTreeMap::new(),
         }));
         let key = self.sessions.insert_shadow(session);
         if let Some(known) = self.sources.sources.get_mut(&source) {
@@ -618,6 +622,7 @@ impl Worker {
                 .pending
                 .pop_front_if(|pending| since(pending.since, FORGOTTEN))
             {}
+            shadow.passed.retain(|_, at| !since(*at, FORGOTTEN));
             let asked = wanted.entry(shadow.source).or_default();
             for awaited in shadow.awaited.values_mut() {
                 if !awaited.is_asked && since(awaited.since, PATIENCE) && asked.len() < ASKED {
