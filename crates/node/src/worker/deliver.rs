@@ -191,10 +191,14 @@ impl Worker {
         if qos != Qos::AtLeastOnce
             && let Some(publication) = outgoing.publication
             && session.is_persistent()
-            && !session.taken.insert(*publication)
         {
-            self.journal.passed(session.stored, outgoing.id);
-            return;
+            if session.awaits_queue {
+                session.early.push((*publication, outgoing.id));
+            }
+            if !session.taken.insert(*publication) {
+                self.journal.passed(session.stored, outgoing.id);
+                return;
+            }
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),

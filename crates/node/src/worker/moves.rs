@@ -267,11 +267,15 @@ impl Worker {
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
                 session.imported.extend(ids.filter(|id| id.number > 0));
                 session.marks = marks;
+                let mut early = std::mem::take(&mut session.early);
+                early.retain(|(publication, _)| session.taken.is_before(*publication));
                 let here = session.outbound.take_queue();
                 let here = here
                     .into_iter()
                     .filter(|delivery| {
-                        delivery.group.is_some() || !session.is_imported(delivery.message.id())
+                        let id = delivery.message.id();
+                        let is_early = early.iter().any(|(_, early)| *early == id);
+                        delivery.group.is_some() || !(is_early || session.is_imported(id))
                     })
                     .collect();
                 session.outbound.prepend(here);

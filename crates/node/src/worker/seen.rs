@@ -134,6 +134,11 @@ impl Taken {
         self.last.push_back(id);
     }
 
+    /// Whether it was taken where the session was before.
+    pub fn is_before(&self, id: PublicationId) -> bool {
+        self.before.contains(&id)
+    }
+
     /// The session goes on here: what it took so far is not new any more.
     pub fn go_on(&mut self) {
         self.before.extend(self.last.iter().copied());
