@@ -212,6 +212,10 @@ mirror! {
         sessions: u64 = sessions,
         /// Now.
         subscriptions: u64 = subscriptions,
+        /// Now: copies here of sessions of other nodes.
+        copies: u64 = copies,
+        /// Now: persistent sessions here that no other node has a whole copy of, though there are other nodes.
+        sessions_without_copies: u64 = sessions_without_copies,
         /// Now.
         retained_messages: u64 = retained_messages,
         /// Now: their publishers are still owed an acknowledgement.
@@ -390,6 +394,8 @@ impl TrafficCounts {
             connections: self.connections + other.connections,
             sessions: self.sessions + other.sessions,
             subscriptions: self.subscriptions + other.subscriptions,
+            copies: self.copies + other.copies,
+            sessions_without_copies: self.sessions_without_copies + other.sessions_without_copies,
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,

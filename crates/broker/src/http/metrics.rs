@@ -170,6 +170,16 @@ impl Page {
                 traffic.sessions,
             ),
             (
+                "thicket_copies",
+                "Copies of sessions of other nodes",
+                traffic.copies,
+            ),
+            (
+                "thicket_sessions_without_copies",
+                "Persistent sessions that no other node has a whole copy of, though there are other nodes",
+                traffic.sessions_without_copies,
+            ),
+            (
                 "thicket_subscriptions",
                 "Subscriptions of those sessions",
                 traffic.subscriptions,
