@@ -164,6 +164,11 @@ impl Worker {
             state: SessionState::Ended,
         };
         self.mail(Peer::Hub, ended);
+        if let Some(request) = session.freeze_request {
+            // Another node waits for a session that is no more.
+            let snapshot = None;
+            self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+        }
         Some(session)
     }
 
