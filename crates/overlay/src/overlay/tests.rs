@@ -238,7 +238,7 @@ fn message(name: &str, peer: u64) -> Message<'static> {
         },
         "Select" => Message::Select,
         "Resume" => Message::Resume(Resume {
-            was_up: false,
+            given_up: 0,
             interests_received: None,
             interests_applied: None,
             control_received: 0,

@@ -27,6 +27,8 @@ pub(super) struct Inbound {
     receive_maximum: u16,
     /// QoS 2: PUBREC was sent, PUBREL has not come.
     held: PacketIdSet,
+    /// Those of them from earlier connections: the server counts anew with each (5.0, 4.9).
+    carried: PacketIdSet,
     owed_pubacks: OwedQueue,
     owed_pubrecs: OwedQueue,
 }
@@ -50,6 +52,7 @@ impl Inbound {
             mode,
             receive_maximum: receive_maximum.max(1),
             held: PacketIdSet::default(),
+            carried: PacketIdSet::default(),
             owed_pubacks: OwedQueue::default(),
             owed_pubrecs: OwedQueue::default(),
         }
@@ -101,6 +104,7 @@ impl Inbound {
     /// Takes a PUBREL; answers the code of the PUBCOMP.
     pub(super) fn on_pubrel(&mut self, packet_id: PacketId) -> Result<ReasonCode, PeerError> {
         if self.held.remove(packet_id) {
+            self.carried.remove(packet_id);
             return Ok(ReasonCode::Success);
         }
         if self.owed_pubrecs.contains(packet_id) {
@@ -147,18 +151,20 @@ impl Inbound {
     /// The connection is gone. Unacknowledged QoS 1 comes again with the next; QoS 2 stays as it is.
     pub(super) fn on_closed(&mut self) {
         self.owed_pubacks.clear();
+        self.carried.clone_from(&self.held);
     }
 
     /// The server has no session any more: what it sends from now on is new, whatever its identifier.
     pub(super) fn forget(&mut self) {
         self.held = PacketIdSet::default();
+        self.carried = PacketIdSet::default();
         self.owed_pubacks.clear();
         self.owed_pubrecs.clear();
     }
 
     /// Messages that count against our Receive Maximum.
     pub(super) fn unacknowledged(&self) -> usize {
-        self.held.len() + self.owed_pubacks.len() + self.owed_pubrecs.len()
+        self.held.len() - self.carried.len() + self.owed_pubacks.len() + self.owed_pubrecs.len()
     }
 }
 
@@ -229,7 +235,7 @@ impl OwedQueue {
 }
 
 /// A set of packet identifiers: a bit each, 8 KiB at most.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct PacketIdSet {
     words: Vec<u64>,
     len: usize,
@@ -461,6 +467,24 @@ mod tests {
             assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(3)), exceeded);
             assert_eq!(inbound.on_publish(Qos::AtLeastOnce, id(3)), exceeded);
         }
+    }
+
+    #[test]
+    fn what_an_earlier_connection_left_does_not_count_against_the_receive_maximum() {
+        let mut inbound = Inbound::new(AcknowledgementMode::Automatic, 2);
+        let mut receive = |packet_id| inbound.on_publish(Qos::ExactlyOnce, id(packet_id));
+        receive(1).unwrap();
+        receive(2).unwrap();
+        inbound.on_closed();
+        assert_eq!(inbound.on_pubrel(id(1)), Ok(ReasonCode::Success));
+        assert_eq!(inbound.unacknowledged(), 0);
+        for packet_id in [3, 4] {
+            inbound.on_publish(Qos::ExactlyOnce, id(packet_id)).unwrap();
+        }
+        let exceeded = Err(PeerError::ReceiveMaximumExceeded { maximum: 2 });
+        assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(5)), exceeded);
+        assert_eq!(inbound.on_pubrel(id(2)), Ok(ReasonCode::Success));
+        assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(5)), exceeded);
     }
 
     #[test]

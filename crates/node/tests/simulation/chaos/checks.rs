@@ -295,8 +295,9 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
     Ok(())
 }
 
-/// All nodes have the same retained messages, and each is one that no later one was acknowledged after.
-pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> Verdict {
+/// All nodes have the same retained messages, and each is one that no later one was acknowledged after. Clocks of nodes differ by
+/// up to `skew` ms: the last writer is known only so far when nodes were parted.
+pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], skew: u64) -> Verdict {
     for (node, at_node) in retained.iter().enumerate() {
         if *at_node != retained[0] {
             return Err(format!(
@@ -313,7 +314,10 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> 
         let Some(acknowledged_at) = publication.acknowledged_at else {
             continue;
         };
-        if !publication.retain || !ledger.is_calm(publication.submitted_at, acknowledged_at) {
+        if !publication.retain
+            || !ledger.is_calm(publication.submitted_at, acknowledged_at)
+            || is_from_forked(ledger, publication)
+        {
             continue;
         }
         let of_topic = kept
@@ -322,8 +326,14 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> 
         let is_overtaken = of_topic.is_some_and(|kept| {
             // A message sent again after its connection broke counts from then.
             let kept = &ledger.publications[*kept];
-            kept.acknowledged_at
-                .is_none_or(|at| at >= publication.submitted_at)
+            let is_later = kept
+                .acknowledged_at
+                .is_none_or(|at| at >= publication.submitted_at);
+            // A message that was written while nodes were parted has the time of its node's clock.
+            let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
+            let is_skewed = !ledger.is_calm(kept.submitted_at, at_the_latest)
+                && at_the_latest.saturating_add(skew) >= publication.submitted_at;
+            is_later || is_skewed
         });
         if !is_overtaken {
             return Err(format!(

@@ -637,7 +637,8 @@ impl Run {
         let retained: Vec<Vec<String>> = (0..self.plan.nodes)
             .map(|node| self.retained_at(node))
             .collect();
-        super::checks::retained_messages_converge(&self.ledger, &retained)
+        let skew = self.plan.skew * (self.plan.nodes as u64 - 1);
+        super::checks::retained_messages_converge(&self.ledger, &retained, skew)
     }
 
     /// What a node has retained, in words.
