@@ -166,13 +166,16 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                     && matches(held, &publication.topic)
             });
             // When nodes see each other again, copies of retained messages come before what is sent again.
-            let is_copy =
-                publication.retain && !ledger.is_calm(publication.submitted_at, arrival.at);
+            let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
+            let is_copy = publication.retain && is_parted;
+            // What was published where the subscriber was out of sight may come only when its publisher sends it again: between
+            // parted nodes no order is promised.
+            let is_late = publication.is_sent_again && is_parted;
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
             // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.
             let is_overtaken = arrival.qos == Qos::AtMostOnce && routing != RoutingMode::Mesh;
-            if !was_held || is_copy || is_lowered || is_overtaken {
+            if !was_held || is_copy || is_late || is_lowered || is_overtaken {
                 continue;
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);

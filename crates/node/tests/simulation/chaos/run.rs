@@ -255,6 +255,9 @@ impl Run {
                         held.until.get_or_insert(now);
                     }
                 }
+                for publication in record.publishing.values() {
+                    self.ledger.publications[*publication].is_sent_again = true;
+                }
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
@@ -475,6 +478,7 @@ impl Run {
                 retain,
                 submitted_at: now,
                 acknowledged_at: None,
+                is_sent_again: false,
             };
             self.say(client, || format!("publishes p{number} {publication:?}"));
             self.ledger.publications.push(publication);
