@@ -36,9 +36,27 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
 /// The session of its publisher was two for a while: the one that was kept may hold an identifier that its client released at the
 /// other, and takes what comes under it for a repetition.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
-    let lives = &ledger.records[publication.publisher].lives;
-    let life = publication.life.checked_sub(1).and_then(|at| lives.get(at));
+    let life = life_of(ledger, publication);
     publication.qos == Qos::ExactlyOnce && life.is_some_and(|life| life.forks > 0)
+}
+
+/// The session of its publisher.
+fn life_of<'a>(ledger: &'a Ledger, publication: &Publication) -> Option<&'a Life> {
+    let lives = &ledger.records[publication.publisher].lives;
+    lives.get(publication.life.checked_sub(1)?)
+}
+
+/// Its publisher's session ended before it was acknowledged, by a Clean Start that the client may not have seen answered: what the
+/// client sends again after that is of another session.
+fn is_beyond_session(ledger: &Ledger, publication: &Publication) -> bool {
+    let life = life_of(ledger, publication);
+    publication.acknowledged_at.is_none() && life.is_some_and(|life| life.ended_at.is_some())
+}
+
+/// It was sent again to the other one of two sessions that its publisher had for a while.
+fn is_taken_by_both(ledger: &Ledger, publication: &Publication) -> bool {
+    let life = life_of(ledger, publication);
+    publication.is_sent_again && life.is_some_and(|life| life.forked_at >= publication.submitted_at)
 }
 
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
@@ -92,6 +110,8 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             // Parted nodes may each have had the publisher's session, and taken the message.
             let until = publication.acknowledged_at.unwrap_or(u64::MAX);
             let is_taken_once = publication.qos == Qos::ExactlyOnce
+                && !is_beyond_session(ledger, publication)
+                && !is_taken_by_both(ledger, publication)
                 && ledger.is_calm(publication.submitted_at, until);
             // Across the death of a node: at least once a group (rule 16).
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
