@@ -27,8 +27,8 @@ pub(super) struct Inbound {
     receive_maximum: u16,
     /// QoS 2: PUBREC was sent, PUBREL has not come.
     held: PacketIdSet,
-    /// Those of them from earlier connections: the server counts anew with each (5.0, 4.9).
-    carried: PacketIdSet,
+    /// Held or owed since an earlier connection and not sent again on this one: our Receive Maximum is a quota for each connection.
+    earlier: PacketIdSet,
     owed_pubacks: OwedQueue,
     owed_pubrecs: OwedQueue,
 }
@@ -52,7 +52,7 @@ impl Inbound {
             mode,
             receive_maximum: receive_maximum.max(1),
             held: PacketIdSet::default(),
-            carried: PacketIdSet::default(),
+            earlier: PacketIdSet::default(),
             owed_pubacks: OwedQueue::default(),
             owed_pubrecs: OwedQueue::default(),
         }
@@ -75,6 +75,7 @@ impl Inbound {
                 .then_some(Reception::Ignore),
         };
         if let Some(reception) = known {
+            self.earlier.remove(packet_id);
             return Ok(reception);
         }
         if self.unacknowledged() >= usize::from(self.receive_maximum) {
@@ -103,8 +104,8 @@ impl Inbound {
 
     /// Takes a PUBREL; answers the code of the PUBCOMP.
     pub(super) fn on_pubrel(&mut self, packet_id: PacketId) -> Result<ReasonCode, PeerError> {
+        self.earlier.remove(packet_id);
         if self.held.remove(packet_id) {
-            self.carried.remove(packet_id);
             return Ok(ReasonCode::Success);
         }
         if self.owed_pubrecs.contains(packet_id) {
@@ -134,7 +135,9 @@ impl Inbound {
             return false;
         }
         while let Some((packet_id, reason_code)) = self.owed_pubrecs.pop_due() {
-            if !reason_code.is_error() {
+            if reason_code.is_error() {
+                self.earlier.remove(packet_id);
+            } else {
                 self.held.insert(packet_id);
             }
             send(PacketKind::Pubrec, packet_id, reason_code);
@@ -145,26 +148,34 @@ impl Inbound {
     /// The caller does not keep a message it was given: it stays unanswered, and is delivered again when the server sends it
     /// again. Answers whether an acknowledgement was owed.
     pub(super) fn give_back(&mut self, packet_id: PacketId) -> bool {
-        self.owed_pubacks.remove(packet_id) || self.owed_pubrecs.remove(packet_id)
+        if self.owed_pubrecs.remove(packet_id) {
+            self.earlier.remove(packet_id);
+            return true;
+        }
+        self.owed_pubacks.remove(packet_id)
     }
 
     /// The connection is gone. Unacknowledged QoS 1 comes again with the next; QoS 2 stays as it is.
     pub(super) fn on_closed(&mut self) {
         self.owed_pubacks.clear();
-        self.carried.clone_from(&self.held);
+        self.earlier = self.held.clone();
+        for owed in &self.owed_pubrecs.entries {
+            self.earlier.insert(owed.packet_id);
+        }
     }
 
     /// The server has no session any more: what it sends from now on is new, whatever its identifier.
     pub(super) fn forget(&mut self) {
         self.held = PacketIdSet::default();
-        self.carried = PacketIdSet::default();
+        self.earlier = PacketIdSet::default();
         self.owed_pubacks.clear();
         self.owed_pubrecs.clear();
     }
 
     /// Messages that count against our Receive Maximum.
     pub(super) fn unacknowledged(&self) -> usize {
-        self.held.len() - self.carried.len() + self.owed_pubacks.len() + self.owed_pubrecs.len()
+        let all = self.held.len() + self.owed_pubacks.len() + self.owed_pubrecs.len();
+        all - self.earlier.len()
     }
 }
 
@@ -470,21 +481,18 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_connection_left_does_not_count_against_the_receive_maximum() {
-        let mut inbound = Inbound::new(AcknowledgementMode::Automatic, 2);
-        let mut receive = |packet_id| inbound.on_publish(Qos::ExactlyOnce, id(packet_id));
-        receive(1).unwrap();
-        receive(2).unwrap();
-        inbound.on_closed();
-        assert_eq!(inbound.on_pubrel(id(1)), Ok(ReasonCode::Success));
-        assert_eq!(inbound.unacknowledged(), 0);
-        for packet_id in [3, 4] {
-            inbound.on_publish(Qos::ExactlyOnce, id(packet_id)).unwrap();
+    fn what_an_earlier_connection_left_does_not_count_until_it_is_sent_again() {
+        for mode in [AcknowledgementMode::Manual, AcknowledgementMode::Automatic] {
+            let mut inbound = Inbound::new(mode, 2);
+            inbound.on_publish(Qos::ExactlyOnce, id(1)).unwrap();
+            inbound.on_publish(Qos::ExactlyOnce, id(2)).unwrap();
+            inbound.on_closed();
+            inbound.on_publish(Qos::ExactlyOnce, id(3)).unwrap();
+            inbound.on_publish(Qos::ExactlyOnce, id(2)).unwrap();
+            assert_eq!(inbound.unacknowledged(), 2);
+            let exceeded = Err(PeerError::ReceiveMaximumExceeded { maximum: 2 });
+            assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(4)), exceeded);
         }
-        let exceeded = Err(PeerError::ReceiveMaximumExceeded { maximum: 2 });
-        assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(5)), exceeded);
-        assert_eq!(inbound.on_pubrel(id(2)), Ok(ReasonCode::Success));
-        assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(5)), exceeded);
     }
 
     #[test]

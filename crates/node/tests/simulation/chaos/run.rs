@@ -258,6 +258,7 @@ impl Run {
                 for publication in record.publishing.values() {
                     self.ledger.publications[*publication].is_sent_again = true;
                 }
+                record.is_cleaning = false;
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
@@ -426,13 +427,15 @@ impl Run {
         let resets = !resets && self.random.chance(self.plan.resets, 100);
         let is_member =
             client < self.plan.clients && client + self.plan.members >= self.plan.clients;
-        let clean_start = if !record.is_persistent || (resets && !is_member) {
+        let cleans = !record.is_persistent || (resets && !is_member) || record.is_cleaning;
+        let clean_start = if cleans {
             CleanStart::Yes
         } else {
             CleanStart::No
         };
-        if clean_start == CleanStart::Yes {
+        if cleans {
             record.end_life(now);
+            record.is_cleaning = true;
         }
         record.connections += 1;
         record.connecting_at.get_or_insert(now);

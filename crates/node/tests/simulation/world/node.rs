@@ -181,6 +181,11 @@ impl Node {
         }
     }
 
+    /// The next start has the incarnation of the first one again: its file was lost, or its clock set back.
+    pub const fn forget_incarnation(&mut self) {
+        self.incarnation = 0;
+    }
+
     /// Starts the node, with a higher incarnation than before.
     pub fn start(&mut self, net: &mut Net) {
         self.incarnation += 1;
