@@ -46,13 +46,6 @@ fn life_of<'a>(ledger: &'a Ledger, publication: &Publication) -> Option<&'a Life
     lives.get(publication.life.checked_sub(1)?)
 }
 
-/// Its publisher's session ended before it was acknowledged, by a Clean Start that the client may not have seen answered: what the
-/// client sends again after that is of another session.
-fn is_beyond_session(ledger: &Ledger, publication: &Publication) -> bool {
-    let life = life_of(ledger, publication);
-    publication.acknowledged_at.is_none() && life.is_some_and(|life| life.ended_at.is_some())
-}
-
 /// It was sent again to the other one of two sessions that its publisher had for a while.
 fn is_taken_by_both(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
@@ -110,7 +103,6 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             // Parted nodes may each have had the publisher's session, and taken the message.
             let until = publication.acknowledged_at.unwrap_or(u64::MAX);
             let is_taken_once = publication.qos == Qos::ExactlyOnce
-                && !is_beyond_session(ledger, publication)
                 && !is_taken_by_both(ledger, publication)
                 && ledger.is_calm(publication.submitted_at, until);
             // Across the death of a node: at least once a group (rule 16).
