@@ -129,7 +129,8 @@ impl NodeRecord {
         (self.incarnation.0, self.process, self.version)
     }
 
-    fn lists(&self, node: NodeId) -> bool {
+    /// Whether it says to have a link with the node.
+    pub(crate) fn lists(&self, node: NodeId) -> bool {
         self.links
             .binary_search_by_key(&node, |(other, _)| *other)
             .is_ok()

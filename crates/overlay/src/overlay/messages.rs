@@ -391,20 +391,25 @@ impl Overlay {
         }
     }
 
-    /// Passes a record on to every neighbour but the one it came from.
+    /// Passes a record on to every neighbour but the one it came from, and but those that its owner says to have a link with: it
+    /// wrote to them itself. If that link breaks, the owner's next record does not list it, or lists it as another one, over which
+    /// all records go first. So a record costs a message a node, not one a link.
     pub(super) fn flood(&mut self, record: &NodeRecord, from: Option<LinkId>) {
-        let message = Message::Record(record.clone());
-        let links: Vec<_> = self
-            .peers
-            .iter()
-            .filter_map(|peer| Some((peer.link?, peer.node)))
+        let is_own = record.node == self.config.node;
+        let is_reached = |node: NodeId| !is_own && (node == record.node || record.lists(node));
+        let links: Vec<_> = (1..)
+            .map(NodeSlot)
+            .zip(&self.peers)
+            .filter(|(_, peer)| !is_reached(peer.node))
+            .filter_map(|(slot, peer)| Some((slot, peer.link?)))
+            .filter(|(_, link)| Some(*link) != from)
             .collect();
-        for (link, node) in links {
-            if Some(link) != from
-                && let Some(slot) = self.slots.get(&node).copied()
-            {
-                self.write_message(slot, link, &message);
-            }
+        if links.is_empty() {
+            return;
+        }
+        let message = Message::Record(record.clone());
+        for (slot, link) in links {
+            self.write_message(slot, link, &message);
         }
     }
 
