@@ -60,7 +60,11 @@ pub(super) enum Message<'a> {
     /// The move came to nothing: keep the session.
     Thaw { request: u64 },
     /// A fingerprint of all retained messages.
-    RetainedDigest { digest: u64 },
+    RetainedDigest {
+        digest: u64,
+        /// It answers a digest that differed: the other node tells all if it has not yet, and answers no more.
+        is_answer: bool,
+    },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<RetainedRecord<'a>> },
 }
@@ -213,8 +217,9 @@ impl Message<'_> {
                 put_u64(&mut out, *request);
                 kind::THAW
             }
-            Self::RetainedDigest { digest } => {
+            Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
+                out.push(u8::from(*is_answer));
                 kind::RETAINED_DIGEST
             }
             Self::Retained { messages } => {
@@ -312,6 +317,7 @@ impl<'a> Message<'a> {
             },
             kind::RETAINED_DIGEST => Self::RetainedDigest {
                 digest: reader.u64()?,
+                is_answer: reader.u8()? != 0,
             },
             kind::RETAINED => Self::Retained {
                 messages: reader.rest_of(Reader::retained)?,
@@ -498,7 +504,10 @@ mod tests {
             Message::Thaw { request: 8 },
             Message::Barrier { request: 8 },
             Message::BarrierDone { request: 8 },
-            Message::RetainedDigest { digest: 10 },
+            Message::RetainedDigest {
+                digest: 10,
+                is_answer: true,
+            },
             Message::Retained {
                 messages: vec![retained(1, b"record"), retained(2, b"")],
             },

@@ -85,7 +85,9 @@ impl Hub {
             Message::BarrierDone { request } => self.handle_barrier_done(node, request),
             Message::Drained { request, part } => self.handle_drained_part(now, request, part),
             Message::Thaw { request } => self.handle_thaw(node, request),
-            Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
+            Message::RetainedDigest { digest, is_answer } => {
+                self.handle_retained_digest(node, digest, is_answer);
+            }
             Message::Retained { messages } => self.handle_retained(now, &messages),
         }
     }
