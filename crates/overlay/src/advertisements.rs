@@ -10,6 +10,9 @@ use crate::identity::NodeId;
 /// Own advertisements sent in one second at most; a topic that has to wait is advertised with a later publication.
 const MAXIMUM_RATE: u32 = 200;
 
+/// Longer topics are not advertised, nor remembered: many of them would take too much.
+const MAXIMUM_TOPIC_BYTES: usize = 1024;
+
 /// Topics with their publishers' nodes.
 #[derive(Debug)]
 pub(crate) struct Advertisements {
@@ -44,7 +47,9 @@ impl Advertisements {
 
     /// This node publishes to a topic: whether others are to be told now.
     pub(crate) fn publish(&mut self, now: Instant, topic: &str) -> bool {
-        if self.own.get(topic).is_some_and(|again| now < *again) {
+        if topic.len() > MAXIMUM_TOPIC_BYTES
+            || self.own.get(topic).is_some_and(|again| now < *again)
+        {
             return false;
         }
         if now.since(self.second) >= Duration::from_secs(1) {
@@ -67,6 +72,9 @@ impl Advertisements {
 
     /// Another node publishes to a topic: whether that is news.
     pub(crate) fn hear(&mut self, now: Instant, origin: NodeId, topic: &str) -> bool {
+        if topic.len() > MAXIMUM_TOPIC_BYTES {
+            return false;
+        }
         if self.count >= self.maximum {
             self.forget_old(now);
         }

@@ -277,12 +277,21 @@ impl Trees {
         if self.relayed.len() >= self.most_relayed() {
             self.relayed.clear();
         }
-        self.note_root(name);
         let tree = Tree::spanning(&self.topology, name.root, &name.members);
         let name = Arc::clone(name);
         let named = Arc::new(NamedTree { name, tree });
-        self.relayed
-            .insert(Arc::clone(&named.name), Arc::clone(&named));
+        // Whoever makes up nodes makes up no trees that are kept.
+        let topology = &self.topology;
+        if named
+            .name
+            .members
+            .iter()
+            .all(|node| topology.contains(*node))
+        {
+            self.note_root(&named.name);
+            self.relayed
+                .insert(Arc::clone(&named.name), Arc::clone(&named));
+        }
         named
     }
 

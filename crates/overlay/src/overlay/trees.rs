@@ -10,12 +10,21 @@ use thicket_session::time::Instant;
 use super::{Overlay, slot_of_index};
 use crate::channel::Channel;
 use crate::doors::{EventLevel, Forward};
-use crate::identity::{LinkId, NodeId, NodeSlot, StreamId};
+use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, StreamId};
 use crate::link::{Link, LinkState};
 use crate::record::{Record, age_expiry};
 use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
+
+/// A record of this node on its way out.
+struct OwnCopy<'a> {
+    incarnation: Incarnation,
+    stream: StreamId,
+    /// 0: none.
+    number: u64,
+    record: &'a [u8],
+}
 
 /// A neighbour and the link to it.
 pub(super) type Hop = (NodeSlot, LinkId);
@@ -100,8 +109,12 @@ impl Overlay {
     pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>) {
         let (_, nodes) = self.those_not_out(message.destinations);
         let tree = self.tree_for(message.interested.unwrap_or(message.destinations));
-        let incarnation = self.view.own().incarnation;
-        let (stream, low) = (message.stream, self.store.low(message.stream));
+        let copy = OwnCopy {
+            incarnation: self.view.own().incarnation,
+            stream: message.stream,
+            number: 0,
+            record: message.record,
+        };
         for ((slot, link), destinations) in self.split(&tree, &nodes) {
             if self.is_congested(link) {
                 if let Some(peer) = self.peer_mut(slot) {
@@ -109,18 +122,7 @@ impl Overlay {
                 }
                 continue;
             }
-            for (name, remaining) in self.name_all(&tree.name, destinations) {
-                let header = TreeHeader {
-                    name,
-                    origin: self.config.node,
-                    incarnation,
-                    stream,
-                    low,
-                    hops: 0,
-                    remaining,
-                };
-                self.append((slot, link), header, message.record, &[]);
-            }
+            self.append_own((slot, link), &tree.name, destinations, &copy);
         }
     }
 
@@ -151,21 +153,42 @@ impl Overlay {
             // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
             age_expiry(&mut record, u64::try_from(waited).unwrap_or(u64::MAX));
         }
-        let low = self.store.low(stream);
+        let record = &record;
+        let copy = OwnCopy {
+            incarnation,
+            stream,
+            number,
+            record,
+        };
         for (hop, destinations) in self.split(tree, ready) {
-            for (name, remaining) in self.name_all(&tree.name, destinations) {
-                let header = TreeHeader {
-                    name,
-                    origin: self.config.node,
-                    incarnation,
-                    stream,
-                    low,
-                    hops: 0,
-                    remaining,
-                };
-                let gaps = self.gaps(&header, number);
-                self.append(hop, header, &record, &gaps);
-            }
+            self.append_own(hop, &tree.name, destinations, &copy);
+        }
+    }
+
+    /// Adds a record of this node to the batch under way on a link, under the name of each tree it rides on.
+    fn append_own(
+        &mut self,
+        hop: Hop,
+        name: &Arc<TreeName>,
+        destinations: Vec<NodeId>,
+        copy: &OwnCopy<'_>,
+    ) {
+        let low = self.store.low(copy.stream);
+        for (name, remaining) in self.name_all(name, destinations) {
+            let header = TreeHeader {
+                name,
+                origin: self.config.node,
+                incarnation: copy.incarnation,
+                stream: copy.stream,
+                low,
+                hops: 0,
+                remaining,
+            };
+            let gaps = match copy.number {
+                0 => Vec::new(),
+                number => self.gaps(&header, number),
+            };
+            self.append(hop, header, copy.record, &gaps);
         }
     }
 
