@@ -30,6 +30,14 @@ pub(super) struct Held {
     records: Vec<u8>,
 }
 
+#[cfg(test)]
+impl Held {
+    /// Bytes of its records.
+    pub(super) const fn len(&self) -> usize {
+        self.records.len()
+    }
+}
+
 /// A batch of another node that goes on.
 struct Batch<'a> {
     header: &'a TreeHeader,

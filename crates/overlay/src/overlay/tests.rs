@@ -11,6 +11,8 @@ use crate::channel::Channel;
 use crate::hello::{METHOD, Role, prove};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message, Resume};
 
+mod lies;
+
 const SECRET: &[u8] = b"low tide";
 const OWN: u64 = 5;
 const LINK: LinkId = LinkId(1);
