@@ -89,6 +89,8 @@ pub struct OverlayCounters {
     pub repairs: u64,
     /// From when a node that is out was heard last until the trees without it were there, the last time, in milliseconds.
     pub last_repair_ms: u64,
+    /// All of those durations together, in milliseconds.
+    pub repair_ms: u64,
     /// Sets of nodes that got no tree of their own: there are as many as may be.
     pub refused_trees: u64,
     /// Bytes of unacknowledged messages kept now.

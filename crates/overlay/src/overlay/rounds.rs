@@ -196,6 +196,7 @@ impl Overlay {
                 let took = now.since(since).as_millis();
                 self.counters.repairs += 1;
                 self.counters.last_repair_ms = u64::try_from(took).unwrap_or(u64::MAX);
+                self.counters.repair_ms += self.counters.last_repair_ms;
                 let reason = if is_unreachable {
                     "unreachable"
                 } else {

@@ -35,10 +35,9 @@ impl Overlay {
     }
 
     /// The first publication of a topic, and then one from time to time, is advertised (rule 22).
-    pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8]) {
-        if self.routes_over_trees()
-            && let Ok((record, _)) = Record::decode(record)
-            && self.advertisements.publish(now, record.topic)
+    pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8], tree: &Arc<TreeName>) {
+        if let Ok((record, _)) = Record::decode(record)
+            && self.advertisements.publish(now, record.topic, tree)
         {
             self.advertise(self.config.node, record.topic, None);
         }
@@ -78,18 +77,16 @@ impl Overlay {
     }
 
     /// A numbered message, kept already: sent to those destinations whose window and link have room.
-    pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>) {
+    pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>, tree: &NamedTree) {
         let (slots, nodes) = self.those_not_out(message.destinations);
         let wanted = message.interested.unwrap_or(message.destinations);
         let route = self.trees.intern(wanted);
-        self.routes
-            .insert((message.stream, message.number), Arc::clone(&route));
-        let tree = self.tree_for(&route);
+        self.routes.insert((message.stream, message.number), route);
         let len = message.record.len() as u32;
         let mut ready = Vec::with_capacity(slots.len());
         for (slot, node) in slots.into_iter().zip(nodes) {
             let is_open = self
-                .hop(&tree, node)
+                .hop(tree, node)
                 .is_some_and(|(_, link)| !self.is_congested(link));
             let Some(peer) = self.peer_mut(slot) else {
                 continue;
@@ -102,20 +99,19 @@ impl Overlay {
                 ready.push(node);
             }
         }
-        self.transmit(now, &tree, message.stream, message.number, &ready);
+        self.transmit(now, tree, message.stream, message.number, &ready);
     }
 
     /// A message without a number: sent once, dropped where there is no room.
-    pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>) {
+    pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>, tree: &NamedTree) {
         let (_, nodes) = self.those_not_out(message.destinations);
-        let tree = self.tree_for(message.interested.unwrap_or(message.destinations));
         let copy = OwnCopy {
             incarnation: self.view.own().incarnation,
             stream: message.stream,
             number: 0,
             record: message.record,
         };
-        for ((slot, link), destinations) in self.split(&tree, &nodes) {
+        for ((slot, link), destinations) in self.split(tree, &nodes) {
             if self.is_congested(link) {
                 if let Some(peer) = self.peer_mut(slot) {
                     peer.counters.dropped += destinations.len() as u64;
@@ -390,7 +386,7 @@ impl Overlay {
         }
     }
 
-    fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
+    pub(super) fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
         let (_, nodes) = self.those_not_out(route);
         self.trees.pick(route, &nodes)
     }
