@@ -160,6 +160,11 @@ impl Worker {
         self.announce(changes);
         self.journal.forget(&session);
         self.tell_session(&session.client_id, SessionState::Ended);
+        if let Some(request) = session.freeze_request {
+            // Another node waits for a session that is no more.
+            let snapshot = None;
+            self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+        }
         Some(session)
     }
 

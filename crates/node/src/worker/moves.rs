@@ -63,9 +63,15 @@ impl Worker {
         }
         match self.sessions.find(client_id) {
             Some(key) => {
-                if let Some(session) = self.sessions.get_mut(key) {
+                let session = self.sessions.get_mut(key);
+                let earlier = session.and_then(|session| {
                     session.is_frozen = true;
-                    session.freeze_request = Some(request);
+                    session.freeze_request.replace(request)
+                });
+                if let Some(request) = earlier {
+                    // Two nodes ask under two views: only one of them can have it.
+                    let snapshot = None;
+                    self.mail(Peer::Hub, Content::Frozen { request, snapshot });
                 }
                 self.answer_freeze(now, key);
             }
