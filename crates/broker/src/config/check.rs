@@ -355,6 +355,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         )?,
         queue_messages: settings.queue_messages.unwrap_or(default.queue_messages),
         queue_bytes: settings.queue_bytes.unwrap_or(default.queue_bytes),
+        on_full: settings.on_full.map_or(default.on_full, Into::into),
         out_buffer_bytes: in_range(
             "out_buffer_bytes",
             settings.out_buffer_bytes,

@@ -31,7 +31,7 @@ pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
-pub use settings::{DiscoverChoice, LogFormat, LogLevel, Settings};
+pub use settings::{DiscoverChoice, LogFormat, LogLevel, OnFullChoice, Settings};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {

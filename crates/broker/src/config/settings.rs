@@ -275,6 +275,14 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub queue_bytes: Option<u64>,
+    /// What becomes of a QoS 1 or 2 message that a queue has no room for [default: drop]
+    #[arg(
+        long,
+        env = "THICKET_ON_FULL",
+        value_name = "CHOICE",
+        help_heading = "Limits"
+    )]
+    pub on_full: Option<OnFullChoice>,
     /// Bytes that may wait for one connection to take them [default: 4194304]
     #[arg(
         long,
@@ -392,6 +400,25 @@ pub enum DiscoverChoice {
     Off,
 }
 
+/// What becomes of a message when the queue of a session is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFullChoice {
+    /// That session does not get it, all others do; it is counted.
+    Drop,
+    /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
+    Refuse,
+}
+
+impl From<OnFullChoice> for thicket_node::OnFull {
+    fn from(choice: OnFullChoice) -> Self {
+        match choice {
+            OnFullChoice::Drop => Self::Drop,
+            OnFullChoice::Refuse => Self::Refuse,
+        }
+    }
+}
+
 /// Least important lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -465,7 +492,7 @@ or_each! {
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
-    maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
+    maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }

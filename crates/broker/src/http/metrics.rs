@@ -137,6 +137,16 @@ impl Page {
                 traffic.dropped_messages,
             ),
             (
+                "thicket_queue_dropped_messages_total",
+                "Of the dropped ones, those that the queue of a session had no room for",
+                traffic.queue_dropped_messages,
+            ),
+            (
+                "thicket_queue_refused_messages_total",
+                "Refused to their publishers, as the queue of a session had no room",
+                traffic.queue_refused_messages,
+            ),
+            (
                 "thicket_expired_messages_total",
                 "Not delivered: their time was over",
                 traffic.expired_messages,

@@ -3,6 +3,7 @@
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 
+use super::refusals::RefusedNumbers;
 use crate::mail::Origin;
 
 /// A message between hubs.
@@ -63,6 +64,10 @@ pub(super) enum Message<'a> {
     RetainedDigest { digest: u64 },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<RetainedRecord<'a>> },
+    /// There is no room here for these messages of yours.
+    Refused(RefusedNumbers),
+    /// I know: acknowledge them now.
+    RefusalNoted(RefusedNumbers),
 }
 
 /// A client identifier that a node has, or is about to have.
@@ -113,6 +118,8 @@ mod kind {
     pub(super) const UNCLAIMED: u8 = 17;
     pub(super) const BARRIER: u8 = 18;
     pub(super) const BARRIER_DONE: u8 = 19;
+    pub(super) const REFUSED: u8 = 30;
+    pub(super) const REFUSAL_NOTED: u8 = 31;
 }
 
 impl Message<'_> {
@@ -226,6 +233,8 @@ impl Message<'_> {
                 }
                 kind::RETAINED
             }
+            Self::Refused(numbers) => put_numbers(&mut out, numbers, kind::REFUSED),
+            Self::RefusalNoted(numbers) => put_numbers(&mut out, numbers, kind::REFUSAL_NOTED),
         };
         (kind, out)
     }
@@ -316,6 +325,8 @@ impl<'a> Message<'a> {
             kind::RETAINED => Self::Retained {
                 messages: reader.rest_of(Reader::retained)?,
             },
+            kind::REFUSED => Self::Refused(reader.numbers()?),
+            kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -341,6 +352,16 @@ fn put_part(out: &mut Vec<u8>, request: u64, part: Part<'_>, kind: u8) -> u8 {
     put_u64(out, request);
     out.push(u8::from(part.is_last) | u8::from(part.exists) << 1);
     put_bytes(out, part.bytes);
+    kind
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &RefusedNumbers, kind: u8) -> u8 {
+    put_u64(out, numbers.incarnation.0);
+    put_u64(out, u64::from(numbers.stream.0));
+    for (from, to) in &numbers.runs {
+        put_u64(out, *from);
+        put_u64(out, *to);
+    }
     kind
 }
 
@@ -408,6 +429,14 @@ impl<'a> Reader<'a> {
         Some(RetainedRecord { origin, record })
     }
 
+    fn numbers(&mut self) -> Option<RefusedNumbers> {
+        Some(RefusedNumbers {
+            incarnation: Incarnation(self.u64()?),
+            stream: StreamId(u16::try_from(self.u64()?).ok()?),
+            runs: self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
+        })
+    }
+
     /// Items until the end.
     fn rest_of<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut items = Vec::new();
@@ -432,6 +461,14 @@ mod tests {
             stream: StreamId(4),
         };
         RetainedRecord { origin, record }
+    }
+
+    fn refused() -> RefusedNumbers {
+        RefusedNumbers {
+            incarnation: Incarnation(5),
+            stream: StreamId(6),
+            runs: vec![(1, 3), (7, 7)],
+        }
     }
 
     fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
@@ -502,6 +539,8 @@ mod tests {
             Message::Retained {
                 messages: vec![retained(1, b"record"), retained(2, b"")],
             },
+            Message::Refused(refused()),
+            Message::RefusalNoted(refused()),
         ]
     }
 
@@ -517,7 +556,13 @@ mod tests {
     fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
         for message in messages() {
             let (kind, mut payload) = message.encode();
-            let is_list = matches!(message, Message::Register { .. } | Message::Retained { .. });
+            let is_list = matches!(
+                message,
+                Message::Register { .. }
+                    | Message::Retained { .. }
+                    | Message::Refused(_)
+                    | Message::RefusalNoted(_)
+            );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);
                 assert!(shorter.is_none() || is_list, "{message:?} cut to {len}");

@@ -11,6 +11,7 @@ mod directory;
 mod forward;
 mod interests;
 mod moves;
+mod refusals;
 mod registrar;
 mod retained;
 mod retained_store;
@@ -28,6 +29,7 @@ use self::{
     forward::{Admissions, Arrivals, Outgoing},
     interests::Wanted,
     moves::Moves,
+    refusals::Refusals,
     registrar::Registrar,
     retained::RetainedMessages,
 };
@@ -52,6 +54,7 @@ pub struct Hub {
     claims: Claims,
     moves: Moves,
     barriers: Barriers,
+    refusals: Refusals,
     retained: RetainedMessages,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
@@ -77,6 +80,7 @@ impl Hub {
             claims: Claims::default(),
             moves: Moves::default(),
             barriers: Barriers::default(),
+            refusals: Refusals::default(),
             retained: RetainedMessages::new(
                 config.retained_messages,
                 config.retained_bytes,
@@ -298,6 +302,7 @@ impl Hub {
                 self.handle_forward(now, from, &records, &entries)
             }
             Content::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
+            Content::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
             Content::Interest { sequence, changes } => {
                 self.handle_interest(from, sequence, changes)
             }
@@ -323,6 +328,7 @@ impl Hub {
             | Content::Copies { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)
+            | Content::RefusalAhead(_)
             | Content::InterestSettled { .. }
             | Content::Peers { .. }
             | Content::Granted { .. }
@@ -402,6 +408,7 @@ impl Hub {
         );
         self.view_changed(now);
         self.offer_retained(slot);
+        self.refusals_begin_again(node);
     }
 
     fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
@@ -427,6 +434,7 @@ impl Hub {
         };
         self.moves_lose_control(now, node);
         self.barriers_lose_control(node);
+        self.refusals_begin_again(node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

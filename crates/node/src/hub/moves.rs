@@ -87,6 +87,8 @@ impl Hub {
             Message::Thaw { request } => self.handle_thaw(node, request),
             Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
             Message::Retained { messages } => self.handle_retained(now, &messages),
+            Message::Refused(numbers) => self.handle_refused(node, numbers),
+            Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
         }
     }
 

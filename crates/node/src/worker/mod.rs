@@ -22,6 +22,7 @@ mod recover;
 mod report;
 mod retained;
 mod rights;
+mod room;
 mod seen;
 mod sessions;
 mod subscribe;
@@ -377,6 +378,7 @@ impl Worker {
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
+            Content::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),
             Content::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }
@@ -423,6 +425,7 @@ impl Worker {
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
+            | Content::NotAdmitted { .. }
             | Content::Interest { .. }
             | Content::PeersApplied { .. }
             | Content::Claim(_)
