@@ -23,9 +23,23 @@ pub struct WorkerConfig {
     pub small_log_bytes: u64,
 }
 
+/// Who may come in at a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Takes {
+    /// Clients and other nodes.
+    #[default]
+    Both,
+    /// Clients: links to this node need TLS, and come in elsewhere.
+    Clients,
+    /// Other nodes, who have shown a certificate.
+    Links,
+}
+
 /// What a listener lets clients do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
+    /// Who may come in.
+    pub takes: Takes,
     /// Clients without a user name are let in without asking.
     pub allow_anonymous: bool,
     /// Put before every topic and filter of its clients and taken off again; empty: none.

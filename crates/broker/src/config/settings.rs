@@ -218,6 +218,15 @@ pub struct Settings {
     /// The secret all nodes of the cluster share, 16 bytes or more
     #[arg(long, env = "THICKET_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub cluster_secret_file: Option<PathBuf>,
+    /// PEM file of the certificate this node shows to other nodes; links then come in at listeners `link://HOST:PORT` only
+    #[arg(long, env = "THICKET_LINK_TLS_CERTIFICATE", value_name = "FILE")]
+    pub link_tls_certificate: Option<PathBuf>,
+    /// PEM file of its key
+    #[arg(long, env = "THICKET_LINK_TLS_KEY", value_name = "FILE")]
+    pub link_tls_key: Option<PathBuf>,
+    /// PEM file of the authority whose certificates make a node of this cluster; it must sign nobody else
+    #[arg(long, env = "THICKET_LINK_TLS_CA", value_name = "FILE")]
+    pub link_tls_ca: Option<PathBuf>,
     /// Let every node in that knows the cluster's name [default: on loopback listeners]
     #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_links: Option<bool>,
@@ -491,7 +500,7 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync allow_anonymous users cluster_secret_file insecure_links log_level log_format
+    workers data sync allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
