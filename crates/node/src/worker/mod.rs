@@ -27,6 +27,7 @@ mod seen;
 mod sessions;
 mod subscribe;
 mod timers;
+mod transfer;
 mod wills;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -74,6 +75,7 @@ pub struct Worker {
     timers: Timers,
     scratch: Scratch,
     operating: operate::Operating,
+    transfers: transfer::Transfers,
     dirty: Vec<ConnectionId>,
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
@@ -159,6 +161,7 @@ impl Worker {
             queries: Queries::default(),
             timers: Timers::default(),
             scratch: Scratch::default(),
+            transfers: transfer::Transfers::default(),
             operating: operate::Operating::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
@@ -393,13 +396,19 @@ impl Worker {
                 serial,
                 client_id,
                 home,
-            } => self.handle_granted(now, connection, serial, &client_id, home),
+            } => {
+                if !self.is_granted_to_import(now, connection, serial, &client_id, home) {
+                    self.handle_granted(now, connection, serial, &client_id, home);
+                }
+            }
             Content::ClaimRefused {
                 connection,
                 serial,
                 reason_code,
             } => {
-                self.handle_claim_refused(now, connection, serial, reason_code);
+                if !self.is_refused_to_import(connection, serial) {
+                    self.handle_claim_refused(now, connection, serial, reason_code);
+                }
             }
             Content::Freeze {
                 request,

@@ -196,10 +196,16 @@ impl Worker {
             }
             self.remove_session(old);
         }
+        self.open_imported(now, &snapshot);
+        self.wait_for_import(request);
+    }
+
+    /// Makes the session of a snapshot, without connection, and tells everybody what it wants.
+    pub(super) fn open_imported(&mut self, now: Now, snapshot: &SessionSnapshot) -> SessionKey {
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
             serial,
-            &snapshot,
+            snapshot,
             now.instant,
             &self.config.limits,
         ));
@@ -218,11 +224,11 @@ impl Worker {
         self.mail(
             Peer::Hub,
             Content::Session {
-                client_id: snapshot.client_id.into(),
+                client_id: snapshot.client_id.as_str().into(),
                 state: SessionState::Waiting,
             },
         );
-        self.wait_for_import(request);
+        key
     }
 
     /// The import came to nothing: the session goes on where it was.
@@ -304,7 +310,7 @@ impl Worker {
 
 impl Session {
     /// All of the session but its queue.
-    fn snapshot(&self, now: Instant) -> SessionSnapshot {
+    pub(super) fn snapshot(&self, now: Instant) -> SessionSnapshot {
         let will = self
             .will
             .as_ref()
