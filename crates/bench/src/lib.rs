@@ -54,6 +54,7 @@ pub mod workload;
 mod dialog;
 mod error;
 mod layer;
+mod metrics;
 mod sequence;
 mod socket;
 mod wire;

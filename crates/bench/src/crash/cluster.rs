@@ -1,14 +1,15 @@
 //! Nodes that can be killed and started again: our own children, or anybody's by two commands.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::BenchError;
+use crate::metrics::{Metrics, REACHABLE};
 use crate::probe::round_trip;
 
 /// Between two looks at something that is waited for.
@@ -17,8 +18,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(5);
 /// The gauge of a node of ours: persistent sessions that have fewer copies than they should.
 const WITHOUT_COPIES: &str = "thicket_sessions_without_copies";
-/// The gauge of a node of ours: nodes it reaches, itself included.
-const REACHABLE: &str = "thicket_nodes{state=\"reachable\"}";
 
 /// One node.
 #[derive(Debug)]
@@ -126,8 +125,7 @@ impl CrashNode {
 
     /// Sessions without copies, as the node says; `None`: it does not say.
     fn without_copies(&self) -> Option<u64> {
-        let text = metrics(self.api?).ok()?;
-        gauge(&text, WITHOUT_COPIES)
+        Metrics::fetch(self.api?).ok()?.sum(WITHOUT_COPIES)
     }
 }
 
@@ -139,30 +137,6 @@ fn shell(command: &str) -> Command {
         .stdout(Stdio::null())
         .stderr(Stdio::inherit());
     shell
-}
-
-/// The metrics of a node, as text.
-fn metrics(api: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&api, ANSWER)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut answer = String::new();
-    // A page of metrics is some kilobytes.
-    stream.take(1 << 20).read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-/// The sum of the samples of a metric; `None`: there is none.
-fn gauge(text: &str, name: &str) -> Option<u64> {
-    let samples = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        if !rest.starts_with([' ', '{']) {
-            return None;
-        }
-        let value: f64 = rest.rsplit(' ').next()?.parse().ok()?;
-        Some(value as u64)
-    });
-    samples.fold(None, |sum, value| Some(sum.unwrap_or(0) + value))
 }
 
 impl Cluster {
@@ -309,8 +283,8 @@ impl Cluster {
     fn await_sight(&self, within: Duration) -> Result<(), BenchError> {
         let began = Instant::now();
         let sees_all = |node: &CrashNode| {
-            let text = node.api.and_then(|api| metrics(api).ok());
-            let reached = text.and_then(|text| gauge(&text, REACHABLE));
+            let page = node.api.and_then(|api| Metrics::fetch(api).ok());
+            let reached = page.and_then(|page| page.sum(REACHABLE));
             reached.is_none_or(|reached| reached >= self.nodes.len() as u64)
         };
         while !self.nodes.iter().all(sees_all) {
@@ -362,20 +336,4 @@ fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
         .map(|_| TcpListener::bind("127.0.0.1:0"))
         .collect::<io::Result<_>>()?;
     held.iter().map(TcpListener::local_addr).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gauge_is_the_sum_of_its_samples_and_not_of_those_that_begin_alike() {
-        let text = "# HELP a x\na 3\na{b=\"c d\"} 4\nab 5\na_total 6\n";
-        assert_eq!(gauge(text, "a"), Some(7));
-        assert_eq!(gauge(text, "b"), None);
-        assert_eq!(gauge("a 0\n", "a"), Some(0));
-        let nodes =
-            "thicket_nodes{state=\"reachable\"} 2\nthicket_nodes{state=\"unreachable\"} 1\n";
-        assert_eq!(gauge(nodes, REACHABLE), Some(2));
-    }
 }
