@@ -620,9 +620,13 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
         limits: config.limits.clone(),
         stores: config.stores(),
         small_log_bytes: SMALL_LOG_BYTES,
+        backups: BACKUPS,
+        waits_for_copies: true,
     }
 }
 
+/// Copies of a session on other nodes.
+const BACKUPS: u8 = 0;
 /// A log smaller than this is not worth writing again.
 const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -641,6 +645,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
         stores: config.stores(),
+        backups: BACKUPS,
     }
 }
 

@@ -45,6 +45,8 @@ impl Node {
             limits: Limits::default(),
             stores: false,
             small_log_bytes: u64::MAX,
+            backups: 1,
+            waits_for_copies: true,
         };
         let hub = HubConfig {
             workers: 1,
@@ -53,6 +55,7 @@ impl Node {
             retained_messages: 1000,
             retained_bytes: 1_000_000,
             stores: false,
+            backups: 1,
         };
         let mut node = Self {
             worker: Worker::new(WorkerId(0), config, 1),

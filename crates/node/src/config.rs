@@ -19,6 +19,10 @@ pub struct WorkerConfig {
     pub limits: Limits,
     /// Persistent sessions are stored: the shell asks for `unstored` each round.
     pub stores: bool,
+    /// Nodes that hold a copy of each persistent session, beside its owner: 0 or 1.
+    pub backups: u8,
+    /// Clients hear of what was done when the copies hold it; otherwise when this node does.
+    pub waits_for_copies: bool,
     /// A log smaller than this is left as it is; a larger one is written again when less than half of it lives.
     pub small_log_bytes: u64,
 }
@@ -128,6 +132,8 @@ pub struct HubConfig {
     pub retained_messages: u64,
     /// Bytes of retained messages kept at most.
     pub retained_bytes: u64,
+    /// See [`WorkerConfig::backups`].
+    pub backups: u8,
     /// Retained messages are stored: the shell asks for `unstored` each round.
     pub stores: bool,
 }

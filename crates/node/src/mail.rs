@@ -91,6 +91,8 @@ pub(crate) struct Claim {
 /// Travels with a connection to the worker where the session lives.
 #[derive(Debug)]
 pub(crate) struct GrantedClaim {
+    /// Of the claim.
+    pub epoch: u64,
     /// The client identifier that we chose for a client without one.
     pub assigned: Option<Arc<str>>,
     /// How the client was let in.
@@ -158,6 +160,8 @@ pub(crate) enum Content {
         serial: u64,
         client_id: Arc<str>,
         home: WorkerId,
+        /// Of the claim: what the session has from now on.
+        epoch: u64,
     },
     /// Worker to hub: the connection that was granted is in service, which `Session` said before, or has gone.
     GrantDone { client_id: Arc<str> },
@@ -171,6 +175,8 @@ pub(crate) enum Content {
     Session {
         client_id: Arc<str>,
         state: SessionState,
+        /// Of the session.
+        epoch: u64,
     },
     /// Hub to worker: another node takes the session over. Disconnect its client, keep queueing, answer `Frozen`.
     Freeze {
@@ -216,6 +222,61 @@ pub(crate) enum Content {
     },
     /// Worker to hub: no more of them are wanted.
     RetainedCancel { query: u64 },
+    /// Hub to worker: the other nodes that are up.
+    Nodes(Vec<(NodeId, NodeSlot)>),
+    /// Worker to hub: the next record of a stream of copies.
+    Copy {
+        to: NodeId,
+        stream: u64,
+        position: u64,
+        record: Vec<u8>,
+    },
+    /// Hub to worker: a record of the stream of another node's worker.
+    Copied {
+        from: NodeId,
+        worker: u8,
+        stream: u64,
+        position: u64,
+        record: Vec<u8>,
+    },
+    /// Worker to hub: all of a stream up to a position is held here.
+    CopiesHeld {
+        to: NodeId,
+        worker: u8,
+        stream: u64,
+        position: u64,
+    },
+    /// Hub to worker: the same of the worker's own stream.
+    CopiesAreHeld {
+        by: NodeId,
+        stream: u64,
+        position: u64,
+    },
+    /// Worker to hub: messages that a stream named have not come; session numbers with sequences.
+    CopiesWanted {
+        to: NodeId,
+        worker: u8,
+        stream: u64,
+        wanted: Vec<(u64, u64)>,
+    },
+    /// Hub to worker: the same of the worker's own stream.
+    CopiesAreWanted {
+        by: NodeId,
+        stream: u64,
+        wanted: Vec<(u64, u64)>,
+    },
+    /// Hub to worker: what a node was told by a stream may be lost.
+    CopiesLost { node: NodeId },
+    /// Worker to hub: tell when all that was on its way to this worker has come.
+    CopyBarrier { barrier: u64 },
+    /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.
+    CopyBarrierPassed { barrier: u64, request: u64 },
+    /// Hub to worker: a node is out, the copies of its sessions become the sessions.
+    Promote { node: NodeId },
+    /// Worker to hub: they are.
+    Promoted { node: NodeId },
+    /// Hub to worker: another node has the session with a higher epoch; it ends here, and nobody hears of it.
+    Evict { client_id: Arc<str> },
 }
 
 /// Where a connection came from, for the log.

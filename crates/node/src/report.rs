@@ -80,6 +80,10 @@ pub struct Traffic {
     pub connections: u64,
     pub sessions: u64,
     pub subscriptions: u64,
+    /// Sessions of other nodes that have a copy here.
+    pub copies: u64,
+    /// Persistent sessions of which no other node has all, though there are other nodes.
+    pub sessions_without_copies: u64,
     pub retained_messages: u64,
     /// Messages whose publisher is still owed an acknowledgement.
     pub unacknowledged_messages: u64,

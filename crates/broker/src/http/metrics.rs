@@ -180,6 +180,16 @@ impl Page {
                 traffic.sessions,
             ),
             (
+                "thicket_session_copies",
+                "Copies of sessions of other nodes",
+                traffic.copies,
+            ),
+            (
+                "thicket_sessions_without_copies",
+                "Persistent sessions with fewer copies on other nodes than they should have",
+                traffic.sessions_without_copies,
+            ),
+            (
                 "thicket_subscriptions",
                 "Subscriptions of those sessions",
                 traffic.subscriptions,

@@ -258,6 +258,7 @@ impl Hub {
                 serial,
                 client_id,
                 home,
+                epoch,
             },
         );
     }

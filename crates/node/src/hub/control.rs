@@ -61,13 +61,35 @@ pub(super) enum Message<'a> {
     /// The move came to nothing: keep the session.
     Thaw { request: u64 },
     /// A fingerprint of all retained messages.
-    RetainedDigest { digest: u64 },
+    RetainedDigest {
+        digest: u64,
+        /// It answers a digest that differed: the other node tells all if it has not yet, and answers no more.
+        is_answer: bool,
+    },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<RetainedRecord<'a>> },
     /// There is no room here for these messages of yours.
     Refused(RefusedNumbers),
     /// I know: acknowledge them now.
     RefusalNoted(RefusedNumbers),
+    /// Part of a record of a worker's stream of copies.
+    Copy { copy: CopyPosition, part: Part<'a> },
+    /// All of a worker's stream up to the position is held here.
+    CopiesHeld { copy: CopyPosition },
+    /// Messages that a worker's stream named have not come here: numbers of sessions with sequences.
+    CopiesWanted {
+        worker: u8,
+        stream: u64,
+        wanted: Vec<(u64, u64)>,
+    },
+}
+
+/// A position of the stream of copies of one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CopyPosition {
+    pub worker: u8,
+    pub stream: u64,
+    pub position: u64,
 }
 
 /// A client identifier that a node has, or is about to have.
@@ -120,6 +142,9 @@ mod kind {
     pub(super) const BARRIER_DONE: u8 = 19;
     pub(super) const REFUSED: u8 = 30;
     pub(super) const REFUSAL_NOTED: u8 = 31;
+    pub(super) const COPY: u8 = 20;
+    pub(super) const COPIES_HELD: u8 = 21;
+    pub(super) const COPIES_WANTED: u8 = 22;
 }
 
 impl Message<'_> {
@@ -220,8 +245,30 @@ impl Message<'_> {
                 put_u64(&mut out, *request);
                 kind::THAW
             }
-            Self::RetainedDigest { digest } => {
+            Self::Copy { copy, part } => {
+                put_position(&mut out, *copy);
+                put_part(&mut out, 0, *part, kind::COPY)
+            }
+            Self::CopiesHeld { copy } => {
+                put_position(&mut out, *copy);
+                kind::COPIES_HELD
+            }
+            Self::CopiesWanted {
+                worker,
+                stream,
+                wanted,
+            } => {
+                out.push(*worker);
+                put_u64(&mut out, *stream);
+                for (session, sequence) in wanted {
+                    put_u64(&mut out, *session);
+                    put_u64(&mut out, *sequence);
+                }
+                kind::COPIES_WANTED
+            }
+            Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
+                out.push(u8::from(*is_answer));
                 kind::RETAINED_DIGEST
             }
             Self::Retained { messages } => {
@@ -321,12 +368,30 @@ impl<'a> Message<'a> {
             },
             kind::RETAINED_DIGEST => Self::RetainedDigest {
                 digest: reader.u64()?,
+                is_answer: reader.u8()? != 0,
             },
             kind::RETAINED => Self::Retained {
                 messages: reader.rest_of(Reader::retained)?,
             },
             kind::REFUSED => Self::Refused(reader.numbers()?),
             kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
+            kind::COPY => {
+                let copy = reader.position()?;
+                // No request.
+                reader.u64()?;
+                Self::Copy {
+                    copy,
+                    part: reader.part()?,
+                }
+            }
+            kind::COPIES_HELD => Self::CopiesHeld {
+                copy: reader.position()?,
+            },
+            kind::COPIES_WANTED => Self::CopiesWanted {
+                worker: reader.u8()?,
+                stream: reader.u64()?,
+                wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
+            },
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -340,6 +405,12 @@ fn put_u64(out: &mut Vec<u8>, value: u64) {
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
+}
+
+fn put_position(out: &mut Vec<u8>, copy: CopyPosition) {
+    out.push(copy.worker);
+    put_u64(out, copy.stream);
+    put_u64(out, copy.position);
 }
 
 fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: u64, kind: u8) -> u8 {
@@ -405,6 +476,14 @@ impl<'a> Reader<'a> {
             is_last: flags & 1 != 0,
             exists: flags & 2 != 0,
             bytes: self.bytes()?,
+        })
+    }
+
+    fn position(&mut self) -> Option<CopyPosition> {
+        Some(CopyPosition {
+            worker: self.u8()?,
+            stream: self.u64()?,
+            position: self.u64()?,
         })
     }
 
@@ -485,6 +564,11 @@ mod tests {
             is_last: true,
             exists: false,
         };
+        let copy = CopyPosition {
+            worker: 1,
+            stream: 2,
+            position: 3,
+        };
         vec![
             Message::Claim {
                 request: 1,
@@ -535,12 +619,22 @@ mod tests {
             Message::Thaw { request: 8 },
             Message::Barrier { request: 8 },
             Message::BarrierDone { request: 8 },
-            Message::RetainedDigest { digest: 10 },
+            Message::RetainedDigest {
+                digest: 10,
+                is_answer: true,
+            },
             Message::Retained {
                 messages: vec![retained(1, b"record"), retained(2, b"")],
             },
             Message::Refused(refused()),
             Message::RefusalNoted(refused()),
+            Message::Copy { copy, part },
+            Message::CopiesHeld { copy },
+            Message::CopiesWanted {
+                worker: 1,
+                stream: 2,
+                wanted: vec![(3, 4), (5, 6)],
+            },
         ]
     }
 

@@ -41,6 +41,7 @@ impl Hub {
         from: WorkerId,
         client_id: &Arc<str>,
         state: SessionState,
+        epoch: u64,
     ) {
         match state {
             SessionState::Connected | SessionState::Waiting => {
@@ -50,10 +51,11 @@ impl Hub {
                     .entry(Arc::clone(client_id))
                     .or_insert(Entry {
                         home: from,
-                        epoch: 0,
+                        epoch,
                         is_open: true,
                     });
                 entry.home = from;
+                entry.epoch = entry.epoch.max(epoch);
                 entry.is_open = true;
             }
             SessionState::Ended => self.session_ended(now, from, client_id),
@@ -95,6 +97,11 @@ impl Hub {
         self.directory.reachable = self.up.values().copied().chain([self.own()]).collect();
         self.directory.reachable.sort_unstable();
         self.directory.view = view_of(&self.directory.reachable);
+        self.register_everywhere(now);
+    }
+
+    /// Tells every registrar that asked.
+    pub(super) fn register_everywhere(&mut self, now: Now) {
         for (node, round) in self.directory.asked.clone() {
             self.register_at(now, node, round);
         }
@@ -108,6 +115,10 @@ impl Hub {
 
     /// Tells a registrar all that falls to it. What is being fetched or opened is a claim, whatever else is here.
     fn register_at(&mut self, now: Now, node: NodeId, round: u64) {
+        if self.is_promoting() {
+            // Sessions of a node that is out are about to be ours: until then nobody may hear that this was all.
+            return;
+        }
         let mut sessions: BTreeMap<Arc<str>, (u64, bool)> = BTreeMap::new();
         for (client_id, entry) in &self.directory.entries {
             if self.registrar_of(client_id) == node {

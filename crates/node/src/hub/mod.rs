@@ -7,6 +7,7 @@
 mod barriers;
 mod claims;
 mod control;
+mod copies;
 mod directory;
 mod forward;
 mod interests;
@@ -24,7 +25,8 @@ use thicket_session::time::Instant;
 use self::{
     barriers::Barriers,
     claims::Claims,
-    control::Message,
+    control::{CopyPosition, Message},
+    copies::Copies,
     directory::Directory,
     forward::{Admissions, Arrivals, Outgoing},
     interests::Wanted,
@@ -56,6 +58,7 @@ pub struct Hub {
     barriers: Barriers,
     refusals: Refusals,
     retained: RetainedMessages,
+    copies: Copies,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
     outputs: VecDeque<HubOutput>,
@@ -81,6 +84,7 @@ impl Hub {
             moves: Moves::default(),
             barriers: Barriers::default(),
             refusals: Refusals::default(),
+            copies: Copies::default(),
             retained: RetainedMessages::new(
                 config.retained_messages,
                 config.retained_bytes,
@@ -309,9 +313,11 @@ impl Hub {
             Content::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
             Content::Claim(claim) => self.handle_claim(now, from, claim),
             Content::GrantDone { client_id } => self.handle_grant_done(now, &client_id),
-            Content::Session { client_id, state } => {
-                self.handle_session(now, from, &client_id, state)
-            }
+            Content::Session {
+                client_id,
+                state,
+                epoch,
+            } => self.handle_session(now, from, &client_id, state, epoch),
             Content::Frozen { request, snapshot } => self.handle_frozen(now, request, snapshot),
             Content::Drained { request, queue } => self.handle_drained(now, request, queue),
             Content::Imported { request } => self.handle_imported(now, request),
@@ -323,6 +329,40 @@ impl Hub {
                 self.handle_retained_query(now, from, query, &filter, begin_at);
             }
             Content::RetainedCancel { query } => self.retained.cancel(from, query),
+            Content::Copy {
+                to,
+                stream,
+                position,
+                record,
+            } => self.send_copies(from, to, stream, position, &record),
+            Content::CopiesHeld {
+                to,
+                worker,
+                stream,
+                position,
+            } => {
+                let copy = CopyPosition {
+                    worker,
+                    stream,
+                    position,
+                };
+                self.send(to, &Message::CopiesHeld { copy });
+            }
+            Content::CopiesWanted {
+                to,
+                worker,
+                stream,
+                wanted,
+            } => self.send(
+                to,
+                &Message::CopiesWanted {
+                    worker,
+                    stream,
+                    wanted,
+                },
+            ),
+            Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
+            Content::Promoted { node } => self.handle_promoted(now, from, node),
             // What only workers are told.
             Content::Records { .. }
             | Content::Copies { .. }
@@ -342,7 +382,15 @@ impl Hub {
             | Content::Forget { .. }
             | Content::ImportQueue { .. }
             | Content::RetainedPage { .. }
-            | Content::Incarnation(_) => {
+            | Content::Incarnation(_)
+            | Content::Nodes(_)
+            | Content::Copied { .. }
+            | Content::CopiesAreHeld { .. }
+            | Content::CopiesAreWanted { .. }
+            | Content::CopiesLost { .. }
+            | Content::CopyBarrierPassed { .. }
+            | Content::Promote { .. }
+            | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }
         }
@@ -406,6 +454,7 @@ impl Hub {
             "node up",
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
+        self.tell_nodes();
         self.view_changed(now);
         self.offer_retained(slot);
         self.refusals_begin_again(node);
@@ -421,6 +470,8 @@ impl Hub {
             vec![("node", node.to_string())],
         );
         self.forget_interests_of(slot);
+        self.tell_nodes();
+        self.promote_copies(node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
         self.directory.asked.remove(&node);
@@ -435,6 +486,7 @@ impl Hub {
         self.moves_lose_control(now, node);
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
+        self.lose_copies(node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -85,10 +85,19 @@ impl Hub {
             Message::BarrierDone { request } => self.handle_barrier_done(node, request),
             Message::Drained { request, part } => self.handle_drained_part(now, request, part),
             Message::Thaw { request } => self.handle_thaw(node, request),
-            Message::RetainedDigest { digest } => self.handle_retained_digest(node, digest),
+            Message::RetainedDigest { digest, is_answer } => {
+                self.handle_retained_digest(node, digest, is_answer);
+            }
             Message::Retained { messages } => self.handle_retained(now, &messages),
             Message::Refused(numbers) => self.handle_refused(node, numbers),
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
+            Message::Copy { copy, part } => self.handle_copy(node, copy, part),
+            Message::CopiesHeld { copy } => self.handle_copies_held(node, copy),
+            Message::CopiesWanted {
+                worker,
+                stream,
+                wanted,
+            } => self.handle_copies_wanted(node, worker, stream, wanted),
         }
     }
 
@@ -244,6 +253,12 @@ impl Hub {
         }
     }
 
+    /// A number that no other move or barrier has.
+    pub(super) const fn next_request(&mut self) -> u64 {
+        self.moves.next_request += 1;
+        self.moves.next_request
+    }
+
     fn leaving(&self, to: NodeId, request: u64) -> Option<u64> {
         let of = |leaving: &Leaving| leaving.to == to && leaving.request == request;
         self.moves
@@ -267,6 +282,9 @@ impl Hub {
 
     /// All that other nodes sent here for the session has come: the same of the other workers, then the home may let it go.
     pub(super) fn barrier_passed(&mut self, local: u64) {
+        if self.copy_barrier_passed(local) {
+            return;
+        }
         let Some(leaving) = self.moves.leaving.get(&local) else {
             return;
         };
@@ -330,36 +348,33 @@ impl Hub {
             "a session that two nodes had ends here",
             fields,
         );
-        // Nobody waits for the answer of request 0.
-        self.mail(
-            home,
-            Content::Freeze {
-                request: 0,
-                client_id,
-                discard: true,
-            },
-        );
+        self.mail(home, Content::Evict { client_id });
     }
 
     /// The other node gave us up for a while: what it sent us goes on there.
     pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
         self.thaw_all(node);
         for request in self.arriving_from(node) {
-            let Some(Arriving {
-                client_id,
-                home,
-                stage,
-                ..
-            }) = self.moves.arriving.remove(&request)
-            else {
-                continue;
-            };
-            if !matches!(stage, Stage::Fetching { .. }) {
-                let client_id = Arc::clone(&client_id);
-                self.mail_after_records(home, Content::Forget { client_id });
-            }
-            self.claim_again(now, &client_id);
+            self.give_up_move(now, request);
         }
+    }
+
+    /// What has come of a session goes again, and it is claimed anew.
+    fn give_up_move(&mut self, now: Now, request: u64) {
+        let Some(Arriving {
+            client_id,
+            home,
+            stage,
+            ..
+        }) = self.moves.arriving.remove(&request)
+        else {
+            return;
+        };
+        if !matches!(stage, Stage::Fetching { .. }) {
+            let client_id = Arc::clone(&client_id);
+            self.mail_after_records(home, Content::Forget { client_id });
+        }
+        self.claim_again(now, &client_id);
     }
 
     /// A node is out: what it had is out of reach with it.
@@ -371,6 +386,11 @@ impl Hub {
                 .arriving
                 .get(&request)
                 .is_some_and(|arriving| !matches!(arriving.stage, Stage::Fetching { .. }));
+            if self.config.backups > 0 {
+                // Its backup has all of the session, and registers it.
+                self.give_up_move(now, request);
+                continue;
+            }
             if is_here {
                 self.give_queue(request, queue::empty());
             }

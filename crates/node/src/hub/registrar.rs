@@ -281,7 +281,8 @@ impl Registered {
 
     fn grant<'a>(&mut self, to: NodeId, request: u64, client_id: &'a str) -> Message<'a> {
         self.claimed_by = Some(to);
-        self.epoch += 1;
+        // Claims are even: a copy that goes on after the death of a node that had just handed its session over has less.
+        self.epoch = (self.epoch / 2 + 1) * 2;
         Message::ClaimGranted {
             request,
             epoch: self.epoch,

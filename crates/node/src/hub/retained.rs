@@ -1,6 +1,6 @@
 //! Retained messages: every node keeps all of them, the last writer wins (rule 17).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use thicket_overlay::{
@@ -70,6 +70,8 @@ pub(super) struct RetainedMessages {
     maximum_messages: u64,
     maximum_bytes: u64,
     store: RetainedStore,
+    /// Nodes that were told all of ours since we saw them last.
+    told: BTreeSet<NodeId>,
 }
 
 impl RetainedMessages {
@@ -82,6 +84,7 @@ impl RetainedMessages {
             cursors: BTreeMap::new(),
             arrivals: 0,
             digest: 0,
+            told: BTreeSet::new(),
             maximum_messages,
             maximum_bytes,
         }
@@ -361,20 +364,30 @@ impl Hub {
     /// A node that is new, or back, compares retained messages with us.
     pub(super) fn offer_retained(&mut self, slot: NodeSlot) {
         if let Some(node) = self.up.get(&slot).copied() {
-            self.send(
-                node,
-                &Message::RetainedDigest {
-                    digest: self.retained.digest,
-                },
-            );
+            self.retained.told.remove(&node);
+            self.send_retained_digest(node, false);
         }
     }
 
-    /// The other node keeps something else: it gets all of ours.
-    pub(super) fn handle_retained_digest(&mut self, node: NodeId, digest: u64) {
-        if digest == self.retained.digest {
+    fn send_retained_digest(&mut self, node: NodeId, is_answer: bool) {
+        let digest = self.retained.digest;
+        self.send(node, &Message::RetainedDigest { digest, is_answer });
+    }
+
+    /// The other node keeps something else: it gets all of ours, once since we see it. It may have been alone with the parting of
+    /// the two, so it hears our digest too, behind all of ours.
+    pub(super) fn handle_retained_digest(&mut self, node: NodeId, digest: u64, is_answer: bool) {
+        if digest == self.retained.digest || (is_answer && self.retained.told.contains(&node)) {
             return;
         }
+        self.tell_retained(node);
+        self.retained.told.insert(node);
+        if !is_answer {
+            self.send_retained_digest(node, true);
+        }
+    }
+
+    fn tell_retained(&mut self, node: NodeId) {
         let mut pages: Vec<Vec<(Origin, Vec<u8>)>> = vec![Vec::new()];
         let mut bytes = 0;
         let mut add = |origin: Origin, record: Vec<u8>| {

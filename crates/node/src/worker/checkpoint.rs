@@ -86,7 +86,7 @@ impl Worker {
         let stored = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.stored > 0);
+            .filter(|(_, session)| session.stored.is_some());
         stored
             .map(|(_, session)| {
                 128 + session.outbound.queued_bytes() + session.outbound.in_flight_bytes()
@@ -123,7 +123,11 @@ impl Worker {
     /// Writes of one session what fits; moves on to the next one when it is whole.
     fn write_session(&mut self, now: Now, checkpoint: &mut Checkpoint, enough: usize) {
         let key = SessionKey(checkpoint.next);
-        let Some(session) = self.sessions.get(key).filter(|session| session.stored > 0) else {
+        let Some(session) = self
+            .sessions
+            .get(key)
+            .filter(|session| session.stored.is_some())
+        else {
             checkpoint.next += 1;
             checkpoint.sequence = 0;
             return;
@@ -151,7 +155,7 @@ impl Worker {
                 }
                 Held::Queued { .. } | Held::InFlight { .. } | Held::Received { .. } => 0,
             };
-            journal::write_held(writer, now, session.stored, &held, name);
+            journal::write_held(writer, now, session.stored.number, &held, name);
         }
         checkpoint.next += 1;
         checkpoint.sequence = 0;

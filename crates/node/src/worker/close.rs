@@ -1,5 +1,7 @@
 //! How connections and sessions end.
 
+use std::rc::Rc;
+
 use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, ReasonCode};
 
 use super::{Phase, Refusal, SessionKey, Worker, sessions::Session, timers::Timer};
@@ -58,6 +60,9 @@ impl Worker {
                 reason_string: self.config.limits.reason_strings.then_some(reason),
                 ..Disconnect::new(reason_code)
             };
+            if let Some(connection) = self.connection_mut(id) {
+                connection.out.drop_held();
+            }
             self.send(id, &Packet::Disconnect(disconnect));
         }
     }
@@ -110,7 +115,7 @@ impl Worker {
         let Some(session) = self.sessions.get(key) else {
             return;
         };
-        let (serial, client_id) = (session.serial, (*session.client_id).into());
+        let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
         if !session.is_persistent() {
             if cause != Cause::Moved {
                 self.end_session(now, key);
@@ -129,13 +134,7 @@ impl Worker {
                 },
             );
         }
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id,
-                state: SessionState::Waiting,
-            },
-        );
+        self.tell_session(&client_id, SessionState::Waiting);
         self.schedule_will(now, key);
         self.store_session(now, key);
     }
@@ -159,12 +158,44 @@ impl Worker {
         }
         self.announce(changes);
         self.journal.forget(&session);
-        let ended = Content::Session {
-            client_id: (*session.client_id).into(),
-            state: SessionState::Ended,
-        };
-        self.mail(Peer::Hub, ended);
+        self.tell_session(&session.client_id, SessionState::Ended);
         Some(session)
+    }
+
+    /// Tells the hub what became of a session.
+    pub(super) fn tell_session(&mut self, client_id: &str, state: SessionState) {
+        let key = self.sessions.find(client_id);
+        let session = key.and_then(|key| self.sessions.get(key));
+        let epoch = session.map_or(0, |session| session.epoch);
+        let client_id = client_id.into();
+        self.mail(
+            Peer::Hub,
+            Content::Session {
+                client_id,
+                state,
+                epoch,
+            },
+        );
+    }
+
+    /// Another node goes on with the session.
+    pub(super) fn handle_evict(&mut self, now: Now, client_id: &str) {
+        let Some(key) = self.sessions.find(client_id) else {
+            return;
+        };
+        let connection = self
+            .sessions
+            .get(key)
+            .and_then(|session| session.connection);
+        if let Some(connection) = connection {
+            self.disconnect(
+                connection,
+                ReasonCode::SessionTakenOver,
+                "another node has the session",
+            );
+            self.detach(now, connection, Cause::Moved);
+        }
+        self.remove_session(key);
     }
 
     /// Timers that are due.
@@ -184,6 +215,7 @@ impl Worker {
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
                 }
+                Timer::Copies => self.check_copies(now),
             }
         }
     }

@@ -166,7 +166,7 @@ impl Worker {
             return;
         };
         let serial = connection.serial;
-        connection.phase = Phase::AwaitClaim { assigned };
+        connection.phase = Phase::AwaitClaim { assigned, epoch: 0 };
         self.mail(
             Peer::Hub,
             Content::Claim(Claim {
@@ -182,15 +182,24 @@ impl Worker {
     pub(super) fn handle_granted(
         &mut self,
         now: Now,
-        id: ConnectionId,
-        serial: u64,
+        granted: Granted,
         client_id: &str,
         home: WorkerId,
     ) {
-        let asks = self.connection(id).is_some_and(|connection| {
-            connection.serial == serial && matches!(connection.phase, Phase::AwaitClaim { .. })
-        });
-        if !asks {
+        let Granted {
+            connection: id,
+            serial,
+            epoch: granted,
+        } = granted;
+        let asks = |connection: &&mut super::Connection| connection.serial == serial;
+        let is_asking = match self.connection_mut(id).filter(asks).map(|it| &mut it.phase) {
+            Some(Phase::AwaitClaim { epoch, .. }) => {
+                *epoch = granted;
+                true
+            }
+            _ => false,
+        };
+        if !is_asking {
             // The client has gone.
             let client_id = client_id.into();
             self.mail(Peer::Hub, Content::GrantDone { client_id });
@@ -209,7 +218,7 @@ impl Worker {
             return;
         };
         let assigned = match &connection.phase {
-            Phase::AwaitClaim { assigned } => assigned.as_deref().map(Arc::from),
+            Phase::AwaitClaim { assigned, .. } => assigned.as_deref().map(Arc::from),
             Phase::AwaitConnect
             | Phase::AwaitVerdict
             | Phase::AwaitAuth(_)
@@ -221,6 +230,7 @@ impl Worker {
             peer: connection.peer,
             buffered: connection.partial,
             claim: Some(GrantedClaim {
+                epoch: granted,
                 assigned,
                 admission: connection.admission,
             }),
@@ -310,13 +320,13 @@ impl Worker {
         };
         let buffered = std::mem::take(&mut connection.partial);
         let admission = std::mem::take(&mut connection.admission);
-        let assigned = match &mut connection.phase {
-            Phase::AwaitClaim { assigned } => assigned.take(),
+        let (assigned, epoch) = match &mut connection.phase {
+            Phase::AwaitClaim { assigned, epoch } => (assigned.take(), *epoch),
             Phase::AwaitConnect
             | Phase::AwaitVerdict
             | Phase::AwaitAuth(_)
             | Phase::Attached(_)
-            | Phase::Closing => None,
+            | Phase::Closing => (None, 0),
         };
         let Ok(Some((Packet::Connect(connect), len))) =
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
@@ -338,6 +348,11 @@ impl Worker {
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.epoch = session.epoch.max(epoch);
+        }
+        self.store_session(now, key);
+        self.hold_output(id, key);
         let answer = Answer {
             session_present,
             assigned: assigned.as_deref(),
@@ -345,13 +360,7 @@ impl Worker {
         };
         let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
         self.outputs.push_back(WorkerOutput::SetReading(id, true));
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id: (*client_id).into(),
-                state: SessionState::Connected,
-            },
-        );
+        self.tell_session(&client_id, SessionState::Connected);
         self.mail(
             Peer::Hub,
             Content::GrantDone {
@@ -359,7 +368,6 @@ impl Worker {
             },
         );
         self.set_members_connected(key, true);
-        self.store_session(now, key);
         if !is_acknowledged {
             self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
             self.detach(now, id, Cause::Closed);
@@ -372,7 +380,7 @@ impl Worker {
 
     /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
     fn finds_no_room_for(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
-        let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored > 0);
+        let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored.is_some());
         self.granted_expiry(connect) > 0
             && self.journal.is_full_for_sessions()
             && !self.sessions.find(client_id).is_some_and(is_stored)
@@ -543,6 +551,15 @@ impl Worker {
             &connack,
         )
     }
+}
+
+/// A connection whose claim was granted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Granted {
+    pub connection: ConnectionId,
+    pub serial: u64,
+    /// Of the claim.
+    pub epoch: u64,
 }
 
 /// What a CONNACK says of a session that was opened.

@@ -1,6 +1,6 @@
 //! One client's connection: what ends with it.
 
-use std::{net::SocketAddr, rc::Rc, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
 
 use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{PacketId, ProtocolVersion};
@@ -42,7 +42,10 @@ pub(super) enum Phase {
     /// The client is to answer (AUTH), then users are asked again.
     AwaitAuth(Box<ServerExchange>),
     /// The hub is being asked where the client identifier's session lives.
-    AwaitClaim { assigned: Option<Rc<str>> },
+    AwaitClaim {
+        assigned: Option<Rc<str>>,
+        epoch: u64,
+    },
     /// In service.
     Attached(Box<Attached>),
     /// The last packet is written or being written; whatever comes in is dropped.
@@ -109,14 +112,54 @@ impl AliasesOut {
 pub(super) struct OutBuffer {
     pub bytes: Vec<u8>,
     start: usize,
+    /// Bytes that the socket took.
+    taken: u64,
+    /// From where on bytes wait, and for which position of a stream of copies; both ascending.
+    holds: VecDeque<(u64, u64)>,
 }
 
 impl OutBuffer {
     /// An idle connection keeps no more than this.
     const KEPT_CAPACITY: usize = 16 * 1024;
 
+    /// What may be sent now.
     pub fn pending(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        let end = match self.holds.front() {
+            None => self.bytes.len(),
+            Some((from, _)) => self.start + (from - self.taken) as usize,
+        };
+        &self.bytes[self.start..end]
+    }
+
+    /// What is appended from now on is not sent before `release(position)`. False: it waits for that already.
+    pub fn hold(&mut self, position: u64) -> bool {
+        let from = self.taken + self.len() as u64;
+        let is_new = self.holds.back().is_none_or(|(_, last)| *last < position);
+        if is_new {
+            self.holds.push_back((from, position));
+        }
+        is_new
+    }
+
+    /// What waited for `position` may be sent.
+    pub fn release_held(&mut self, position: u64) {
+        while self.holds.pop_front_if(|(_, at)| *at <= position).is_some() {}
+    }
+
+    /// What waits, waits for another position now. False: nothing waits.
+    pub fn move_holds(&mut self, position: u64) -> bool {
+        self.holds.truncate(1);
+        let first = self.holds.front_mut();
+        first.map(|(_, at)| *at = position).is_some()
+    }
+
+    /// What waits is never sent: the connection ends.
+    pub fn drop_held(&mut self) {
+        if let Some((from, _)) = self.holds.front() {
+            self.bytes
+                .truncate(self.start + (from - self.taken) as usize);
+            self.holds.clear();
+        }
     }
 
     pub const fn len(&self) -> usize {
@@ -125,6 +168,7 @@ impl OutBuffer {
 
     pub fn consume(&mut self, count: usize) {
         self.start += count;
+        self.taken += count as u64;
         if self.start >= self.bytes.len() {
             self.start = 0;
             self.bytes.clear();

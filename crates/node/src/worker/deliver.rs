@@ -12,6 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
+    copies::hold,
     interests::Taker,
     journal::Taken,
 };
@@ -31,6 +32,10 @@ pub(super) struct Outgoing<'a> {
     pub publication: Option<&'a PublicationId>,
     /// It stands in the record of this round.
     pub is_journaled: bool,
+    /// The streams whose record of this round it stands in whole, a bit each.
+    pub copied: u64,
+    /// Those of them that must be held before anybody is told that the message was taken.
+    pub waits_for: u64,
 }
 
 impl<'a> Outgoing<'a> {
@@ -43,6 +48,8 @@ impl<'a> Outgoing<'a> {
             message: None,
             publication: None,
             is_journaled: false,
+            copied: 0,
+            waits_for: 0,
         }
     }
 
@@ -51,7 +58,8 @@ impl<'a> Outgoing<'a> {
         self.group.as_deref()
     }
 
-    fn message(&mut self) -> Rc<Message> {
+    /// It as it is kept.
+    pub fn message(&mut self) -> Rc<Message> {
         let make = || Rc::new(Message::new(self.id, self.publish, self.expires_at));
         Rc::clone(self.message.get_or_insert_with(make))
     }
@@ -108,9 +116,17 @@ impl Worker {
         self.scratch.begin(takers.len());
         for taker in takers {
             if taker.no_local && from == Some(taker.session) {
+                self.pass(taker.session, outgoing);
                 continue;
             }
             self.deliver_to(now, taker, outgoing);
+        }
+    }
+
+    /// The session does not take a message that its copy gets.
+    fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
+        if let Some(session) = self.sessions.get(key) {
+            self.journal.passed(session.stored, outgoing.id);
         }
     }
 
@@ -169,6 +185,7 @@ impl Worker {
             identifiers,
         };
         if outgoing.group.is_none() && session.is_imported(outgoing.id) {
+            self.journal.passed(session.stored, outgoing.id);
             return;
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
@@ -178,6 +195,13 @@ impl Worker {
             identifiers: identifiers.clone(),
             group: outgoing.group.clone(),
         };
+        if let Some(shadow) = &mut session.shadow {
+            if qos > Qos::AtMostOnce {
+                let unblocked = shadow.take(now.instant, keep(outgoing));
+                self.unblocked.extend(unblocked);
+            }
+            return;
+        }
         let connection = session.connection.and_then(|id| {
             let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
             Some((id, connection))
@@ -191,6 +215,7 @@ impl Worker {
                     if !fits(attached, outgoing.publish, form) {
                         // As if it had been delivered [MQTT-3.1.2-25].
                         self.traffic.dropped_messages += 1;
+                        self.journal.passed(session.stored, outgoing.id);
                         return;
                     }
                     let window = attached.window;
@@ -200,7 +225,7 @@ impl Worker {
                             .begin(qos, window, outgoing.group.is_some(), || keep(outgoing));
                     form.packet_id.is_some()
                 };
-                if has_place && qos > Qos::AtMostOnce && session.stored > 0 {
+                if has_place && qos > Qos::AtMostOnce && session.stored.is_some() {
                     let taken = Taken {
                         qos,
                         retain,
@@ -208,6 +233,9 @@ impl Worker {
                         identifiers,
                     };
                     self.journal.append(session, now, outgoing, taken);
+                    if qos == Qos::ExactlyOnce && self.config.waits_for_copies {
+                        hold(&mut self.journal.streams, connection, id, session.stored);
+                    }
                 }
                 if has_place {
                     let sent = append(
@@ -242,9 +270,12 @@ impl Worker {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
             self.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
+            if qos > Qos::AtMostOnce {
+                self.journal.passed(session.stored, outgoing.id);
+            }
             return;
         }
-        if session.stored > 0 {
+        if session.stored.is_some() {
             let taken = Taken {
                 qos,
                 retain,
@@ -285,6 +316,7 @@ impl Worker {
             };
             match started {
                 Started::Pubrel(packet_id) => {
+                    self.hold_output(id, key);
                     self.send(
                         id,
                         &Packet::Pubrel(Acknowledgement::new(packet_id, ReasonCode::Success)),
@@ -343,6 +375,9 @@ impl Worker {
             packet_id,
             identifiers: &delivery.identifiers,
         };
+        if delivery.qos == Qos::ExactlyOnce {
+            self.hold_output(id, key);
+        }
         self.scratch.begin(1);
         let Some(connection) = self
             .connections

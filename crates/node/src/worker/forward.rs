@@ -8,21 +8,14 @@ use thicket_overlay::{
     record::{PublicationId, Record, Records, SharedChoices},
 };
 use thicket_session::{
-    server::{Delivery, MessageId, Outbound, Redelivery, seconds_left},
+    server::{MessageId, seconds_left},
     time::Instant,
 };
 
-use super::{
-    Debt, Worker,
-    deliver::Outgoing,
-    interests::{GroupRoute, Route},
-    publish::Source,
-};
+use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Peer, WorkerId, WorkerOutput,
-    mail::{
-        Content, ForwardEntry, Interest, Mail, NumberRuns, Origin, Place, is_share_key, push_number,
-    },
+    mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, Place, is_share_key, push_number},
 };
 
 /// What leaves for one other thread at the end of the round.
@@ -88,7 +81,12 @@ impl Batches {
         }
     }
 
-    fn add(&mut self, place: Place, retain: bool, destinations: impl FnOnce() -> Arc<[NodeSlot]>) {
+    pub fn add(
+        &mut self,
+        place: Place,
+        retain: bool,
+        destinations: impl FnOnce() -> Arc<[NodeSlot]>,
+    ) {
         match place {
             Place::Worker(worker) => {
                 if let Some(batch) = self.workers.get_mut(usize::from(worker.0)) {
@@ -194,7 +192,7 @@ impl Worker {
         }
     }
 
-    fn encode_record(
+    pub(super) fn encode_record(
         &mut self,
         publish: &Publish<'_>,
         number: u64,
@@ -230,107 +228,6 @@ impl Worker {
         self.batches.qos = qos;
         self.batches.record.clear();
         record.encode(&mut self.batches.record);
-    }
-
-    /// One member of a shared subscription gets the message: one here, or one of another place that chooses in turn.
-    pub(super) fn publish_to_group(
-        &mut self,
-        now: Now,
-        group: &GroupRoute,
-        outgoing: &mut Outgoing<'_>,
-        debt: Option<Debt>,
-        open: &mut u16,
-    ) {
-        match self.choose(group) {
-            None => {}
-            Some(Choice::Local(index)) => {
-                let index = self.member_with_room(group, index, outgoing.publish);
-                self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
-            }
-            Some(Choice::Peer(place, interest)) => {
-                let publish = outgoing.publish;
-                let qos = publish.qos.min(interest.qos);
-                let number = if qos > Qos::AtMostOnce {
-                    *open += u16::from(debt.is_some());
-                    self.pending.add(1, debt)
-                } else {
-                    0
-                };
-                let message = Publish {
-                    retain: false,
-                    ..*publish
-                };
-                self.encode_record(&message, number, qos, None, Some(&group.key));
-                let destinations = || match place {
-                    Place::Node(slot) => Arc::new([slot]) as Arc<[NodeSlot]>,
-                    Place::Worker(_) => Arc::new([]),
-                };
-                self.batches.add(place, false, destinations);
-            }
-        }
-    }
-
-    fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
-        let turn = self.interests.next_turn(&group.key) as usize;
-        let elsewhere: usize = group
-            .peers
-            .iter()
-            .map(|(_, interest)| interest.weight as usize)
-            .sum();
-        let connected = group.connected as usize;
-        let total = connected + elsewhere;
-        if total == 0 {
-            return choose_absent(group, turn);
-        }
-        let mut turn = turn % total;
-        if turn < connected {
-            return group.choose_connected(turn).map(Choice::Local);
-        }
-        turn -= connected;
-        for (place, interest) in &group.peers {
-            if turn < interest.weight as usize {
-                return Some(Choice::Peer(*place, *interest));
-            }
-            turn -= interest.weight as usize;
-        }
-        None
-    }
-
-    /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
-    /// what was sent at QoS 1. A QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
-    pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
-        let sent = outbound
-            .in_flight()
-            .filter_map(|redelivery| match redelivery {
-                Redelivery::Publish(_, delivery) if delivery.qos == Qos::AtLeastOnce => {
-                    Some(delivery)
-                }
-                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
-            });
-        let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
-        for delivery in deliveries {
-            let Some(key) = &delivery.group else {
-                self.traffic.dropped_messages += 1;
-                continue;
-            };
-            let message = &delivery.message;
-            if message.is_expired(now.instant) {
-                self.traffic.expired_messages += 1;
-                continue;
-            }
-            let publish = Publish {
-                qos: message.qos(),
-                message_expiry_interval: message.expiry_left(now.instant),
-                properties: message.properties(),
-                ..Publish::new(message.topic(), message.payload())
-            };
-            let mut outgoing = Outgoing::new(&publish, message.expires_at());
-            outgoing.id = message.id();
-            let route = self.route(publish.topic);
-            if let Some(group) = route.groups.iter().find(|group| group.key == *key) {
-                self.publish_to_group(now, group, &mut outgoing, None, &mut 0);
-            }
-        }
     }
 
     /// Messages of another worker's, or of another node's, stream.
@@ -423,16 +320,15 @@ impl Worker {
                 self.publish_to_group(now, group, &mut outgoing, debt, &mut sent_on);
             }
         }
-        sent_on > 0
-    }
-
-    /// The choice fell on this worker: one of its members, the connected ones first.
-    fn choose_here(&mut self, group: &GroupRoute) -> Option<usize> {
-        let turn = self.interests.next_turn(&group.key) as usize;
-        if group.connected > 0 {
-            return group.choose_connected(turn % group.connected as usize);
+        if sent_on == 0 && record.number > 0 {
+            let debt = Debt::Sender {
+                from,
+                origin,
+                number: record.number,
+            };
+            sent_on += self.wait_for_copies(&outgoing, Some(debt));
         }
-        (!group.local.is_empty()).then(|| turn % group.local.len())
+        sent_on > 0
     }
 }
 
@@ -449,40 +345,6 @@ pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Opt
         ..Publish::new(record.topic, record.payload)
     };
     (publish, expires_at)
-}
-
-/// Who takes a message of a shared subscription.
-#[derive(Debug, Clone, Copy)]
-enum Choice {
-    /// A member here, by its index.
-    Local(usize),
-    /// Another place.
-    Peer(Place, Interest),
-}
-
-impl GroupRoute {
-    fn choose_connected(&self, turn: usize) -> Option<usize> {
-        self.local
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| member.connected)
-            .nth(turn)
-            .map(|(index, _)| index)
-    }
-}
-
-/// Nobody of the group is connected anywhere: a session that waits for its client keeps the message.
-fn choose_absent(group: &GroupRoute, turn: usize) -> Option<Choice> {
-    if !group.local.is_empty() {
-        return Some(Choice::Local(turn % group.local.len()));
-    }
-    let waiting: Vec<_> = group
-        .peers
-        .iter()
-        .filter(|(_, interest)| interest.persistent)
-        .collect();
-    let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
-    Some(Choice::Peer(*place, *interest))
 }
 
 /// All nodes of a route, ascending.

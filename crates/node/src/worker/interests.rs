@@ -6,7 +6,9 @@ use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
 use thicket_session::{
     server::{MatchedIdentifiers, Subscription},
-    topic::{MatchCache, ShareName, SubscriptionFilter, SubscriptionTree, level_count},
+    topic::{
+        MatchCache, ShareName, SubscriptionFilter, SubscriptionTree, TopicFilter, level_count,
+    },
 };
 
 use super::SessionKey;
@@ -348,6 +350,12 @@ impl Interests {
         if peers.plain.is_empty() && peers.groups.is_empty() {
             self.peers.remove(filter);
         }
+    }
+
+    /// Whether another node wants exactly this filter.
+    pub fn is_wanted_by(&self, node: NodeSlot, filter: &TopicFilter) -> bool {
+        let peers = self.peers.get(filter);
+        peers.is_some_and(|peers| peers.plain.contains_key(&Place::Node(node)))
     }
 
     /// Routes are to be computed again: what sessions may read has changed.

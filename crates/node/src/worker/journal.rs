@@ -7,13 +7,18 @@ use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
         Append, Held, InboundId, JournalWriter, MatchedIdentifiers, MessageId, StoredMessage,
-        StoredSession, Subscription, encode_subscription,
+        Subscription, encode_subscription,
     },
     time::Instant,
     topic::SubscriptionFilter,
 };
 
-use super::{SessionKey, Worker, deliver::Outgoing, sessions::Session};
+use super::{
+    SessionKey, Worker,
+    copies::{StoredAs, Streams},
+    deliver::Outgoing,
+    sessions::Session,
+};
 use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
 
 /// Room kept for acknowledgements when messages are refused already.
@@ -37,7 +42,9 @@ pub(super) struct Journal {
     next_session: u64,
     status: LogStatus,
     /// Acknowledgements of one session with consecutive identifiers, not written yet.
-    done: Option<(u64, PacketId, u16)>,
+    done: Option<(StoredAs, PacketId, u16)>,
+    /// What other nodes hold of these sessions is written down for them.
+    pub(super) streams: Streams,
 }
 
 impl Journal {
@@ -56,6 +63,7 @@ impl Journal {
                 values_room: u64::MAX,
             },
             done: None,
+            streams: Streams::default(),
         }
     }
 
@@ -76,6 +84,22 @@ impl Journal {
     /// Sessions up to this number were met in the log.
     pub fn pass_number(&mut self, number: u64) {
         self.next_session = self.next_session.max(number + 1);
+    }
+
+    /// The number of another session.
+    pub const fn next_number(&mut self) -> u64 {
+        self.next_session += 1;
+        self.next_session - 1
+    }
+
+    /// Writes an entry of a session wherever it is written down.
+    fn write(&mut self, stored: StoredAs, mut entry: impl FnMut(&mut JournalWriter)) {
+        if self.is_on {
+            entry(&mut self.writer);
+        }
+        if let Some(stream) = self.streams.of(stored) {
+            entry(&mut stream.writer);
+        }
     }
 
     /// Whether a message of `bytes` for `takers` stored sessions would find no room.
@@ -109,30 +133,61 @@ impl Journal {
         outgoing: &mut Outgoing<'_>,
         form: Taken<'_>,
     ) {
-        debug_assert!(session.stored > 0, "only what is stored is journaled");
+        let stored = session.stored;
+        debug_assert!(stored.is_some(), "only what is stored is journaled");
         self.write_done();
-        if !outgoing.is_journaled {
-            outgoing.is_journaled = true;
-            self.writer.message(&StoredMessage {
-                name: 0,
-                id: outgoing.id,
-                expires_at_ms: outgoing.expires_at.map(|at| wall_ms(now, at)),
-                publication: outgoing
-                    .publication
-                    .map(|id| (id.session, id.packet_id, id.generation)),
-                publish: *outgoing.publish,
-            });
-        }
-        self.writer.append(&Append {
-            session: session.stored,
+        let mut append = Append {
+            session: stored.number,
             sequence: session.outbound.next_sequence() - 1,
             message: 0,
+            reference: None,
             qos: form.qos,
             retain: form.retain,
             packet_id: form.packet_id,
             identifiers: form.identifiers.as_slice().to_vec(),
             group: outgoing.group(),
-        });
+        };
+        if self.is_on {
+            if !outgoing.is_journaled {
+                write_outgoing(&mut self.writer, now, outgoing);
+            }
+            self.writer.append(&append);
+        }
+        let waits = if let (Some(copy), Some(stream)) = (stored.copy, self.streams.of(stored)) {
+            let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
+            // What the other node gets itself is named; what only this session gets is told whole.
+            let is_told_whole =
+                !copy.is_covered || append.group.is_some() || outgoing.id.number == 0;
+            if is_told_whole {
+                if outgoing.copied & bit == 0 {
+                    write_outgoing(&mut stream.writer, now, outgoing);
+                }
+            } else {
+                append.reference = Some(outgoing.id);
+            }
+            stream.writer.append(&append);
+            let waits = is_told_whole && copy.is_covered;
+            (
+                if is_told_whole { bit } else { 0 },
+                if waits { bit } else { 0 },
+            )
+        } else {
+            (0, 0)
+        };
+        outgoing.is_journaled |= self.is_on;
+        outgoing.copied |= waits.0;
+        outgoing.waits_for |= waits.1;
+    }
+
+    /// The session does not take a message that matches its subscriptions.
+    #[inline]
+    pub fn passed(&mut self, stored: StoredAs, id: MessageId) {
+        if stored.copy.is_some()
+            && id.number > 0
+            && let Some(stream) = self.streams.of(stored)
+        {
+            stream.writer.passed(stored.number, id);
+        }
     }
 
     /// The message of this moment was delivered: if it is a publication that may come again, that is stored too.
@@ -147,69 +202,73 @@ impl Journal {
     }
 
     /// A queued message of the session got its identifier.
-    pub fn assign(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
-        if session > 0 {
+    pub fn assign(&mut self, stored: StoredAs, sequence: u64, packet_id: PacketId) {
+        if stored.is_some() {
             self.write_done();
-            self.writer.assign(session, sequence, packet_id);
+            self.write(stored, |writer| {
+                writer.assign(stored.number, sequence, packet_id)
+            });
         }
     }
 
     /// The client has the message and said so.
     #[inline]
-    pub fn done(&mut self, session: u64, packet_id: PacketId) {
-        if session > 0 {
-            self.note_done(session, packet_id);
+    pub fn done(&mut self, stored: StoredAs, packet_id: PacketId) {
+        if stored.is_some() {
+            self.note_done(stored, packet_id);
         }
     }
 
     #[inline(never)]
-    fn note_done(&mut self, session: u64, packet_id: PacketId) {
+    fn note_done(&mut self, stored: StoredAs, packet_id: PacketId) {
         if let Some((same, first, count)) = &mut self.done
-            && *same == session
+            && *same == stored
             && first.value().checked_add(*count) == Some(packet_id.value())
         {
             *count += 1;
             return;
         }
         self.write_done();
-        self.done = Some((session, packet_id, 1));
+        self.done = Some((stored, packet_id, 1));
     }
 
-    fn write_done(&mut self) {
-        if let Some((session, first, count)) = self.done.take() {
-            self.writer.done(session, first, count);
+    pub fn write_done(&mut self) {
+        if let Some((stored, first, count)) = self.done.take() {
+            self.write(stored, |writer| writer.done(stored.number, first, count));
         }
     }
 
     /// PUBREC came.
-    pub fn received(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
-        if session > 0 {
+    pub fn received(&mut self, stored: StoredAs, sequence: u64, packet_id: PacketId) {
+        if stored.is_some() {
             self.write_done();
-            self.writer.received(session, sequence, packet_id);
+            self.write(stored, |writer| {
+                writer.received(stored.number, sequence, packet_id)
+            });
         }
     }
 
     /// A queued message expired.
-    pub fn dropped(&mut self, session: u64, sequence: u64) {
-        if session > 0 {
+    pub fn dropped(&mut self, stored: StoredAs, sequence: u64) {
+        if stored.is_some() {
             self.write_done();
-            self.writer.dropped(session, sequence);
+            self.write(stored, |writer| writer.dropped(stored.number, sequence));
         }
     }
 
     /// A QoS 2 publication of the session's client came, or its conditions are met.
-    pub fn inbound(&mut self, session: u64, id: Option<InboundId>) {
+    pub fn inbound(&mut self, stored: StoredAs, id: Option<InboundId>) {
         if let Some(id) = id
-            && session > 0
+            && stored.is_some()
         {
-            self.writer.inbound(session, id);
+            self.write(stored, |writer| writer.inbound(stored.number, id));
         }
     }
 
     /// A QoS 2 publication is over.
-    pub fn released(&mut self, session: u64, packet_id: PacketId) {
-        if session > 0 {
-            self.writer.released(session, packet_id);
+    pub fn released(&mut self, stored: StoredAs, packet_id: PacketId) {
+        if stored.is_some() {
+            self.write(stored, |writer| writer.released(stored.number, packet_id));
         }
     }
 
@@ -237,28 +296,51 @@ impl Journal {
     /// A subscription was made, changed or, with `None`, ended.
     pub fn subscription(
         &mut self,
-        session: u64,
+        stored: StoredAs,
         filter: &SubscriptionFilter,
         subscription: Option<&Subscription>,
     ) {
-        if session == 0 {
+        if !stored.is_some() {
             return;
         }
-        let key = self.subscription_key(session, filter);
         let value = subscription.map(|subscription| encode_subscription(filter, subscription));
-        self.put(Keyspace::Subscriptions, key, value);
+        if let Some(stream) = self.streams.of(stored) {
+            match &value {
+                Some(value) => stream.writer.subscribed(stored.number, value),
+                None => stream
+                    .writer
+                    .unsubscribed(stored.number, &filter.to_string()),
+            }
+        }
+        if self.is_on {
+            let key = self.subscription_key(stored.number, filter);
+            self.put(Keyspace::Subscriptions, key, value);
+        }
     }
 
     /// The session is no more.
     pub fn forget(&mut self, session: &Session) {
-        if session.stored == 0 {
+        let stored = session.stored;
+        if !stored.is_some() {
             return;
         }
-        for filter in session.subscriptions.keys() {
-            self.subscription(session.stored, filter, None);
+        self.write_done();
+        if let Some(stream) = self.streams.of(stored) {
+            stream.writer.ended(stored.number);
         }
-        let key = self.key(session.stored);
-        self.put(Keyspace::Sessions, key, None);
+        if self.is_on {
+            for filter in session.subscriptions.keys() {
+                let key = self.subscription_key(stored.number, filter);
+                self.put(Keyspace::Subscriptions, key, None);
+            }
+            let key = self.key(stored.number);
+            self.put(Keyspace::Sessions, key, None);
+        }
+    }
+
+    fn put_session(&mut self, number: u64, value: Vec<u8>) {
+        let key = self.key(number);
+        self.put(Keyspace::Sessions, key, Some(value));
     }
 
     /// Removes a value of a log that is no more.
@@ -326,9 +408,9 @@ impl Worker {
         self.checkpoint_if_worthwhile();
     }
 
-    /// Stores what a session is, its subscriptions and messages aside. Gives it a number if it is persistent and has none.
+    /// Writes down what a session is, its subscriptions and messages aside. Gives it a number if it is persistent and has none.
     pub(super) fn store_session(&mut self, now: Now, key: SessionKey) {
-        if !self.journal.is_on {
+        if !self.journal.is_on && self.config.backups == 0 {
             return;
         }
         let Some(session) = self.sessions.get_mut(key) else {
@@ -336,48 +418,46 @@ impl Worker {
         };
         if !session.is_persistent() {
             self.journal.forget(session);
-            session.stored = 0;
+            session.stored = StoredAs::default();
             return;
         }
-        if session.stored == 0 {
-            session.stored = self.journal.next_session;
-            self.journal.next_session += 1;
+        if self.journal.is_on {
+            if session.stored.number == 0 {
+                session.stored.number = self.journal.next_number();
+            }
+            let value = session.value(now).encode();
+            self.journal.put_session(session.stored.number, value);
         }
-        let stored = StoredSession {
-            client_id: session.client_id.to_string(),
-            uid: session.uid,
-            expiry_interval: session.expiry_interval,
-            disconnected_at_ms: session.disconnected_at.map(|at| wall_ms(now, at)),
-            will: session.will.clone(),
-            will_due_at_ms: session.will_due.map(|due| wall_ms(now, due)),
-        };
-        let (number, value) = (session.stored, stored.encode());
-        let key = self.journal.key(number);
-        self.journal.put(Keyspace::Sessions, key, Some(value));
+        match session.stored.copy {
+            None => self.copy_new(now, key),
+            Some(_) => {
+                let (stored, value) = (session.stored, session.value(now).encode());
+                if let Some(stream) = self.journal.streams.of(stored) {
+                    stream.writer.value(stored.number, &value);
+                }
+            }
+        }
     }
 
-    /// Stores a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
+    /// Writes down a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
     pub(super) fn store_anew(&mut self, now: Now, key: SessionKey) {
-        if !self.journal.is_on {
-            return;
-        }
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         self.journal.forget(session);
-        session.stored = 0;
-        self.store_session(now, key);
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        for (filter, subscription) in &session.subscriptions {
-            self.journal
-                .subscription(session.stored, filter, Some(subscription));
+        session.stored = StoredAs::default();
+        if self.journal.is_on {
+            session.stored.number = self.journal.next_number();
+            let (number, value) = (session.stored.number, session.value(now).encode());
+            self.journal.put_session(number, value);
+            for (filter, subscription) in &session.subscriptions {
+                let value = encode_subscription(filter, subscription);
+                let key = self.journal.subscription_key(number, filter);
+                self.journal.put(Keyspace::Subscriptions, key, Some(value));
+            }
+            write_messages(&mut self.journal.writer, now, session);
         }
-        write_counters(&mut self.journal.writer, session);
-        for held in session.outbound.held_from(0) {
-            write_held(&mut self.journal.writer, now, session.stored, &held, 0);
-        }
+        self.copy_new(now, key);
     }
 
     /// Orders the shell to remove the segments of the log before `segment`.
@@ -390,14 +470,35 @@ impl Worker {
 /// The counters of a session and what its client has not released.
 pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
     writer.session(
-        session.stored,
+        session.stored.number,
         session.outbound.next_sequence(),
         session.outbound.next_packet_id(),
         session.inbound.generation(),
     );
     for id in session.inbound.stored() {
-        writer.inbound(session.stored, id);
+        writer.inbound(session.stored.number, id);
     }
+}
+
+/// The counters of a session and all messages that it holds.
+pub(super) fn write_messages(writer: &mut JournalWriter, now: Now, session: &Session) {
+    write_counters(writer, session);
+    for held in session.outbound.held_from(0) {
+        write_held(writer, now, session.stored.number, &held, 0);
+    }
+}
+
+/// The message of this moment.
+fn write_outgoing(writer: &mut JournalWriter, now: Now, outgoing: &Outgoing<'_>) {
+    writer.message(&StoredMessage {
+        name: 0,
+        id: outgoing.id,
+        expires_at_ms: outgoing.expires_at.map(|at| wall_ms(now, at)),
+        publication: outgoing
+            .publication
+            .map(|id| (id.session, id.packet_id, id.generation)),
+        publish: *outgoing.publish,
+    });
 }
 
 /// One message that a session holds. `name`: of the message, if it was written before; 0: it is written here.
@@ -427,6 +528,7 @@ pub(super) fn write_held(
         session,
         sequence,
         message: name,
+        reference: None,
         qos: delivery.qos,
         retain: delivery.retain,
         packet_id,

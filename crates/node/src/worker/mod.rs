@@ -9,8 +9,10 @@ mod checkpoint;
 mod close;
 mod connect;
 mod connection;
+mod copies;
 mod deliver;
 mod forward;
+mod groups;
 mod interests;
 mod journal;
 mod moves;
@@ -30,11 +32,14 @@ mod timers;
 mod transfer;
 mod wills;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
-use thicket_session::time::Instant;
+use thicket_session::{server::Message, time::Instant};
 
 use self::{
     checkpoint::Checkpoints,
@@ -97,6 +102,15 @@ pub struct Worker {
     seen: Seen,
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
+    /// Copies of the sessions that live here.
+    owned: copies::Owned,
+    /// Copies of sessions that live on other nodes.
+    sources: copies::Sources,
+    unblocked: Vec<copies::Unblocked>,
+    /// Messages of shared subscriptions on their way to other nodes.
+    chosen: groups::ChosenElsewhere,
+    /// Stands for messages that have not come.
+    placeholder: Rc<Message>,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -177,6 +191,11 @@ impl Worker {
             checkpoints: Checkpoints::new(config.small_log_bytes),
             seen: Seen::default(),
             recovery: None,
+            owned: copies::Owned::default(),
+            sources: copies::Sources::default(),
+            unblocked: Vec::new(),
+            chosen: groups::ChosenElsewhere::new(),
+            placeholder: copies::placeholder(),
             config,
         }
     }
@@ -220,6 +239,8 @@ impl Worker {
     pub fn end_round(&mut self, now: Now) {
         self.settle_met(now);
         self.pull_relieved(now);
+        self.acknowledge_copies();
+        self.seal_copies(now);
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
         for connection in std::mem::take(&mut self.dirty) {
@@ -227,7 +248,7 @@ impl Worker {
                 continue;
             };
             state.is_dirty = false;
-            if state.out.len() > 0 && !matches!(state.phase, Phase::Closing) {
+            if !state.out.pending().is_empty() && !matches!(state.phase, Phase::Closing) {
                 self.outputs.push_back(WorkerOutput::Flush(connection));
             }
         }
@@ -357,13 +378,14 @@ impl Worker {
         let serial = self.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
-        let (assigned, admission) = match state.claim {
-            Some(claim) => (claim.assigned, claim.admission),
+        let (assigned, admission, epoch) = match state.claim {
+            Some(claim) => (claim.assigned, claim.admission, claim.epoch),
             None => Default::default(),
         };
         connection.admission = admission;
         connection.phase = Phase::AwaitClaim {
             assigned: assigned.map(|id| (*id).into()),
+            epoch,
         };
         self.insert_connection(id, connection);
         self.attach(now, id);
@@ -396,9 +418,15 @@ impl Worker {
                 serial,
                 client_id,
                 home,
+                epoch,
             } => {
-                if !self.is_granted_to_import(now, connection, serial, &client_id, home) {
-                    self.handle_granted(now, connection, serial, &client_id, home);
+                let granted = connect::Granted {
+                    connection,
+                    serial,
+                    epoch,
+                };
+                if !self.is_granted_to_import(now, granted, &client_id, home) {
+                    self.handle_granted(now, granted, &client_id, home);
                 }
             }
             Content::ClaimRefused {
@@ -431,6 +459,28 @@ impl Worker {
                 records,
                 has_more,
             } => self.handle_retained_page(now, query, &records, has_more),
+            Content::Nodes(nodes) => self.handle_nodes(now, nodes),
+            Content::Copied {
+                from,
+                worker,
+                stream,
+                position,
+                record,
+            } => self.handle_copied(now, (from, worker), stream, position, &record),
+            Content::CopiesAreHeld {
+                by,
+                stream,
+                position,
+            } => self.handle_copies_held(now, by, stream, position),
+            Content::CopiesAreWanted { by, stream, wanted } => {
+                self.handle_copies_wanted(now, by, stream, &wanted);
+            }
+            Content::CopiesLost { node } => self.handle_copies_lost(now, node),
+            Content::CopyBarrierPassed { barrier, request } => {
+                self.handle_copy_barrier(now, request, barrier);
+            }
+            Content::Promote { node } => self.handle_promote(now, node),
+            Content::Evict { client_id } => self.handle_evict(now, &client_id),
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
@@ -444,7 +494,12 @@ impl Worker {
             | Content::Drained { .. }
             | Content::Imported { .. }
             | Content::RetainedQuery { .. }
-            | Content::RetainedCancel { .. } => {
+            | Content::RetainedCancel { .. }
+            | Content::Copy { .. }
+            | Content::CopiesHeld { .. }
+            | Content::CopiesWanted { .. }
+            | Content::CopyBarrier { .. }
+            | Content::Promoted { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }
         }

@@ -27,6 +27,8 @@ use crate::{
 pub(super) struct Draining {
     /// None yet, or the move came to nothing.
     client_id: Option<Arc<str>>,
+    /// It is no session that leaves: sessions are covered when it is passed.
+    copy_barrier: Option<u64>,
     is_ordered: bool,
     synchronised: u8,
 }
@@ -110,10 +112,21 @@ impl Worker {
         let is_done = |draining: &Draining| draining.is_ordered && draining.synchronised >= others;
         if self.drains.get(&request).is_some_and(is_done)
             && let Some(draining) = self.drains.remove(&request)
-            && let Some(client_id) = draining.client_id
         {
-            self.drain(now, request, &client_id);
+            if let Some(barrier) = draining.copy_barrier {
+                self.copy_barrier_passed(barrier);
+            } else if let Some(client_id) = draining.client_id {
+                self.drain(now, request, &client_id);
+            }
         }
+    }
+
+    /// All that other nodes had sent here when a barrier began has come.
+    pub(super) fn handle_copy_barrier(&mut self, now: Now, request: u64, barrier: u64) {
+        let draining = self.drains.entry(request).or_default();
+        draining.copy_barrier = Some(barrier);
+        draining.is_ordered = true;
+        self.drain_if_synchronised(now, request);
     }
 
     /// The queue goes, and the session ends here.
@@ -162,13 +175,7 @@ impl Worker {
         session.freeze_request = None;
         session.awaits_queue = false;
         self.restart_timers(now, key);
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id: client_id.into(),
-                state: SessionState::Waiting,
-            },
-        );
+        self.tell_session(client_id, SessionState::Waiting);
         self.pull(now, key);
     }
 
@@ -196,12 +203,17 @@ impl Worker {
             }
             self.remove_session(old);
         }
-        self.open_imported(now, &snapshot);
+        self.open_imported(now, &snapshot, 0);
         self.wait_for_import(request);
     }
 
     /// Makes the session of a snapshot, without connection, and tells everybody what it wants.
-    pub(super) fn open_imported(&mut self, now: Now, snapshot: &SessionSnapshot) -> SessionKey {
+    pub(super) fn open_imported(
+        &mut self,
+        now: Now,
+        snapshot: &SessionSnapshot,
+        epoch: u64,
+    ) -> SessionKey {
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
             serial,
@@ -209,6 +221,9 @@ impl Worker {
             now.instant,
             &self.config.limits,
         ));
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.epoch = session.epoch.max(epoch);
+        }
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
             let member = Member {
@@ -221,13 +236,7 @@ impl Worker {
         self.announce(changes);
         self.restart_timers(now, key);
         self.store_anew(now, key);
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id: snapshot.client_id.as_str().into(),
-                state: SessionState::Waiting,
-            },
-        );
+        self.tell_session(&snapshot.client_id, SessionState::Waiting);
         key
     }
 

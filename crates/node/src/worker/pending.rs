@@ -89,6 +89,14 @@ impl<T> Pending<T> {
         }
     }
 
+    /// What is owed for a number that nobody answers for any more.
+    pub fn take(&mut self, number: u64) -> Option<T> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let slot = self.slots.get_mut(index)?.take()?;
+        self.waiting -= 1;
+        Some(slot.owed)
+    }
+
     /// Messages waiting.
     pub const fn len(&self) -> usize {
         self.waiting

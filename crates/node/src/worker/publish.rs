@@ -181,6 +181,7 @@ impl Worker {
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
                 let ack = Acknowledgement::new(packet_id, ReasonCode::Success);
+                self.hold_output(arrival.connection, arrival.session);
                 self.send(arrival.connection, &Packet::Pubrec(ack));
                 return Ok(());
             }
@@ -303,6 +304,7 @@ impl Worker {
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
+        open += self.wait_for_copies(&outgoing, source.debt);
         self.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
@@ -351,6 +353,7 @@ impl Worker {
                     self.journal.inbound(session.stored, id);
                 }
             }
+            self.hold_output(id, key);
             self.send(id, &Packet::Pubrec(ack));
         } else {
             self.send(id, &Packet::Puback(ack));
@@ -360,6 +363,7 @@ impl Worker {
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
         let mut refused = Vec::new();
+        self.chosen_are_done(runs);
         for &(from, to) in runs {
             self.pending.acknowledge(from, to, |owed, is_refused| {
                 if is_refused {
@@ -475,6 +479,7 @@ impl Worker {
             .inbound(session.stored, session.inbound.find(owed.packet_id));
         if is_awaited && let Some(id) = session.connection {
             let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
+            self.hold_output(id, owed.session);
             self.send(id, &Packet::Pubrec(ack));
         }
         self.answer_freeze(now, owed.session);

@@ -123,7 +123,7 @@ impl Worker {
             Packet::Pubrec(ack) => self.handle_pubrec(now, id, session, version, &ack),
             Packet::Pubrel(ack) => self.handle_pubrel(id, session, version, &ack),
             Packet::Pubcomp(ack) => self.handle_pubcomp(now, session, &ack),
-            Packet::Subscribe(subscribe) => self.handle_subscribe(id, session, &subscribe),
+            Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, &unsubscribe),
             Packet::Pingreq => {
                 self.send(id, &Packet::Pingresp);
@@ -181,6 +181,7 @@ impl Worker {
                 let sequence = session.outbound.sequence_of(ack.packet_id);
                 self.journal
                     .received(session.stored, sequence, ack.packet_id);
+                self.hold_output(id, key);
                 self.send(
                     id,
                     &Packet::Pubrel(Acknowledgement::new(ack.packet_id, ReasonCode::Success)),
@@ -222,6 +223,7 @@ impl Worker {
                 ReasonCode::Success
             }
         };
+        self.hold_output(id, key);
         self.send(
             id,
             &Packet::Pubcomp(Acknowledgement::new(ack.packet_id, code)),

@@ -27,9 +27,9 @@ use super::{
     sessions::Session,
 };
 use crate::{
-    Keyspace, Now, Peer, RecoverError, Stored,
+    Keyspace, Now, RecoverError, Stored,
     journal::hexadecimal,
-    mail::{Content, InterestChange, SessionState},
+    mail::{InterestChange, SessionState},
 };
 
 /// A will that was due while the node was down goes out this long after it is back, when the sessions that want it are too.
@@ -171,26 +171,15 @@ impl Worker {
             .held
             .restore(&mut session.outbound, &mut session.inbound);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
-        let went_ms = stored
-            .disconnected_at_ms
-            .unwrap_or_else(|| now.wall.as_unix_millis());
-        session.disconnected_at = Some(instant_of(now, went_ms).min(now.instant));
-        if let Some(will) = stored.will {
-            let due_ms = stored.will_due_at_ms.unwrap_or_else(|| {
-                wall_ms(now, now.instant) + u64::from(will.delay_interval) * 1000
-            });
-            let due = instant_of(now, due_ms).max(now.instant + WILL_GRACE);
-            session.will_due = Some(due);
-            session.will = Some(will);
-        }
+        let is_told = stored.disconnected_at_ms.is_some();
+        let client_id = stored.client_id.clone();
+        session.revive(now, stored);
         let is_ours = log == self.journal.log();
         if is_ours {
             self.journal.pass_number(number);
-            session.stored = number;
+            session.stored.number = number;
         }
-        // Written anew below, under its own number, if it was never told that its client has gone.
-        let is_told = stored.disconnected_at_ms.is_some();
-        let (client_id, subscriptions) = (stored.client_id, session.subscriptions.clone());
+        let subscriptions = session.subscriptions.clone();
         let key = self.sessions.insert(session);
         for (filter, subscription) in subscriptions {
             let member = Member {
@@ -206,21 +195,35 @@ impl Worker {
             }
         }
         self.restart_timers(now, key);
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id: client_id.into(),
-                state: SessionState::Waiting,
-            },
-        );
+        self.tell_session(&client_id, SessionState::Waiting);
         if !is_ours {
             let key = [&[log], &number.to_be_bytes()[..]].concat();
             self.journal.remove_key(Keyspace::Sessions, key);
         }
         if !is_ours || !is_whole {
+            // Written anew, under its own number.
             self.store_anew(now, key);
         } else if !is_told {
             self.store_session(now, key);
+        }
+    }
+}
+
+impl Session {
+    /// What was written down of it holds again; its client is not here.
+    pub(super) fn revive(&mut self, now: Now, stored: StoredSession) {
+        let went_ms = stored
+            .disconnected_at_ms
+            .unwrap_or_else(|| now.wall.as_unix_millis());
+        self.disconnected_at = Some(instant_of(now, went_ms).min(now.instant));
+        self.epoch = stored.epoch;
+        self.set_expiry(stored.expiry_interval);
+        if let Some(will) = stored.will {
+            let due_ms = stored.will_due_at_ms.unwrap_or_else(|| {
+                wall_ms(now, now.instant) + u64::from(will.delay_interval) * 1000
+            });
+            self.will_due = Some(instant_of(now, due_ms).max(now.instant + WILL_GRACE));
+            self.will = Some(will);
         }
     }
 }
@@ -266,7 +269,7 @@ impl Recovery {
     }
 
     fn take_entry(&mut self, log: u8, entry: &JournalEntry<'_>) -> Result<(), JournalError> {
-        let sessions = &mut self.sessions;
+        let number = entry.session().unwrap_or_default();
         match entry {
             JournalEntry::Append(append) => {
                 let message = match append.message {
@@ -274,67 +277,61 @@ impl Recovery {
                     name => self.named.get(&name),
                 };
                 let message = message.ok_or(JournalError::Malformed("message of an append"))?;
-                if let Some(held) = held_by(sessions, log, append.session) {
+                if let Some(held) = held_by(&mut self.sessions, log, number) {
                     held.handle_append(append, message);
                 }
             }
-            JournalEntry::Assign {
-                session,
-                sequence,
-                packet_id,
-            } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_assign(*sequence, *packet_id);
-                }
+            JournalEntry::Value { .. }
+            | JournalEntry::Subscribed { .. }
+            | JournalEntry::Unsubscribed { .. }
+            | JournalEntry::Ended { .. }
+            | JournalEntry::Passed { .. } => {
+                return Err(JournalError::Malformed("an entry for other nodes"));
             }
-            JournalEntry::Done {
-                session,
-                packet_id,
-                count,
-            } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_done(*packet_id, *count);
+            entry => {
+                if let Some(held) = held_by(&mut self.sessions, log, number) {
+                    apply_entry(held, entry);
                 }
-            }
-            JournalEntry::Received {
-                session,
-                sequence,
-                packet_id,
-            } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_received(*sequence, *packet_id);
-                }
-            }
-            JournalEntry::Dropped { session, sequence } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_dropped(*sequence);
-                }
-            }
-            JournalEntry::Inbound { session, id } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_inbound(*id);
-                }
-            }
-            JournalEntry::Released { session, packet_id } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_released(*packet_id);
-                }
-            }
-            JournalEntry::Session {
-                session,
-                next_sequence,
-                next_packet_id,
-                inbound_generation,
-            } => {
-                if let Some(held) = held_by(sessions, log, *session) {
-                    held.handle_session(*next_sequence, *next_packet_id, *inbound_generation);
-                }
-            }
-            JournalEntry::Message(_) | JournalEntry::Seen { .. } | JournalEntry::Noted(_) => {
-                debug_assert!(false, "looked at by the caller");
             }
         }
         Ok(())
+    }
+}
+
+/// An entry about one session that brings no message.
+pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>) {
+    match *entry {
+        JournalEntry::Assign {
+            sequence,
+            packet_id,
+            ..
+        } => held.handle_assign(sequence, packet_id),
+        JournalEntry::Done {
+            packet_id, count, ..
+        } => held.handle_done(packet_id, count),
+        JournalEntry::Received {
+            sequence,
+            packet_id,
+            ..
+        } => held.handle_received(sequence, packet_id),
+        JournalEntry::Dropped { sequence, .. } => held.handle_dropped(sequence),
+        JournalEntry::Inbound { id, .. } => held.handle_inbound(id),
+        JournalEntry::Released { packet_id, .. } => held.handle_released(packet_id),
+        JournalEntry::Session {
+            next_sequence,
+            next_packet_id,
+            inbound_generation,
+            ..
+        } => held.handle_session(next_sequence, next_packet_id, inbound_generation),
+        JournalEntry::Message(_)
+        | JournalEntry::Append(_)
+        | JournalEntry::Seen { .. }
+        | JournalEntry::Noted(_)
+        | JournalEntry::Value { .. }
+        | JournalEntry::Subscribed { .. }
+        | JournalEntry::Unsubscribed { .. }
+        | JournalEntry::Ended { .. }
+        | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
     }
 }
 

@@ -58,7 +58,9 @@ impl Worker {
     pub fn traffic(&self) -> Traffic {
         Traffic {
             sessions: self.sessions.len() as u64,
-            subscriptions: self.interests.len() as u64,
+            subscriptions: (self.interests.len() - self.sources.subscriptions()) as u64,
+            copies: self.sessions.shadows() as u64,
+            sessions_without_copies: self.sessions_without_copies(),
             unacknowledged_messages: self.pending.len() as u64,
             ..self.traffic
         }

@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::record::Record;
-use thicket_session::server::Message;
+use thicket_session::server::{Message, MessageId};
 
 use super::{
     SessionKey, Worker,
@@ -40,7 +40,7 @@ impl Worker {
             .chain(in_groups.map(|member| member.taker.session));
         sessions
             .filter_map(|key| self.sessions.get(key))
-            .any(|session| session.stored > 0)
+            .any(|session| session.stored.is_some())
     }
 
     fn finds_queue_full(
@@ -119,6 +119,18 @@ impl Worker {
             return false;
         }
         self.traffic.dropped_messages += 1;
+        // Nodes with copies of these sessions have the message too, and must not wait for what becomes of it.
+        let id = MessageId {
+            node: origin.node.0,
+            incarnation: origin.incarnation.0,
+            stream: origin.stream.0 as u8,
+            number: record.number,
+        };
+        for taker in &route.takers {
+            if let Some(session) = self.sessions.get(taker.session) {
+                self.journal.passed(session.stored, id);
+            }
+        }
         let numbers = vec![(record.number, record.number)];
         let content = match from {
             Peer::Worker(_) => Content::Refused(numbers),

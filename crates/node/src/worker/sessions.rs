@@ -11,14 +11,20 @@ use slab::Slab;
 use thicket_access::Grant;
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_session::{
-    server::{Inbound, MessageId, Outbound, OutboundLimits, StoredWill, Subscription},
+    server::{
+        Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill, Subscription,
+    },
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
 };
 
-use super::rights::SessionRights;
+use super::{
+    copies::{Shadow, StoredAs},
+    journal::wall_ms,
+    rights::SessionRights,
+};
 use crate::{
-    ConnectionId, Limits,
+    ConnectionId, Limits, Now,
     queue::{Marks, stream_of},
 };
 
@@ -73,8 +79,12 @@ pub(super) struct Session {
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
     pub rights: Option<Box<SessionRights>>,
-    /// Its number in the worker's log; 0: it is not stored.
-    pub stored: u64,
+    /// Where it is written down.
+    pub stored: StoredAs,
+    /// See `StoredSession::epoch`.
+    pub epoch: u64,
+    /// It lives on another node, and this is its copy.
+    pub shadow: Option<Box<Shadow>>,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -143,7 +153,9 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
-            stored: 0,
+            stored: StoredAs::default(),
+            epoch: 0,
+            shadow: None,
             grant: None,
             rights: None,
         }
@@ -160,6 +172,19 @@ impl Session {
     /// Whether the session outlives its connection.
     pub const fn is_persistent(&self) -> bool {
         self.expiry_interval > 0
+    }
+
+    /// What a store keeps of it beside its subscriptions and messages.
+    pub fn value(&self, now: Now) -> StoredSession {
+        StoredSession {
+            client_id: self.client_id.to_string(),
+            uid: self.uid,
+            epoch: self.epoch,
+            expiry_interval: self.expiry_interval,
+            disconnected_at_ms: self.disconnected_at.map(|at| wall_ms(now, at)),
+            will: self.will.clone(),
+            will_due_at_ms: self.will_due.map(|due| wall_ms(now, due)),
+        }
     }
 
     /// Forgets what belongs to the connection that ended.
@@ -226,6 +251,7 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Sessions {
     slab: Slab<Session>,
+    shadows: usize,
     by_client: HashMap<Rc<str>, SessionKey, foldhash::fast::FixedState>,
 }
 
@@ -234,6 +260,7 @@ impl Sessions {
     pub fn new(seed: u64) -> Self {
         Self {
             slab: Slab::new(),
+            shadows: 0,
             by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
         }
     }
@@ -256,23 +283,51 @@ impl Sessions {
     }
 
     pub fn insert(&mut self, session: Session) -> SessionKey {
-        let client_id = Rc::clone(&session.client_id);
-        let key = SessionKey(
+        let key = self.insert_shadow(session);
+        self.shadows -= 1;
+        self.name(key);
+        key
+    }
+
+    /// A session that lives on another node: nobody finds it by its client identifier.
+    pub fn insert_shadow(&mut self, session: Session) -> SessionKey {
+        self.shadows += 1;
+        SessionKey(
             u32::try_from(self.slab.insert(session))
                 .expect("fewer than 2^32 sessions fit in memory"),
-        );
-        self.by_client.insert(client_id, key);
-        key
+        )
+    }
+
+    /// The copy has become the session.
+    pub fn promote(&mut self, key: SessionKey) {
+        self.shadows -= 1;
+        self.name(key);
+    }
+
+    fn name(&mut self, key: SessionKey) {
+        if let Some(session) = self.slab.get(key.0 as usize) {
+            self.by_client.insert(Rc::clone(&session.client_id), key);
+        }
     }
 
     pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
         let session = self.slab.try_remove(key.0 as usize)?;
-        self.by_client.remove(&session.client_id);
+        if session.shadow.is_some() {
+            self.shadows -= 1;
+        } else {
+            self.by_client.remove(&session.client_id);
+        }
         Some(session)
     }
 
+    /// Sessions that live here.
     pub fn len(&self) -> usize {
-        self.slab.len()
+        self.slab.len() - self.shadows
+    }
+
+    /// Copies of sessions that live on other nodes.
+    pub const fn shadows(&self) -> usize {
+        self.shadows
     }
 
     /// Every key is below this.
@@ -280,9 +335,25 @@ impl Sessions {
         self.slab.capacity()
     }
 
+    /// Copies of sessions that live on other nodes.
+    pub fn shadows_mut(&mut self) -> impl Iterator<Item = &mut Shadow> {
+        let all = self.slab.iter_mut();
+        all.filter_map(|(_, session)| session.shadow.as_deref_mut())
+    }
+
+    /// Those that live here.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (SessionKey, &mut Session)> {
+        self.slab
+            .iter_mut()
+            .filter(|(_, session)| session.shadow.is_none())
+            .map(|(key, session)| (SessionKey(key as u32), session))
+    }
+
+    /// Those that live here.
     pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
         self.slab
             .iter()
+            .filter(|(_, session)| session.shadow.is_none())
             .map(|(key, session)| (SessionKey(key as u32), session))
     }
 }

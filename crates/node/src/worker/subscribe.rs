@@ -10,7 +10,7 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{Refusal, SessionKey, Worker, interests::Member};
 use crate::{
-    ConnectionId, Peer,
+    ConnectionId, Now, Peer,
     mail::{Content, InterestChange},
 };
 
@@ -62,10 +62,12 @@ impl Gates {
 impl Worker {
     pub(super) fn handle_subscribe(
         &mut self,
+        now: Now,
         id: ConnectionId,
         key: SessionKey,
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Refusal> {
+        self.choose_backup_for(now, key, subscribe);
         let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
         let mut replays = Vec::new();
         let mut changes = Vec::new();
@@ -107,6 +109,17 @@ impl Worker {
         Ok(())
     }
 
+    /// A session that holds nothing yet has its copy where what it asks for is wanted already.
+    fn choose_backup_for(&mut self, now: Now, key: SessionKey, subscribe: &Subscribe<'_>) {
+        if self.config.backups > 0 {
+            let filters = subscribe.filters.iter();
+            let parsed = filters.filter_map(|asked| SubscriptionFilter::parse(asked.filter).ok());
+            let plain = parsed.filter(|filter| !filter.is_shared());
+            let filters: Vec<_> = plain.map(|filter| filter.filter).collect();
+            self.choose_backup_again(now, key, &filters);
+        }
+    }
+
     /// One filter. Outer error: the connection ends; inner error: the code for this filter.
     fn subscribe(
         &mut self,
@@ -129,7 +142,7 @@ impl Worker {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
         let is_new = !session.subscriptions.contains_key(&filter);
-        let is_full = session.stored > 0 && self.journal.is_full_for_sessions();
+        let is_full = session.stored.is_some() && self.journal.is_full_for_sessions();
         if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
@@ -213,6 +226,7 @@ impl Worker {
             reason_codes.push(code);
         }
         self.announce(changes);
+        self.hold_output(id, key);
         self.send(
             id,
             &Packet::Unsuback(Unsuback::new(unsubscribe.packet_id, reason_codes)),
@@ -236,6 +250,16 @@ impl Worker {
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.gates.settled >= self.gates.sent
+    }
+
+    /// The sequence of the last change that the hub was told.
+    pub(super) const fn announced(&self) -> u64 {
+        self.gates.sent
+    }
+
+    /// Everybody reachable has applied our changes up to this sequence.
+    pub(super) const fn settled(&self) -> u64 {
+        self.gates.settled
     }
 
     fn tell_hub(&mut self, changes: Vec<InterestChange>) {
@@ -300,6 +324,7 @@ impl Worker {
         if !is_same {
             return;
         }
+        self.hold_output(gated.connection, gated.session);
         self.send(
             gated.connection,
             &Packet::Suback(Suback::new(gated.packet_id, gated.reason_codes)),

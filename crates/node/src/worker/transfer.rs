@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, SessionSnapshot, decode_queue, encode_queue};
 
-use super::{SessionKey, Worker, close::Cause, deliver::Outgoing, interests::Taker};
+use super::{
+    SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Taker,
+};
 use crate::{
     ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, Peer,
     WorkerId,
@@ -151,18 +153,22 @@ impl Worker {
     pub(super) fn is_granted_to_import(
         &mut self,
         now: Now,
-        connection: ConnectionId,
-        number: u64,
+        granted: Granted,
         client_id: &str,
         home: WorkerId,
     ) -> bool {
+        let Granted {
+            connection,
+            serial: number,
+            epoch,
+        } = granted;
         if connection != NO_CONNECTION {
             return false;
         }
         let import = self.transfers.imports.remove(&number);
         let done = match import {
             Some(Import::Claimed { snapshot, replace }) if home == self.id => {
-                self.import_claimed(now, &snapshot, replace)
+                self.import_claimed(now, &snapshot, epoch, replace)
             }
             // Another worker has it: its session stays, and whoever replaces asks that one.
             Some(Import::Claimed { replace: false, .. }) => Imported::Exists,
@@ -185,7 +191,13 @@ impl Worker {
         is_import
     }
 
-    fn import_claimed(&mut self, now: Now, snapshot: &SessionSnapshot, replace: bool) -> Imported {
+    fn import_claimed(
+        &mut self,
+        now: Now,
+        snapshot: &SessionSnapshot,
+        epoch: u64,
+        replace: bool,
+    ) -> Imported {
         if let Some(old) = self.sessions.find(&snapshot.client_id) {
             if !replace {
                 return Imported::Exists;
@@ -203,7 +215,7 @@ impl Worker {
                 self.end_session(now, old);
             }
         }
-        let key = self.open_imported(now, snapshot);
+        let key = self.open_imported(now, snapshot, epoch);
         if let Some(session) = self.sessions.get_mut(key) {
             session.awaits_queue = false;
         }

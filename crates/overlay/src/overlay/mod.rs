@@ -68,6 +68,8 @@ pub struct Overlay {
     held: Vec<relay::Held>,
     /// Links we ended whose last bytes the shell has not written yet.
     closing: BTreeMap<LinkId, Link>,
+    /// Those of `closing` that were there at the end of the last round: they are closed by now.
+    closed: BTreeSet<LinkId>,
     dialler: Dialler,
     store: Store,
     outputs: VecDeque<Output>,
@@ -140,6 +142,7 @@ impl Overlay {
             ),
             held: Vec::new(),
             closing: BTreeMap::new(),
+            closed: BTreeSet::new(),
             dialler: Dialler::new(
                 &config.address,
                 config.timing.clone(),
@@ -439,6 +442,7 @@ impl Overlay {
     fn add_link(&mut self, now: Instant, id: LinkId, state: LinkState, dialled: Option<String>) {
         // The shell uses a number again only when it is done with the link before.
         self.closing.remove(&id);
+        self.closed.remove(&id);
         let deadline = now + self.config.timing.handshake_timeout;
         self.links
             .insert(id, Link::new(state, dialled, now, deadline));

@@ -23,8 +23,11 @@ impl Overlay {
     /// Ends a round: compares deadlines with the clock, then writes control, acknowledgements and data, in this order, into the
     /// out-buffers. Call it after the inputs of a round and before polling its outputs.
     pub fn end_round(&mut self, now: Instant) {
+        // Whoever composes us may have taken the order to close already and carries it out after this.
+        let (outputs, closed) = (&self.outputs, &self.closed);
         self.closing
-            .retain(|id, _| self.outputs.contains(&Output::Close(*id)));
+            .retain(|id, _| outputs.contains(&Output::Close(*id)) || !closed.contains(id));
+        self.closed = self.closing.keys().copied().collect();
         self.excuse_silence_after_a_pause(now);
         self.end_late_links(now);
         self.update_own_record(now);

@@ -27,6 +27,8 @@ pub(super) struct Inbound {
     receive_maximum: u16,
     /// QoS 2: PUBREC was sent, PUBREL has not come.
     held: PacketIdSet,
+    /// Held or owed since an earlier connection and not sent again on this one: our Receive Maximum is a quota for each connection.
+    earlier: PacketIdSet,
     owed_pubacks: OwedQueue,
     owed_pubrecs: OwedQueue,
 }
@@ -50,6 +52,7 @@ impl Inbound {
             mode,
             receive_maximum: receive_maximum.max(1),
             held: PacketIdSet::default(),
+            earlier: PacketIdSet::default(),
             owed_pubacks: OwedQueue::default(),
             owed_pubrecs: OwedQueue::default(),
         }
@@ -72,6 +75,7 @@ impl Inbound {
                 .then_some(Reception::Ignore),
         };
         if let Some(reception) = known {
+            self.earlier.remove(packet_id);
             return Ok(reception);
         }
         if self.unacknowledged() >= usize::from(self.receive_maximum) {
@@ -100,6 +104,7 @@ impl Inbound {
 
     /// Takes a PUBREL; answers the code of the PUBCOMP.
     pub(super) fn on_pubrel(&mut self, packet_id: PacketId) -> Result<ReasonCode, PeerError> {
+        self.earlier.remove(packet_id);
         if self.held.remove(packet_id) {
             return Ok(ReasonCode::Success);
         }
@@ -130,7 +135,9 @@ impl Inbound {
             return false;
         }
         while let Some((packet_id, reason_code)) = self.owed_pubrecs.pop_due() {
-            if !reason_code.is_error() {
+            if reason_code.is_error() {
+                self.earlier.remove(packet_id);
+            } else {
                 self.held.insert(packet_id);
             }
             send(PacketKind::Pubrec, packet_id, reason_code);
@@ -141,24 +148,34 @@ impl Inbound {
     /// The caller does not keep a message it was given: it stays unanswered, and is delivered again when the server sends it
     /// again. Answers whether an acknowledgement was owed.
     pub(super) fn give_back(&mut self, packet_id: PacketId) -> bool {
-        self.owed_pubacks.remove(packet_id) || self.owed_pubrecs.remove(packet_id)
+        if self.owed_pubrecs.remove(packet_id) {
+            self.earlier.remove(packet_id);
+            return true;
+        }
+        self.owed_pubacks.remove(packet_id)
     }
 
     /// The connection is gone. Unacknowledged QoS 1 comes again with the next; QoS 2 stays as it is.
     pub(super) fn on_closed(&mut self) {
         self.owed_pubacks.clear();
+        self.earlier = self.held.clone();
+        for owed in &self.owed_pubrecs.entries {
+            self.earlier.insert(owed.packet_id);
+        }
     }
 
     /// The server has no session any more: what it sends from now on is new, whatever its identifier.
     pub(super) fn forget(&mut self) {
         self.held = PacketIdSet::default();
+        self.earlier = PacketIdSet::default();
         self.owed_pubacks.clear();
         self.owed_pubrecs.clear();
     }
 
     /// Messages that count against our Receive Maximum.
     pub(super) fn unacknowledged(&self) -> usize {
-        self.held.len() + self.owed_pubacks.len() + self.owed_pubrecs.len()
+        let all = self.held.len() + self.owed_pubacks.len() + self.owed_pubrecs.len();
+        all - self.earlier.len()
     }
 }
 
@@ -229,7 +246,7 @@ impl OwedQueue {
 }
 
 /// A set of packet identifiers: a bit each, 8 KiB at most.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct PacketIdSet {
     words: Vec<u64>,
     len: usize,
@@ -460,6 +477,21 @@ mod tests {
             let exceeded = Err(PeerError::ReceiveMaximumExceeded { maximum: 2 });
             assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(3)), exceeded);
             assert_eq!(inbound.on_publish(Qos::AtLeastOnce, id(3)), exceeded);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_connection_left_does_not_count_until_it_is_sent_again() {
+        for mode in [AcknowledgementMode::Manual, AcknowledgementMode::Automatic] {
+            let mut inbound = Inbound::new(mode, 2);
+            inbound.on_publish(Qos::ExactlyOnce, id(1)).unwrap();
+            inbound.on_publish(Qos::ExactlyOnce, id(2)).unwrap();
+            inbound.on_closed();
+            inbound.on_publish(Qos::ExactlyOnce, id(3)).unwrap();
+            inbound.on_publish(Qos::ExactlyOnce, id(2)).unwrap();
+            assert_eq!(inbound.unacknowledged(), 2);
+            let exceeded = Err(PeerError::ReceiveMaximumExceeded { maximum: 2 });
+            assert_eq!(inbound.on_publish(Qos::ExactlyOnce, id(4)), exceeded);
         }
     }
 

@@ -64,8 +64,8 @@ impl Inbound {
     /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
         match self.ids.get_mut(&id) {
-            None => self.take(id),
-            Some((State::Interrupted, _)) if !dup => self.take(id),
+            None => self.take(id, dup),
+            Some((State::Interrupted, _)) if !dup => self.take(id, false),
             Some((state @ State::Interrupted, generation)) => {
                 *state = State::Received;
                 InboundPublish::Deliver {
@@ -81,13 +81,15 @@ impl Inbound {
         }
     }
 
-    fn take(&mut self, id: PacketId) -> InboundPublish {
+    /// One that we do not know though its client sent it before was perhaps taken by a node that went on with the session before us:
+    /// as a client sends again in the order of its first sending, it has the same generation here.
+    fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ids.insert(id, (State::Received, generation));
         InboundPublish::Deliver {
             generation,
-            is_repeated: false,
+            is_repeated,
         }
     }
 

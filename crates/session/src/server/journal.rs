@@ -9,7 +9,7 @@
 //! record   version u8 | entries to the end
 //! message  1 | flags u8 | [name] | [node u64, incarnation u64, stream u8] | id number | [expiry u64] | [publication u128 u16 u32]
 //!          | topic | properties | payload
-//! append   2 | session | sequence | flags u8 | [name] | [packet id u16] | [identifiers] | [group]
+//! append   2 | session | sequence | flags u8 | [name] | [reference] | [packet id u16] | [identifiers] | [group]
 //! assign   3 | session | sequence | packet id u16
 //! done     4 | session | packet id u16 | count
 //! received 5 | session | sequence | packet id u16
@@ -19,11 +19,19 @@
 //! session  9 | session | next sequence | next packet id u16 | inbound generation
 //! seen    10 | uid u128 | highest u32 | bits u128 x 8
 //! noted   11 | publication u128 u16 u32
+//! value   12 | session | stored session
+//! filter  13 | session | is held u8 | subscription, or the filter's text
+//! ended   14 | session
+//! passed  15 | session | reference
+//! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
+//!
+//! The last four stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
+//! message that such a node has from elsewhere.
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
 
-use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
+use thicket_mqtt::{PacketId, Publish, Qos};
 
 use super::{InboundId, MessageId};
 
@@ -42,6 +50,10 @@ mod tag {
     pub(super) const SESSION: u8 = 9;
     pub(super) const SEEN: u8 = 10;
     pub(super) const NOTED: u8 = 11;
+    pub(super) const VALUE: u8 = 12;
+    pub(super) const FILTER: u8 = 13;
+    pub(super) const ENDED: u8 = 14;
+    pub(super) const PASSED: u8 = 15;
 }
 
 mod flag {
@@ -54,6 +66,7 @@ mod flag {
     pub(super) const PACKET_ID: u8 = 1 << 4;
     pub(super) const IDENTIFIERS: u8 = 1 << 5;
     pub(super) const GROUP: u8 = 1 << 6;
+    pub(super) const REFERENCE: u8 = 1 << 7;
 }
 
 /// Publications seen of one publisher, as a store keeps them: see `Seen` in crate `node`.
@@ -139,6 +152,39 @@ pub enum JournalEntry<'a> {
     },
     /// A publication came that no session had to store.
     Noted(Publication),
+    /// What a session is, its subscriptions and messages aside.
+    Value {
+        /// Whose.
+        session: u64,
+        /// As `StoredSession::encode` made it.
+        value: &'a [u8],
+    },
+    /// A subscription was made or changed.
+    Subscribed {
+        /// Whose.
+        session: u64,
+        /// As `encode_subscription` made it.
+        value: &'a [u8],
+    },
+    /// A subscription ended.
+    Unsubscribed {
+        /// Whose.
+        session: u64,
+        /// The filter as text.
+        filter: &'a str,
+    },
+    /// The session is no more.
+    Ended {
+        /// Whose.
+        session: u64,
+    },
+    /// The session does not take a message that matches its subscriptions.
+    Passed {
+        /// Whose.
+        session: u64,
+        /// The message.
+        message: MessageId,
+    },
 }
 
 impl JournalEntry<'_> {
@@ -153,7 +199,12 @@ impl JournalEntry<'_> {
             | Self::Dropped { session, .. }
             | Self::Inbound { session, .. }
             | Self::Released { session, .. }
-            | Self::Session { session, .. } => Some(*session),
+            | Self::Session { session, .. }
+            | Self::Value { session, .. }
+            | Self::Subscribed { session, .. }
+            | Self::Unsubscribed { session, .. }
+            | Self::Ended { session }
+            | Self::Passed { session, .. } => Some(*session),
             Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
         }
     }
@@ -183,6 +234,8 @@ pub struct Append<'a> {
     pub sequence: u64,
     /// The name of the message; 0: the last one before this entry.
     pub message: u64,
+    /// The message itself is not in the journal: the reader has it from elsewhere.
+    pub reference: Option<MessageId>,
     /// The lower of published and granted QoS.
     pub qos: Qos,
     /// RETAIN as the subscription wants it.
@@ -265,9 +318,7 @@ impl JournalWriter {
             put_varint(out, message.name);
         }
         if is_new_origin {
-            out.extend_from_slice(&origin.0.to_le_bytes());
-            out.extend_from_slice(&origin.1.to_le_bytes());
-            out.push(origin.2);
+            put_origin(out, origin);
         }
         put_varint(out, message.id.number);
         if let Some(at) = message.expires_at_ms {
@@ -291,7 +342,8 @@ impl JournalWriter {
             | with(append.message > 0, flag::NAME)
             | with(append.packet_id.is_some(), flag::PACKET_ID)
             | with(!append.identifiers.is_empty(), flag::IDENTIFIERS)
-            | with(append.group.is_some(), flag::GROUP);
+            | with(append.group.is_some(), flag::GROUP)
+            | with(append.reference.is_some(), flag::REFERENCE);
         let out = self.begin(tag::APPEND);
         put_varint(out, append.session);
         put_varint(out, append.sequence);
@@ -299,6 +351,10 @@ impl JournalWriter {
         if append.message > 0 {
             put_varint(out, append.message);
         }
+        if let Some(id) = append.reference {
+            self.reference(id);
+        }
+        let out = &mut self.bytes;
         if let Some(packet_id) = append.packet_id {
             out.extend_from_slice(&packet_id.value().to_le_bytes());
         }
@@ -311,6 +367,52 @@ impl JournalWriter {
         if let Some(group) = append.group {
             put_bytes(out, group.as_bytes());
         }
+    }
+
+    fn reference(&mut self, id: MessageId) {
+        let origin = (id.node, id.incarnation, id.stream);
+        let is_new_origin = self.origin != Some(origin);
+        self.bytes.push(u8::from(is_new_origin));
+        if is_new_origin {
+            put_origin(&mut self.bytes, origin);
+            self.origin = Some(origin);
+        }
+        put_varint(&mut self.bytes, id.number);
+    }
+
+    /// What a session is.
+    pub fn value(&mut self, session: u64, value: &[u8]) {
+        let out = self.begin(tag::VALUE);
+        put_varint(out, session);
+        put_bytes(out, value);
+    }
+
+    /// A subscription was made or changed.
+    pub fn subscribed(&mut self, session: u64, value: &[u8]) {
+        self.filter(session, true, value);
+    }
+
+    /// A subscription ended.
+    pub fn unsubscribed(&mut self, session: u64, filter: &str) {
+        self.filter(session, false, filter.as_bytes());
+    }
+
+    fn filter(&mut self, session: u64, is_held: bool, bytes: &[u8]) {
+        let out = self.begin(tag::FILTER);
+        put_varint(out, session);
+        out.push(u8::from(is_held));
+        put_bytes(out, bytes);
+    }
+
+    /// The session is no more.
+    pub fn ended(&mut self, session: u64) {
+        put_varint(self.begin(tag::ENDED), session);
+    }
+
+    /// The session does not take a message that matches its subscriptions.
+    pub fn passed(&mut self, session: u64, message: MessageId) {
+        put_varint(self.begin(tag::PASSED), session);
+        self.reference(message);
     }
 
     /// A queued message got its packet identifier.
@@ -392,246 +494,18 @@ impl JournalWriter {
     }
 }
 
-/// The entries of a record in order. Ends after the first error.
-#[derive(Debug, Clone)]
-pub struct JournalEntries<'a> {
-    rest: &'a [u8],
-    origin: (u64, u64, u8),
-}
-
-impl<'a> JournalEntries<'a> {
-    /// Of a whole record.
-    ///
-    /// # Errors
-    /// [`JournalError::Version`] for a record of another version; [`JournalError::Malformed`] for an empty one.
-    pub fn new(record: &'a [u8]) -> Result<Self, JournalError> {
-        match record.split_first() {
-            Some((&JOURNAL_VERSION, rest)) => Ok(Self {
-                rest,
-                origin: (0, 0, 0),
-            }),
-            Some((&version, _)) => Err(JournalError::Version(version)),
-            None => Err(JournalError::Malformed("version")),
-        }
-    }
-
-    fn entry(&mut self) -> Result<JournalEntry<'a>, JournalError> {
-        match self.u8("tag")? {
-            tag::MESSAGE => self.message().map(JournalEntry::Message),
-            tag::APPEND => self.append().map(JournalEntry::Append),
-            tag::ASSIGN => Ok(JournalEntry::Assign {
-                session: self.varint("session")?,
-                sequence: self.varint("sequence")?,
-                packet_id: self.packet_id()?,
-            }),
-            tag::DONE => Ok(JournalEntry::Done {
-                session: self.varint("session")?,
-                packet_id: self.packet_id()?,
-                count: self.small("count")?,
-            }),
-            tag::RECEIVED => Ok(JournalEntry::Received {
-                session: self.varint("session")?,
-                sequence: self.varint("sequence")?,
-                packet_id: self.packet_id()?,
-            }),
-            tag::DROPPED => Ok(JournalEntry::Dropped {
-                session: self.varint("session")?,
-                sequence: self.varint("sequence")?,
-            }),
-            tag::INBOUND => Ok(JournalEntry::Inbound {
-                session: self.varint("session")?,
-                id: InboundId {
-                    packet_id: self.packet_id()?,
-                    generation: self.small("generation")?,
-                    is_held: self.u8("inbound state")? != 0,
-                },
-            }),
-            tag::RELEASED => Ok(JournalEntry::Released {
-                session: self.varint("session")?,
-                packet_id: self.packet_id()?,
-            }),
-            tag::SESSION => Ok(JournalEntry::Session {
-                session: self.varint("session")?,
-                next_sequence: self.varint("next sequence")?,
-                next_packet_id: self.packet_id()?,
-                inbound_generation: self.small("generation")?,
-            }),
-            tag::SEEN => {
-                let uid = u128::from_le_bytes(self.array("uid")?);
-                let highest = u32::from_le_bytes(self.array("highest")?);
-                let mut bits = [0; SEEN_WORDS];
-                for word in &mut bits {
-                    *word = u128::from_le_bytes(self.array("bits")?);
-                }
-                Ok(JournalEntry::Seen { uid, highest, bits })
-            }
-            tag::NOTED => self.publication().map(JournalEntry::Noted),
-            _ => Err(JournalError::Malformed("tag")),
-        }
-    }
-
-    fn publication(&mut self) -> Result<Publication, JournalError> {
-        Ok((
-            u128::from_le_bytes(self.array("publisher")?),
-            u16::from_le_bytes(self.array("publication")?),
-            u32::from_le_bytes(self.array("generation")?),
-        ))
-    }
-
-    fn message(&mut self) -> Result<StoredMessage<'a>, JournalError> {
-        let flags = self.u8("message flags")?;
-        let name = match flags & flag::NAME {
-            0 => 0,
-            _ => self.varint("name")?,
-        };
-        if flags & flag::ORIGIN != 0 {
-            self.origin = (
-                u64::from_le_bytes(self.array("node")?),
-                u64::from_le_bytes(self.array("incarnation")?),
-                self.u8("stream")?,
-            );
-        }
-        let (node, incarnation, stream) = self.origin;
-        let number = self.varint("number")?;
-        let expires_at_ms = match flags & flag::EXPIRY {
-            0 => None,
-            _ => Some(u64::from_le_bytes(self.array("expiry")?)),
-        };
-        let publication = match flags & flag::PUBLICATION {
-            0 => None,
-            _ => Some(self.publication()?),
-        };
-        let topic = self.text("topic")?;
-        let properties = ApplicationProperties::from_encoded(self.bytes("properties")?)
-            .map_err(|_| JournalError::Malformed("properties"))?;
-        let publish = Publish {
-            qos: qos(flags)?,
-            retain: flags & flag::RETAIN != 0,
-            properties,
-            ..Publish::new(topic, self.bytes("payload")?)
-        };
-        Ok(StoredMessage {
-            name,
-            id: MessageId {
-                node,
-                incarnation,
-                stream,
-                number,
-            },
-            expires_at_ms,
-            publication,
-            publish,
-        })
-    }
-
-    fn append(&mut self) -> Result<Append<'a>, JournalError> {
-        let session = self.varint("session")?;
-        let sequence = self.varint("sequence")?;
-        let flags = self.u8("append flags")?;
-        let message = match flags & flag::NAME {
-            0 => 0,
-            _ => self.varint("name")?,
-        };
-        let packet_id = match flags & flag::PACKET_ID {
-            0 => None,
-            _ => Some(self.packet_id()?),
-        };
-        let mut identifiers = Vec::new();
-        if flags & flag::IDENTIFIERS != 0 {
-            for _ in 0..self.varint("identifiers")? {
-                identifiers.push(self.small("identifier")?);
-            }
-        }
-        let group = match flags & flag::GROUP {
-            0 => None,
-            _ => Some(self.text("group")?),
-        };
-        Ok(Append {
-            session,
-            sequence,
-            message,
-            qos: qos(flags)?,
-            retain: flags & flag::RETAIN != 0,
-            packet_id,
-            identifiers,
-            group,
-        })
-    }
-
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], JournalError> {
-        let (array, rest) = self
-            .rest
-            .split_first_chunk::<N>()
-            .ok_or(JournalError::Malformed(field))?;
-        self.rest = rest;
-        Ok(*array)
-    }
-
-    fn u8(&mut self, field: &'static str) -> Result<u8, JournalError> {
-        self.array::<1>(field).map(|[byte]| byte)
-    }
-
-    fn varint(&mut self, field: &'static str) -> Result<u64, JournalError> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8(field)?;
-            value |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(JournalError::Malformed(field))
-    }
-
-    fn small<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, JournalError> {
-        T::try_from(self.varint(field)?).map_err(|_| JournalError::Malformed(field))
-    }
-
-    fn packet_id(&mut self) -> Result<PacketId, JournalError> {
-        PacketId::new(u16::from_le_bytes(self.array("packet identifier")?))
-            .ok_or(JournalError::Malformed("packet identifier"))
-    }
-
-    fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], JournalError> {
-        let len: usize = self.small(field)?;
-        let (bytes, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or(JournalError::Malformed(field))?;
-        self.rest = rest;
-        Ok(bytes)
-    }
-
-    fn text(&mut self, field: &'static str) -> Result<&'a str, JournalError> {
-        std::str::from_utf8(self.bytes(field)?).map_err(|_| JournalError::Malformed(field))
-    }
-}
-
-impl<'a> Iterator for JournalEntries<'a> {
-    type Item = Result<JournalEntry<'a>, JournalError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let entry = self.entry();
-        if entry.is_err() {
-            self.rest = &[];
-        }
-        Some(entry)
-    }
-}
-
-fn qos(flags: u8) -> Result<Qos, JournalError> {
-    Qos::from_bits(flags & flag::QOS).ok_or(JournalError::Malformed("QoS"))
-}
-
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+fn put_origin(out: &mut Vec<u8>, (node, incarnation, stream): (u64, u64, u8)) {
+    out.extend_from_slice(&node.to_le_bytes());
+    out.extend_from_slice(&incarnation.to_le_bytes());
+    out.push(stream);
 }
 
 fn put_publication(out: &mut Vec<u8>, (session, packet_id, generation): Publication) {
@@ -645,5 +519,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+mod read;
 #[cfg(test)]
 mod tests;
+
+pub use read::JournalEntries;

@@ -503,6 +503,12 @@ impl Outbound {
         self.queue.is_empty() && self.cursor == self.slots.len()
     }
 
+    /// Whether nothing waits and nothing is in flight.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.slots.is_empty()
+    }
+
     /// What is in flight, oldest first, for a snapshot. Only sessions that keep have it whole.
     pub fn in_flight(&self) -> impl Iterator<Item = Redelivery> + '_ {
         self.slots

@@ -66,6 +66,15 @@ impl RecoveredSession {
         self.note_identifier(packet_id, sequence);
     }
 
+    /// The message of a sequence has come, if it is still held.
+    pub fn resolve(&mut self, sequence: u64, message: &Rc<Message>) {
+        if let Some(Entry::Queued(delivery) | Entry::InFlight(_, delivery)) =
+            self.entries.get_mut(&sequence)
+        {
+            delivery.message = Rc::clone(message);
+        }
+    }
+
     /// `count` messages with consecutive identifiers are acknowledged.
     pub fn handle_done(&mut self, packet_id: PacketId, count: u16) {
         let mut value = packet_id.value();
@@ -174,6 +183,7 @@ mod tests {
             session: 1,
             sequence,
             message: 0,
+            reference: None,
             qos: Qos::ExactlyOnce,
             retain: false,
             packet_id: packet_id.map(id),

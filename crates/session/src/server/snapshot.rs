@@ -216,7 +216,7 @@ impl Writer {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn u64(&mut self, value: u64) {
+    pub(super) fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -305,7 +305,7 @@ impl<'a> Reader<'a> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self, field: &'static str) -> Result<u64, SnapshotError> {
+    pub(super) fn u64(&mut self, field: &'static str) -> Result<u64, SnapshotError> {
         self.array(field).map(u64::from_le_bytes)
     }
 

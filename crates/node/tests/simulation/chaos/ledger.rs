@@ -69,6 +69,8 @@ pub struct Record {
     pub connected_at: u64,
     /// The server must have the session.
     pub is_established: bool,
+    /// A CONNECT with Clean Start went out and was not answered: whether the session has ended is unknown until one is.
+    pub is_cleaning: bool,
     /// Publications on their way, by packet identifier.
     pub publishing: BTreeMap<PacketId, usize>,
     /// SUBSCRIBEs on their way: which of `held`.

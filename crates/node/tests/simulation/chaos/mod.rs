@@ -45,7 +45,7 @@ fn mode_of(plan: Plan, seed: u64) -> RoutingMode {
     let given = std::env::var("ROUTING")
         .ok()
         .and_then(|name| name.parse().ok());
-    let has_turns = plan.nodes > 1 && !plan.parts && !plan.kills;
+    let has_turns = plan.nodes > 1 && !plan.parts && !plan.kills && !plan.dies;
     let in_turn = if has_turns { seed % 4 } else { 0 };
     given.unwrap_or(RoutingMode::ALL[in_turn as usize])
 }
@@ -94,6 +94,15 @@ fn a_node_that_is_killed_keeps_what_it_acknowledged() {
     play(
         "a_node_that_is_killed_keeps_what_it_acknowledged",
         Plan::KILLED,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_die_one_at_a_time_lose_nothing() {
+    play(
+        "nodes_that_die_one_at_a_time_lose_nothing",
+        Plan::DYING,
         &[],
     );
 }

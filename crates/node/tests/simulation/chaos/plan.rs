@@ -19,6 +19,8 @@ pub struct Plan {
     pub parts: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
+    /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
+    pub dies: bool,
     /// Each node's clock is this much ahead of the one before, ms.
     pub skew: u64,
     pub weather: Weather,
@@ -37,6 +39,7 @@ impl Plan {
         cuts_links: false,
         parts: false,
         kills: false,
+        dies: false,
         skew: 0,
         weather: Weather::ROUGH,
     };
@@ -51,6 +54,12 @@ impl Plan {
         workers: 2,
         skew: 700,
         ..Self::ALONE
+    };
+    /// A node dies, and another one goes on with its sessions.
+    pub const DYING: Self = Self {
+        dies: true,
+        resets: 0,
+        ..Self::LINKED
     };
     /// Links break and come back.
     pub const CUT: Self = Self {

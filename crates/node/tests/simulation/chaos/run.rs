@@ -139,6 +139,9 @@ impl Run {
             if self.plan.kills && self.random.chance(1, 40) {
                 self.kill()?;
             }
+            if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
+                self.kill()?;
+            }
             self.act();
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
@@ -181,6 +184,10 @@ impl Run {
     }
 
     fn note_downs(&mut self) {
+        if self.plan.dies {
+            // What is promised holds when nodes die one at a time.
+            return;
+        }
         let downs = self.world.nodes.iter().map(|node| node.downs).sum();
         if downs > self.downs {
             self.downs = downs;
@@ -255,6 +262,7 @@ impl Run {
                         held.until.get_or_insert(now);
                     }
                 }
+                record.is_cleaning = false;
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
@@ -423,13 +431,15 @@ impl Run {
         let resets = !resets && self.random.chance(self.plan.resets, 100);
         let is_member =
             client < self.plan.clients && client + self.plan.members >= self.plan.clients;
-        let clean_start = if !record.is_persistent || (resets && !is_member) {
+        let cleans = !record.is_persistent || (resets && !is_member) || record.is_cleaning;
+        let clean_start = if cleans {
             CleanStart::Yes
         } else {
             CleanStart::No
         };
-        if clean_start == CleanStart::Yes {
+        if cleans {
             record.end_life(now);
+            record.is_cleaning = true;
         }
         record.connections += 1;
         record.connecting_at.get_or_insert(now);

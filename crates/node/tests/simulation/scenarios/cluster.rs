@@ -178,6 +178,35 @@ fn a_node_that_stops_is_out_at_once_and_returns_with_a_higher_incarnation() {
 }
 
 #[test]
+fn a_node_whose_incarnation_was_set_back_jumps_above_the_one_that_is_remembered() {
+    play(|world| {
+        let subscriber = client_at(world, 0, Connect::new(V5, "subscriber"), "CONNACK");
+        world.subscribe(subscriber, "a", 2);
+        for round in 1..=3_u16 {
+            world.kill(1);
+            world.run_for(300);
+            world.nodes[1].forget_incarnation();
+            world.start(1);
+            become_whole(world);
+            let highest = world.incarnations(0).into_iter().max();
+            assert!(
+                highest > Some(u64::from(round)),
+                "seed {}: {highest:?}",
+                world.net.seed
+            );
+            let publisher = client_at(world, 1, Connect::new(V5, "publisher"), "CONNACK");
+            for (qos, as_id) in [(1, 1), (2, 2)] {
+                world.publish(publisher, "a", "x", qos, as_id);
+            }
+            world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
+            let heard = world.hear(subscriber);
+            let messages = heard.iter().filter(|said| said.starts_with("PUBLISH"));
+            assert_eq!(messages.count(), 2, "seed {}: {heard:?}", world.net.seed);
+        }
+    });
+}
+
+#[test]
 fn two_clusters_that_hear_of_each_other_never_merge() {
     for seed in 1..=3 {
         let mut world = World::new(seed, Weather::ROUGH);

@@ -269,6 +269,18 @@ impl World {
         })
     }
 
+    /// Whether the nodes see each other, and every persistent session has its copy.
+    pub fn is_covered(&self) -> bool {
+        let lacking = |node: usize| {
+            let traffic = self.traffic(node);
+            traffic
+                .iter()
+                .map(|it| it.sessions_without_copies)
+                .sum::<u64>()
+        };
+        self.is_whole() && (0..self.nodes.len()).all(|node| lacking(node) == 0)
+    }
+
     /// The nodes that a node sees, itself included, ascending.
     pub fn reachable_from(&self, node: usize) -> Vec<usize> {
         let machines = self.nodes[node].machines.as_ref();

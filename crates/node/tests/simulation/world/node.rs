@@ -36,6 +36,8 @@ pub struct NodeSpec {
     pub stores: bool,
     /// A log smaller than this is left as it is.
     pub small_log_bytes: u64,
+    /// Copies of each persistent session on other nodes.
+    pub backups: u8,
 }
 
 impl NodeSpec {
@@ -55,6 +57,7 @@ impl NodeSpec {
             routing: RoutingMode::Mesh,
             stores: false,
             small_log_bytes: 16 * 1024,
+            backups: 1,
         }
     }
 }
@@ -182,6 +185,11 @@ impl Node {
         }
     }
 
+    /// The next start has the incarnation of the first one again: its file was lost, or its clock set back.
+    pub const fn forget_incarnation(&mut self) {
+        self.incarnation = 0;
+    }
+
     /// Starts the node, with a higher incarnation than before.
     pub fn start(&mut self, net: &mut Net) {
         self.incarnation += 1;
@@ -196,6 +204,8 @@ impl Node {
                 limits: self.spec.limits.clone(),
                 stores: self.spec.stores,
                 small_log_bytes: self.spec.small_log_bytes,
+                backups: self.spec.backups,
+                waits_for_copies: true,
             };
             Worker::new(WorkerId(id), config, seed)
         };
@@ -215,6 +225,7 @@ impl Node {
             discovery_grace: Duration::from_millis(300),
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
+            backups: self.spec.backups,
             stores: self.spec.stores,
         };
         let mut hub = Hub::new(config, now, net.random.next());

@@ -30,6 +30,7 @@ fn append(sequence: u64) -> Append<'static> {
         session: 300,
         sequence,
         message: sequence % 2,
+        reference: (sequence == 6).then(|| message(sequence, 0).id),
         qos: Qos::AtLeastOnce,
         retain: false,
         packet_id: (sequence == 5).then(|| id(65535)),
@@ -68,6 +69,11 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.session(2, 5, id(6), 7);
     writer.seen(11, 12, &bits);
     writer.noted((5, 6, 7));
+    writer.value(3, b"session");
+    writer.subscribed(3, b"subscription");
+    writer.unsubscribed(3, "a/+");
+    writer.passed(3, message(9, 0).id);
+    writer.ended(3);
     entries.extend([
         JournalEntry::Assign {
             session: 1,
@@ -108,6 +114,23 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             bits,
         },
         JournalEntry::Noted((5, 6, 7)),
+        JournalEntry::Value {
+            session: 3,
+            value: b"session",
+        },
+        JournalEntry::Subscribed {
+            session: 3,
+            value: b"subscription",
+        },
+        JournalEntry::Unsubscribed {
+            session: 3,
+            filter: "a/+",
+        },
+        JournalEntry::Passed {
+            session: 3,
+            message: message(9, 0).id,
+        },
+        JournalEntry::Ended { session: 3 },
     ]);
     (writer, entries)
 }

@@ -1,0 +1,183 @@
+//! Copies of sessions on their way between the workers of nodes, and the promotion of those of a node that is out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thicket_overlay::NodeId;
+
+use super::{
+    Hub, Message,
+    control::{CopyPosition, PART_BYTES, Part},
+};
+use crate::{EventLevel, Now, WorkerId, mail::Content};
+
+/// Bytes of one record; an owner whose record is longer is not believed.
+const RECORD_BYTES: usize = 64 * 1024 * 1024;
+
+/// What the hub knows of copies.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    /// Parts of a record that has not all come, by owner.
+    parts: BTreeMap<(NodeId, u8), Vec<u8>>,
+    /// Barriers of workers, by the number of the request: the worker and its own number.
+    barriers: BTreeMap<u64, (WorkerId, u64)>,
+    /// Nodes that are out, with the workers that have not said that its sessions are theirs now.
+    promoting: BTreeMap<NodeId, BTreeSet<WorkerId>>,
+}
+
+impl Hub {
+    fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.config.workers).map(WorkerId)
+    }
+
+    /// Every worker hears which other nodes are up.
+    pub(super) fn tell_nodes(&mut self) {
+        let nodes: Vec<_> = self.up.iter().map(|(slot, node)| (*node, *slot)).collect();
+        for worker in self.workers() {
+            self.mail(worker, Content::Nodes(nodes.clone()));
+        }
+    }
+
+    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that.
+    pub(super) fn promote_copies(&mut self, node: NodeId) {
+        self.copies.parts.retain(|(from, _), _| *from != node);
+        let workers: BTreeSet<WorkerId> = self.workers().collect();
+        for worker in &workers {
+            self.mail_after_records(*worker, Content::Promote { node });
+        }
+        self.copies.promoting.insert(node, workers);
+    }
+
+    pub(super) fn is_promoting(&self) -> bool {
+        !self.copies.promoting.is_empty()
+    }
+
+    pub(super) fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
+        let Some(workers) = self.copies.promoting.get_mut(&node) else {
+            return;
+        };
+        workers.remove(&from);
+        if workers.is_empty() {
+            self.copies.promoting.remove(&node);
+        }
+        if !self.is_promoting() {
+            self.register_everywhere(now);
+        }
+    }
+
+    /// What was said to or by the node may be lost: owners here begin their streams anew.
+    pub(super) fn lose_copies(&mut self, node: NodeId) {
+        self.copies.parts.retain(|(from, _), _| *from != node);
+        for worker in self.workers() {
+            self.mail(worker, Content::CopiesLost { node });
+        }
+    }
+
+    /// A record of a worker's stream.
+    pub(super) fn send_copies(
+        &mut self,
+        from: WorkerId,
+        to: NodeId,
+        stream: u64,
+        position: u64,
+        record: &[u8],
+    ) {
+        let copy = CopyPosition {
+            worker: from.0,
+            stream,
+            position,
+        };
+        let Some(slot) = self.overlay.slot_of(to) else {
+            return;
+        };
+        let last = record.len().saturating_sub(1) / PART_BYTES;
+        for (index, bytes) in record.chunks(PART_BYTES).enumerate() {
+            let part = Part {
+                bytes,
+                is_last: index == last,
+                exists: true,
+            };
+            let (kind, payload) = Message::Copy { copy, part }.encode();
+            if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
+                let fields = vec![("node", to.to_string()), ("error", error.to_string())];
+                self.event(EventLevel::Warn, "copies not sent", fields);
+                // The worker begins a new stream; one whose beginning is missing is passed over.
+                self.mail(from, Content::CopiesLost { node: to });
+                return;
+            }
+        }
+    }
+
+    pub(super) fn handle_copy(&mut self, from: NodeId, copy: CopyPosition, part: Part<'_>) {
+        let key = (from, copy.worker);
+        let parts = self.copies.parts.entry(key).or_default();
+        parts.extend_from_slice(part.bytes);
+        if parts.len() > RECORD_BYTES {
+            self.copies.parts.remove(&key);
+            return;
+        }
+        if !part.is_last {
+            return;
+        }
+        let record = self.copies.parts.remove(&key).unwrap_or_default();
+        let CopyPosition {
+            worker,
+            stream,
+            position,
+        } = copy;
+        let home = WorkerId(worker % self.config.workers);
+        let content = Content::Copied {
+            from,
+            worker,
+            stream,
+            position,
+            record,
+        };
+        // Behind the messages that came before: the record may name them.
+        self.mail_after_records(home, content);
+    }
+
+    pub(super) fn handle_copies_held(&mut self, by: NodeId, copy: CopyPosition) {
+        if copy.worker < self.config.workers {
+            let content = Content::CopiesAreHeld {
+                by,
+                stream: copy.stream,
+                position: copy.position,
+            };
+            self.mail(WorkerId(copy.worker), content);
+        }
+    }
+
+    pub(super) fn handle_copies_wanted(
+        &mut self,
+        by: NodeId,
+        worker: u8,
+        stream: u64,
+        wanted: Vec<(u64, u64)>,
+    ) {
+        if worker < self.config.workers {
+            let content = Content::CopiesAreWanted { by, stream, wanted };
+            self.mail(WorkerId(worker), content);
+        }
+    }
+
+    /// A worker wants to know when all that was on its way to it has come.
+    pub(super) fn begin_copy_barrier(&mut self, from: WorkerId, barrier: u64) {
+        let request = self.next_request();
+        self.copies.barriers.insert(request, (from, barrier));
+        self.begin_barrier(request);
+    }
+
+    /// Other nodes have nothing more on its way; the other workers say it themselves. False: it was no barrier of copies.
+    pub(super) fn copy_barrier_passed(&mut self, request: u64) -> bool {
+        let Some((home, barrier)) = self.copies.barriers.remove(&request) else {
+            return false;
+        };
+        for worker in self.workers() {
+            if worker != home {
+                self.mail(worker, Content::Synchronise { request, home });
+            }
+        }
+        self.mail_after_records(home, Content::CopyBarrierPassed { barrier, request });
+        true
+    }
+}

@@ -1,0 +1,625 @@
+//! The backup's side: shadows of sessions that live on other nodes, and what becomes of them when their node is out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    rc::Rc,
+    time::Duration,
+};
+
+use thicket_mqtt::{Publish, Qos};
+use thicket_overlay::NodeId;
+use thicket_session::{
+    server::{
+        Delivery, JournalEntries, JournalEntry, Message, MessageId, RecoveredSession,
+        StoredMessage, StoredSession, decode_subscription,
+    },
+    time::Instant,
+    topic::SubscriptionFilter,
+};
+
+use crate::{
+    EventLevel, Now, Peer,
+    mail::{Content, InterestChange, SessionState},
+    worker::{
+        SessionKey, Worker, interests::Member, journal::instant_of, recover::apply_entry,
+        sessions::Session, timers::Timer,
+    },
+};
+
+/// A message that the owner named and that did not come by itself in this time is asked for.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// A message that the owner does not come to in this time, it will not: it left it out without a word.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+/// Sequences asked for at once.
+const ASKED: usize = 1_000;
+
+/// A worker of another node.
+pub(in super::super) type SourceKey = (NodeId, u8);
+
+/// What a backup holds of a session.
+#[derive(Debug)]
+pub(in super::super) struct Shadow {
+    source: SourceKey,
+    /// In the owner's stream.
+    number: u64,
+    stored: StoredSession,
+    held: RecoveredSession,
+    /// Messages that came and of which the owner has not spoken, in the order they came.
+    pending: VecDeque<(Instant, Delivery)>,
+    /// Messages that the owner named and that have not come.
+    awaited: BTreeMap<MessageId, Awaited>,
+    /// Messages that the owner passed over and that have not come.
+    passed: BTreeSet<MessageId>,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    sequence: u64,
+    since: Instant,
+    /// The client may have it under a packet identifier that must not go to another message: this position is not held before.
+    blocks: Option<u64>,
+    is_asked: bool,
+}
+
+/// A position of a source's stream that waits for one message less.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Unblocked {
+    source: SourceKey,
+    position: u64,
+}
+
+/// One worker of another node that has copies here.
+#[derive(Debug, Default)]
+struct Source {
+    stream: u64,
+    position: u64,
+    acknowledged: u64,
+    sessions: HashMap<u64, SessionKey>,
+    /// Positions with the interests that must be applied everywhere before they are held.
+    unacknowledged: VecDeque<(u64, u64)>,
+    /// Positions with the number of messages that must come before they are held.
+    blocked: BTreeMap<u64, u32>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(in super::super) struct Sources {
+    sources: BTreeMap<SourceKey, Source>,
+    /// Their filters, which are not this worker's own.
+    subscriptions: usize,
+    has_timer: bool,
+}
+
+impl Sources {
+    pub const fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+}
+
+impl Shadow {
+    /// A message came. The position that waits for it no longer.
+    pub fn take(&mut self, now: Instant, delivery: Delivery) -> Option<Unblocked> {
+        let id = delivery.message.id();
+        if let Some(awaited) = self.awaited.remove(&id) {
+            self.held.resolve(awaited.sequence, &delivery.message);
+            return self.unblocked(awaited);
+        }
+        if !self.passed.remove(&id) {
+            self.pending.push_back((now, delivery));
+        }
+        None
+    }
+
+    const fn unblocked(&self, awaited: Awaited) -> Option<Unblocked> {
+        match awaited.blocks {
+            Some(position) => Some(Unblocked {
+                source: self.source,
+                position,
+            }),
+            None => None,
+        }
+    }
+
+    /// The owner has come to a message: it is pending no more.
+    fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
+        let is_it = |(_, delivery): &(Instant, Delivery)| delivery.message.id() == id;
+        let index = self.pending.iter().position(is_it)?;
+        let (_, delivery) = self.pending.remove(index)?;
+        Some(delivery.message)
+    }
+
+    fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
+        let has = |(_, awaited): &(&MessageId, &Awaited)| awaited.sequence == sequence;
+        let id = *self.awaited.iter().find(has)?.0;
+        self.awaited.remove(&id)
+    }
+}
+
+/// A record that is being read.
+#[derive(Debug)]
+struct Reading {
+    source: SourceKey,
+    position: u64,
+    last: Option<Rc<Message>>,
+    changes: Vec<InterestChange>,
+    /// Messages that must come before the position is held.
+    blocks: u32,
+    unblocked: Vec<Unblocked>,
+}
+
+impl Worker {
+    /// A record of an owner's stream.
+    pub(in super::super) fn handle_copied(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        stream: u64,
+        position: u64,
+        record: &[u8],
+    ) {
+        let known = self.sources.sources.entry(source).or_default();
+        let mut changes = Vec::new();
+        if known.stream != stream {
+            if position != 1 {
+                // Of a stream that has ended.
+                return;
+            }
+            changes = self.drop_source(source);
+            let begun = Source {
+                stream,
+                ..Source::default()
+            };
+            self.sources.sources.insert(source, begun);
+        } else if position != known.position + 1 {
+            return;
+        }
+        let mut reading = Reading {
+            source,
+            position,
+            last: None,
+            changes,
+            blocks: 0,
+            unblocked: Vec::new(),
+        };
+        if let Err(error) = self.read_copies(now, &mut reading, record) {
+            let fields = vec![("node", source.0.to_string()), ("error", error)];
+            self.event(
+                EventLevel::Error,
+                "unreadable copies of another node",
+                fields,
+            );
+            return;
+        }
+        let Reading {
+            changes,
+            blocks,
+            unblocked,
+            ..
+        } = reading;
+        let has_changed = !changes.is_empty();
+        self.announce(changes);
+        let waits_for = if has_changed { self.announced() } else { 0 };
+        if let Some(known) = self.sources.sources.get_mut(&source) {
+            known.position = position;
+            known.unacknowledged.push_back((position, waits_for));
+            if blocks > 0 {
+                *known.blocked.entry(position).or_default() += blocks;
+            }
+        }
+        self.unblocked.extend(unblocked);
+        self.watch_copies(now);
+    }
+
+    fn read_copies(
+        &mut self,
+        now: Now,
+        reading: &mut Reading,
+        record: &[u8],
+    ) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        for entry in JournalEntries::new(record).map_err(|error| text(&error))? {
+            let entry = entry.map_err(|error| text(&error))?;
+            match &entry {
+                JournalEntry::Message(message) => reading.last = Some(message_of(now, message)),
+                JournalEntry::Value { session, value } => {
+                    let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
+                    self.shadow_session(reading.source, *session, stored);
+                }
+                JournalEntry::Subscribed { session, value } => {
+                    let (filter, subscription) =
+                        decode_subscription(value).map_err(|error| text(&error))?;
+                    self.shadow_subscribes(reading, *session, filter, subscription);
+                }
+                JournalEntry::Unsubscribed { session, filter } => {
+                    let filter = SubscriptionFilter::parse(filter).map_err(|error| text(&error))?;
+                    self.shadow_unsubscribes(reading, *session, &filter);
+                }
+                JournalEntry::Ended { session } => {
+                    let source = self.sources.sources.get_mut(&reading.source);
+                    if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
+                        let changes = self.drop_shadow(key);
+                        reading.changes.extend(changes);
+                    }
+                }
+                entry => self.read_entry(now, reading, entry),
+            }
+        }
+        Ok(())
+    }
+
+    fn shadow_mut(&mut self, source: SourceKey, number: u64) -> Option<&mut Shadow> {
+        let key = *self.sources.sources.get(&source)?.sessions.get(&number)?;
+        self.sessions.get_mut(key)?.shadow.as_deref_mut()
+    }
+
+    /// An entry about the messages of one session.
+    fn read_entry(&mut self, now: Now, reading: &mut Reading, entry: &JournalEntry<'_>) {
+        let placeholder = Rc::clone(&self.placeholder);
+        let number = entry.session().unwrap_or_default();
+        let (position, last) = (reading.position, reading.last.clone());
+        let Some(shadow) = self.shadow_mut(reading.source, number) else {
+            return;
+        };
+        match entry {
+            JournalEntry::Passed { message, .. } => {
+                if shadow.take_pending(*message).is_none() {
+                    shadow.passed.insert(*message);
+                }
+            }
+            JournalEntry::Append(append) => {
+                let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
+                let known = match append.reference {
+                    Some(id) => shadow.take_pending(id),
+                    None => {
+                        if let Some(message) = &last {
+                            shadow.take_pending(message.id());
+                        }
+                        last
+                    }
+                };
+                if let Some(awaited) = shadow.take_awaited(append.sequence) {
+                    reading.unblocked.extend(shadow.unblocked(awaited));
+                }
+                let message = known.unwrap_or(placeholder);
+                shadow.held.handle_append(append, &message);
+                if let (Some(id), true) = (append.reference, message.topic().is_empty()) {
+                    let awaited = Awaited {
+                        sequence: append.sequence,
+                        since: now.instant,
+                        blocks: is_given.then_some(position),
+                        is_asked: false,
+                    };
+                    reading.blocks += u32::from(is_given);
+                    shadow.awaited.insert(id, awaited);
+                }
+            }
+            JournalEntry::Assign { sequence, .. } => {
+                let has = |awaited: &&mut Awaited| awaited.sequence == *sequence;
+                if let Some(awaited) = shadow.awaited.values_mut().find(has)
+                    && awaited.blocks.is_none()
+                {
+                    awaited.blocks = Some(position);
+                    reading.blocks += 1;
+                }
+                apply_entry(&mut shadow.held, entry);
+            }
+            JournalEntry::Dropped { sequence, .. } => {
+                if let Some(awaited) = shadow.take_awaited(*sequence) {
+                    reading.unblocked.extend(shadow.unblocked(awaited));
+                }
+                apply_entry(&mut shadow.held, entry);
+            }
+            entry => apply_entry(&mut shadow.held, entry),
+        }
+    }
+
+    fn shadow_session(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
+        if let Some(shadow) = self.shadow_mut(source, number) {
+            shadow.stored = stored;
+            return;
+        }
+        let serial = self.serial();
+        let client_id: Rc<str> = stored.client_id.as_str().into();
+        let limits = &self.config.limits;
+        let mut session = Session::new(
+            serial,
+            client_id,
+            stored.uid,
+            stored.expiry_interval,
+            limits,
+        );
+        session.shadow = Some(Box::new(Shadow {
+            source,
+            number,
+            stored,
+            held: RecoveredSession::default(),
+            pending: VecDeque::new(),
+            awaited: BTreeMap::new(),
+            passed: BTreeSet::new(),
+        }));
+        let key = self.sessions.insert_shadow(session);
+        if let Some(known) = self.sources.sources.get_mut(&source) {
+            known.sessions.insert(number, key);
+        }
+    }
+
+    fn shadow_subscribes(
+        &mut self,
+        reading: &mut Reading,
+        number: u64,
+        filter: SubscriptionFilter,
+        subscription: thicket_session::server::Subscription,
+    ) {
+        let source = self.sources.sources.get(&reading.source);
+        let Some(key) = source.and_then(|it| it.sessions.get(&number)).copied() else {
+            return;
+        };
+        // Backups are no members of a group (rule 16).
+        if !filter.is_shared() {
+            let member = Member {
+                subscription,
+                persistent: true,
+                connected: false,
+            };
+            let change = self.interests.subscribe(key, &filter, member);
+            reading.changes.extend(change);
+        }
+        if let Some(session) = self.sessions.get_mut(key)
+            && session
+                .subscriptions
+                .insert(filter.clone(), subscription)
+                .is_none()
+            && !filter.is_shared()
+        {
+            self.sources.subscriptions += 1;
+        }
+    }
+
+    fn shadow_unsubscribes(
+        &mut self,
+        reading: &mut Reading,
+        number: u64,
+        filter: &SubscriptionFilter,
+    ) {
+        let source = self.sources.sources.get(&reading.source);
+        let Some(key) = source.and_then(|it| it.sessions.get(&number)).copied() else {
+            return;
+        };
+        if !filter.is_shared() {
+            let change = self.interests.unsubscribe(key, filter);
+            reading.changes.extend(change);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let was_there = session.subscriptions.remove(filter).is_some();
+        self.sources.subscriptions -= usize::from(was_there && !filter.is_shared());
+        if let Some(shadow) = &mut session.shadow {
+            // The owner does not speak of what it no longer takes.
+            let subscriptions = &session.subscriptions;
+            let is_wanted = |topic: &str| {
+                let plain = subscriptions.keys().filter(|filter| !filter.is_shared());
+                plain.into_iter().any(|filter| filter.filter.matches(topic))
+            };
+            shadow
+                .pending
+                .retain(|(_, delivery)| is_wanted(delivery.message.topic()));
+        }
+    }
+
+    fn drop_shadow(&mut self, key: SessionKey) -> Vec<InterestChange> {
+        let mut changes = Vec::new();
+        let Some(session) = self.sessions.remove(key) else {
+            return changes;
+        };
+        for filter in session.subscriptions.keys() {
+            if !filter.is_shared() {
+                changes.extend(self.interests.unsubscribe(key, filter));
+                self.sources.subscriptions -= 1;
+            }
+        }
+        changes
+    }
+
+    fn drop_source(&mut self, source: SourceKey) -> Vec<InterestChange> {
+        let dropped = self.sources.sources.remove(&source).unwrap_or_default();
+        let sessions = dropped.sessions.into_values();
+        sessions.flat_map(|key| self.drop_shadow(key)).collect()
+    }
+
+    /// Tells owners how far their streams are held. Once a round.
+    pub(in super::super) fn acknowledge_copies(&mut self) {
+        if self.sources.sources.is_empty() {
+            return;
+        }
+        for Unblocked { source, position } in std::mem::take(&mut self.unblocked) {
+            if let Some(known) = self.sources.sources.get_mut(&source)
+                && let Some(count) = known.blocked.get_mut(&position)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    known.blocked.remove(&position);
+                }
+            }
+        }
+        let settled = self.settled();
+        let mut mail = Vec::new();
+        for (&(to, worker), source) in &mut self.sources.sources {
+            let blocked = source.blocked.keys().next().copied().unwrap_or(u64::MAX);
+            let before = source.acknowledged;
+            while let Some((position, _)) = source
+                .unacknowledged
+                .pop_front_if(|(position, interest)| *interest <= settled && *position < blocked)
+            {
+                source.acknowledged = position;
+            }
+            if source.acknowledged > before {
+                mail.push(Content::CopiesHeld {
+                    to,
+                    worker,
+                    stream: source.stream,
+                    position: source.acknowledged,
+                });
+            }
+        }
+        for content in mail {
+            self.mail(Peer::Hub, content);
+        }
+    }
+
+    fn watch_copies(&mut self, now: Now) {
+        if !self.sources.has_timer && !self.sources.sources.is_empty() {
+            self.sources.has_timer = true;
+            self.timers.set(now.instant + PATIENCE, Timer::Copies);
+        }
+    }
+
+    /// Asks owners for what did not come, forgets what they will not speak of.
+    pub(in super::super) fn check_copies(&mut self, now: Now) {
+        self.sources.has_timer = false;
+        let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
+        for shadow in self.sessions.shadows_mut() {
+            let since = |at: Instant, patience: Duration| at + patience <= now.instant;
+            while let Some(_forgotten) =
+                shadow.pending.pop_front_if(|(at, _)| since(*at, FORGOTTEN))
+            {}
+            let asked = wanted.entry(shadow.source).or_default();
+            for awaited in shadow.awaited.values_mut() {
+                if !awaited.is_asked && since(awaited.since, PATIENCE) && asked.len() < ASKED {
+                    awaited.is_asked = true;
+                    asked.push((shadow.number, awaited.sequence));
+                }
+            }
+        }
+        for ((to, worker), wanted) in wanted {
+            let stream = self.sources.sources.get(&(to, worker)).map(|it| it.stream);
+            if let (Some(stream), false) = (stream, wanted.is_empty()) {
+                let content = Content::CopiesWanted {
+                    to,
+                    worker,
+                    stream,
+                    wanted,
+                };
+                self.mail(Peer::Hub, content);
+            }
+        }
+        if self.sessions.shadows() > 0 {
+            self.watch_copies(now);
+        }
+    }
+
+    /// A node is out: its sessions go on here, as far as their copies are here.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
+        let of_node = |key: &&SourceKey| key.0 == node;
+        let sources: Vec<SourceKey> = self
+            .sources
+            .sources
+            .keys()
+            .filter(of_node)
+            .copied()
+            .collect();
+        let mut changes = Vec::new();
+        let mut promoted = 0;
+        for source in sources {
+            let sessions = self
+                .sources
+                .sources
+                .remove(&source)
+                .unwrap_or_default()
+                .sessions;
+            // In the order of their numbers, whatever a map thinks.
+            for key in sessions
+                .into_iter()
+                .collect::<BTreeMap<_, _>>()
+                .into_values()
+            {
+                promoted += usize::from(self.promote(now, key, &mut changes));
+            }
+        }
+        self.announce(changes);
+        if promoted > 0 {
+            let fields = vec![
+                ("node", node.to_string()),
+                ("sessions", promoted.to_string()),
+            ];
+            self.event(
+                EventLevel::Info,
+                "sessions of a node that is out go on here",
+                fields,
+            );
+        }
+        self.mail_after_records(Peer::Hub, Content::Promoted { node });
+    }
+
+    /// A shadow becomes the session. False: there is one of its client identifier already.
+    fn promote(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) -> bool {
+        let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
+            return false;
+        };
+        if let Some(here) = self.sessions.find(&client_id) {
+            if self.sessions.get(here).is_none_or(|it| !it.awaits_queue) {
+                changes.extend(self.drop_shadow(key));
+                return false;
+            }
+            // It was on its way here, and its queue went down with its node.
+            self.remove_session(here);
+        }
+        self.sessions.promote(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let Some(shadow) = session.shadow.take() else {
+            return false;
+        };
+        let Shadow {
+            stored,
+            mut held,
+            pending,
+            awaited,
+            ..
+        } = *shadow;
+        for awaited in awaited.into_values() {
+            // Nobody who published it was told that it had been taken.
+            held.handle_dropped(awaited.sequence);
+        }
+        held.restore(&mut session.outbound, &mut session.inbound);
+        for (_, delivery) in pending {
+            if session.outbound.enqueue(delivery).is_err() {
+                session.dropped_messages += 1;
+                self.traffic.dropped_messages += 1;
+            }
+        }
+        session.revive(now, stored);
+        session.epoch += 1;
+        for (filter, subscription) in session.subscriptions.clone() {
+            if filter.is_shared() {
+                let member = Member {
+                    subscription,
+                    persistent: true,
+                    connected: false,
+                };
+                changes.extend(self.interests.subscribe(key, &filter, member));
+            } else {
+                self.sources.subscriptions -= 1;
+            }
+        }
+        self.restart_timers(now, key);
+        self.store_anew(now, key);
+        self.tell_session(&client_id, SessionState::Waiting);
+        true
+    }
+}
+
+fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
+    let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
+    Rc::new(Message::new(stored.id, &stored.publish, expires_at))
+}
+
+/// Stands for a message that has not come.
+pub(in super::super) fn placeholder() -> Rc<Message> {
+    Rc::new(Message::new(
+        MessageId::default(),
+        &Publish::new("", b""),
+        None,
+    ))
+}

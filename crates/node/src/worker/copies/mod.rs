@@ -1,0 +1,31 @@
+//! Copies of sessions on other nodes (rules 6 to 13 between nodes).
+//!
+//! The *owner* of a persistent session writes what the session goes through a second time, into a *stream* of records for the node that
+//! holds its copy, its *backup* (`owner`). The backup keeps the session as a *shadow* (`backup`): it subscribes to what the session
+//! subscribes to, so it gets its messages from wherever they are published, and the stream tells it only what became of each. When the
+//! owner is out, its shadows become sessions as they stand: with the messages the owner had spoken of, in its order, and behind them
+//! those it had not come to yet.
+//!
+//! | the client | waits at the owner until the backup holds |
+//! | --- | --- |
+//! | CONNACK of a new session | the session |
+//! | SUBACK, UNSUBACK | the subscriptions, and everybody sends their messages to the backup too |
+//! | PUBLISH of QoS 2 | the message and its packet identifier |
+//! | PUBREL | that PUBREC came |
+//! | PUBREC | the publication's identity |
+//! | PUBCOMP | that PUBREL came |
+//! | PUBACK, PUBREC of a message for sessions of the owner | the message: the backup is one of its destinations |
+//! | PUBACK, PUBREC of a message that only one member of a shared subscription gets | the message, which the stream carries whole |
+//!
+//! A session is *covered* when all of that holds: from its beginning, or when the backup has been told the whole of it (`learning`), has
+//! its interests applied everywhere, and all that was on its way to the owner before has come (a barrier, as for a session that moves).
+
+mod backup;
+mod owner;
+mod stream;
+
+pub(super) use self::{
+    backup::{Shadow, Sources, Unblocked, placeholder},
+    owner::{Owned, hold},
+    stream::{Copy, Release, StoredAs, Streams},
+};

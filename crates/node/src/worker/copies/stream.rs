@@ -1,0 +1,195 @@
+//! Streams of records to the nodes that hold copies.
+
+use std::{cell::Cell, collections::VecDeque, rc::Rc};
+
+use thicket_overlay::NodeId;
+use thicket_session::server::JournalWriter;
+
+use super::super::{Debt, SessionKey};
+use crate::ConnectionId;
+
+/// Bytes that another node has not acknowledged; beyond it is too slow, and its copies are given up.
+const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;
+/// Sessions are told anew only while fewer bytes are under way: those that wait for an answer come first.
+const LEARNING_BYTES: usize = 1024 * 1024;
+
+/// Under which number, and where, what a session goes through is written down.
+#[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq, Default)]
+pub(in super::super) struct StoredAs {
+    /// In this worker's journal and streams; 0: nowhere.
+    pub number: u64,
+    /// On another node.
+    pub copy: Option<Copy>,
+}
+
+impl StoredAs {
+    /// Whether it is written down at all.
+    #[inline]
+    pub const fn is_some(self) -> bool {
+        self.number > 0
+    }
+
+    /// Whether another node has all of the session.
+    pub fn is_covered(self) -> bool {
+        self.copy.is_some_and(|copy| copy.is_covered)
+    }
+}
+
+/// The stream that a session's copy is told by.
+#[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq)]
+pub(in super::super) struct Copy {
+    pub stream: u8,
+    /// The other node has all of it, and gets its messages itself.
+    pub is_covered: bool,
+}
+
+/// What waits until another node holds what it was told.
+#[derive(Debug, Clone)]
+pub(in super::super) enum Release {
+    /// Output of a connection, with its serial.
+    Output(ConnectionId, u64),
+    /// An acknowledgement. The count says how many streams it waits for, if more than one.
+    Debt(Debt, Option<Rc<Cell<u8>>>),
+    /// The whole of a session, with its number, was told.
+    Learned(SessionKey, u64),
+}
+
+/// Records for one node.
+#[derive(Debug)]
+pub(in super::super) struct Stream {
+    pub node: NodeId,
+    /// Tells this stream from earlier ones to the same node.
+    pub id: u64,
+    /// The record of this round.
+    pub writer: JournalWriter,
+    /// Of the last record that left, from 1.
+    sent: u64,
+    acknowledged: u64,
+    /// Position and bytes of each record that is not acknowledged.
+    under_way: VecDeque<(u64, usize)>,
+    under_way_bytes: usize,
+    waiting: VecDeque<(u64, Release)>,
+    /// Sessions that the other node was told whole, with their numbers, until the next barrier takes them up.
+    pub learned: Vec<(SessionKey, u64)>,
+    pub has_barrier: bool,
+}
+
+impl Stream {
+    /// The position at which all that was written so far is held.
+    pub fn position(&self) -> u64 {
+        self.sent + u64::from(!self.writer.is_empty())
+    }
+
+    /// The other node holds all that was told before and at `position`.
+    pub const fn is_held(&self, position: u64) -> bool {
+        position <= self.acknowledged
+    }
+
+    /// Has `release` wait for all that was written so far.
+    pub fn wait(&mut self, release: Release) {
+        self.waiting.push_back((self.position(), release));
+    }
+
+    /// Whether the other node keeps up, so that sessions may be told anew.
+    pub fn has_room(&self) -> bool {
+        self.under_way_bytes + self.writer.len() < LEARNING_BYTES
+    }
+
+    /// Whether the other node has fallen too far behind.
+    pub const fn is_overrun(&self) -> bool {
+        self.under_way_bytes > UNACKNOWLEDGED_BYTES
+    }
+
+    /// The record of this round with its position, if there is one.
+    pub fn seal(&mut self) -> Option<(u64, Vec<u8>)> {
+        if self.writer.is_empty() {
+            return None;
+        }
+        self.sent += 1;
+        let record = self.writer.record().to_vec();
+        self.writer.clear();
+        self.under_way.push_back((self.sent, record.len()));
+        self.under_way_bytes += record.len();
+        Some((self.sent, record))
+    }
+
+    /// The other node holds everything up to `position`: what waited for it.
+    pub fn acknowledge(&mut self, position: u64) -> Vec<Release> {
+        self.acknowledged = self.acknowledged.max(position.min(self.sent));
+        let acknowledged = self.acknowledged;
+        while let Some((_, bytes)) = self.under_way.pop_front_if(|(at, _)| *at <= acknowledged) {
+            self.under_way_bytes -= bytes;
+        }
+        let mut released = Vec::new();
+        while let Some((_, release)) = self.waiting.pop_front_if(|(at, _)| *at <= acknowledged) {
+            released.push(release);
+        }
+        released
+    }
+}
+
+/// All streams of a worker.
+#[derive(Debug, Default)]
+pub(in super::super) struct Streams {
+    list: Vec<Option<Stream>>,
+}
+
+impl Streams {
+    /// The stream to a node, begun with `id` if there is none; `None`: there are too many.
+    pub fn find_or_begin(&mut self, node: NodeId, id: impl FnOnce() -> u64) -> Option<u8> {
+        if let Some(index) = self.find(node) {
+            return Some(index);
+        }
+        let free = self.list.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.list.len());
+        let found = u8::try_from(index).ok()?;
+        let stream = Stream {
+            node,
+            id: id(),
+            writer: JournalWriter::default(),
+            sent: 0,
+            acknowledged: 0,
+            under_way: VecDeque::new(),
+            under_way_bytes: 0,
+            waiting: VecDeque::new(),
+            learned: Vec::new(),
+            has_barrier: false,
+        };
+        if free.is_none() {
+            self.list.push(None);
+        }
+        self.list[index] = Some(stream);
+        Some(found)
+    }
+
+    pub fn find(&self, node: NodeId) -> Option<u8> {
+        let of =
+            |stream: &Option<Stream>| stream.as_ref().is_some_and(|stream| stream.node == node);
+        self.list.iter().position(of).map(|index| index as u8)
+    }
+
+    pub fn get_mut(&mut self, index: u8) -> Option<&mut Stream> {
+        self.list.get_mut(usize::from(index))?.as_mut()
+    }
+
+    /// The stream that a session's copy is told by.
+    pub fn of(&mut self, stored: StoredAs) -> Option<&mut Stream> {
+        self.get_mut(stored.copy?.stream)
+    }
+
+    /// Ends a stream: all that waited for it waits no more.
+    pub fn end(&mut self, index: u8) -> Vec<Release> {
+        let ended = self.list.get_mut(usize::from(index)).and_then(Option::take);
+        let waiting = ended.map(|stream| stream.waiting).unwrap_or_default();
+        waiting.into_iter().map(|(_, release)| release).collect()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u8, &mut Stream)> {
+        let streams = self.list.iter_mut().enumerate();
+        streams.filter_map(|(index, stream)| Some((index as u8, stream.as_mut()?)))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.iter().all(Option::is_none)
+    }
+}

@@ -1,0 +1,213 @@
+//! Shared subscriptions: who of a group takes a message, here or elsewhere, and who takes it when that one is gone.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+
+use thicket_mqtt::{Publish, Qos};
+use thicket_overlay::NodeSlot;
+use thicket_session::server::{Delivery, Message, Outbound, Redelivery};
+
+use super::{Debt, Worker, deliver::Outgoing, interests::GroupRoute};
+use crate::{
+    Now,
+    mail::{Interest, NumberRuns, Place},
+};
+
+/// A message on its way to a member on another node.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    slot: NodeSlot,
+    /// `$share/name/filter`.
+    group: Arc<str>,
+    message: Rc<Message>,
+}
+
+/// All of them, by their numbers: until they are acknowledged.
+pub(super) type ChosenElsewhere = BTreeMap<u64, Chosen>;
+
+impl Worker {
+    /// One member of a shared subscription gets the message: one here, or one of another place that chooses in turn.
+    pub(super) fn publish_to_group(
+        &mut self,
+        now: Now,
+        group: &GroupRoute,
+        outgoing: &mut Outgoing<'_>,
+        debt: Option<Debt>,
+        open: &mut u16,
+    ) {
+        match self.choose(group) {
+            None => {}
+            Some(Choice::Local(index)) => {
+                let index = self.member_with_room(group, index, outgoing.publish);
+                self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
+            }
+            Some(Choice::Peer(place, interest)) => {
+                let publish = outgoing.publish;
+                let qos = publish.qos.min(interest.qos);
+                let number = if qos > Qos::AtMostOnce {
+                    *open += u16::from(debt.is_some());
+                    self.pending.add(1, debt)
+                } else {
+                    0
+                };
+                if let (Place::Node(slot), true) = (place, number > 0) {
+                    let chosen = Chosen {
+                        slot,
+                        group: Arc::clone(&group.key),
+                        message: outgoing.message(),
+                    };
+                    self.chosen.insert(number, chosen);
+                }
+                let message = Publish {
+                    retain: false,
+                    ..*publish
+                };
+                self.encode_record(&message, number, qos, None, Some(&group.key));
+                let destinations = || match place {
+                    Place::Node(slot) => Arc::new([slot]) as Arc<[NodeSlot]>,
+                    Place::Worker(_) => Arc::new([]),
+                };
+                self.batches.add(place, false, destinations);
+            }
+        }
+    }
+
+    fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
+        let turn = self.interests.next_turn(&group.key) as usize;
+        let elsewhere: usize = group
+            .peers
+            .iter()
+            .map(|(_, interest)| interest.weight as usize)
+            .sum();
+        let connected = group.connected as usize;
+        let total = connected + elsewhere;
+        if total == 0 {
+            return choose_absent(group, turn);
+        }
+        let mut turn = turn % total;
+        if turn < connected {
+            return group.choose_connected(turn).map(Choice::Local);
+        }
+        turn -= connected;
+        for (place, interest) in &group.peers {
+            if turn < interest.weight as usize {
+                return Some(Choice::Peer(*place, *interest));
+            }
+            turn -= interest.weight as usize;
+        }
+        None
+    }
+
+    /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
+    /// what was sent at QoS 1. A QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
+    pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
+        let sent = outbound
+            .in_flight()
+            .filter_map(|redelivery| match redelivery {
+                Redelivery::Publish(_, delivery) if delivery.qos == Qos::AtLeastOnce => {
+                    Some(delivery)
+                }
+                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
+            });
+        let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
+        for delivery in deliveries {
+            let Some(key) = &delivery.group else {
+                self.traffic.dropped_messages += 1;
+                continue;
+            };
+            let message = &delivery.message;
+            if message.is_expired(now.instant) {
+                self.traffic.expired_messages += 1;
+                continue;
+            }
+            let (key, message) = (Arc::clone(key), Rc::clone(message));
+            self.choose_again(now, &key, &message, None);
+        }
+    }
+
+    /// Another member of a group takes a message.
+    fn choose_again(&mut self, now: Now, group: &str, message: &Rc<Message>, debt: Option<Debt>) {
+        let publish = Publish {
+            qos: message.qos(),
+            message_expiry_interval: message.expiry_left(now.instant),
+            properties: message.properties(),
+            ..Publish::new(message.topic(), message.payload())
+        };
+        let mut outgoing = Outgoing::new(&publish, message.expires_at());
+        outgoing.id = message.id();
+        let route = self.route(publish.topic);
+        let mut open = 0;
+        if let Some(group) = route.groups.iter().find(|known| &*known.key == group) {
+            self.publish_to_group(now, group, &mut outgoing, debt, &mut open);
+        }
+        open += self.wait_for_copies(&outgoing, debt);
+        if let (0, Some(debt)) = (open, debt) {
+            self.met.push(debt);
+        }
+    }
+
+    /// Others have these messages, or have refused them.
+    pub(super) fn chosen_are_done(&mut self, runs: &NumberRuns) {
+        if self.chosen.is_empty() {
+            return;
+        }
+        for &(from, to) in runs {
+            let after = self.chosen.split_off(&from);
+            let rest = after.into_iter().filter(|(number, _)| *number > to);
+            self.chosen.extend(rest);
+        }
+    }
+
+    /// Nodes are out: what was on its way to members there goes to other members (rule 16: at least once a group).
+    pub(super) fn choose_instead_of(&mut self, now: Now, is_up: impl Fn(NodeSlot) -> bool) {
+        let gone = |_: &u64, chosen: &mut Chosen| !is_up(chosen.slot);
+        let gone: Vec<(u64, Chosen)> = self.chosen.extract_if(.., gone).collect();
+        for (number, Chosen { group, message, .. }) in gone {
+            // Nobody answers for that number any more; the next one is waited for instead.
+            let debt = self.pending.take(number).flatten();
+            self.choose_again(now, &group, &message, debt);
+        }
+    }
+
+    /// The choice fell on this worker: one of its members, the connected ones first.
+    pub(super) fn choose_here(&mut self, group: &GroupRoute) -> Option<usize> {
+        let turn = self.interests.next_turn(&group.key) as usize;
+        if group.connected > 0 {
+            return group.choose_connected(turn % group.connected as usize);
+        }
+        (!group.local.is_empty()).then(|| turn % group.local.len())
+    }
+}
+
+/// Who takes a message of a shared subscription.
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    /// A member here, by its index.
+    Local(usize),
+    /// Another place.
+    Peer(Place, Interest),
+}
+
+impl GroupRoute {
+    fn choose_connected(&self, turn: usize) -> Option<usize> {
+        self.local
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| member.connected)
+            .nth(turn)
+            .map(|(index, _)| index)
+    }
+}
+
+/// Nobody of the group is connected anywhere: a session that waits for its client keeps the message.
+fn choose_absent(group: &GroupRoute, turn: usize) -> Option<Choice> {
+    if !group.local.is_empty() {
+        return Some(Choice::Local(turn % group.local.len()));
+    }
+    let waiting: Vec<_> = group
+        .peers
+        .iter()
+        .filter(|(_, interest)| interest.persistent)
+        .collect();
+    let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
+    Some(Choice::Peer(*place, *interest))
+}

@@ -1,0 +1,281 @@
+//! The entries of a record, read.
+
+use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
+
+use super::{
+    Append, JOURNAL_VERSION, JournalEntry, JournalError, Publication, SEEN_WORDS, StoredMessage,
+    flag, tag,
+};
+use crate::server::{InboundId, MessageId};
+
+/// The entries of a record in order. Ends after the first error.
+#[derive(Debug, Clone)]
+pub struct JournalEntries<'a> {
+    rest: &'a [u8],
+    origin: (u64, u64, u8),
+}
+
+impl<'a> JournalEntries<'a> {
+    /// Of a whole record.
+    ///
+    /// # Errors
+    /// [`JournalError::Version`] for a record of another version; [`JournalError::Malformed`] for an empty one.
+    pub fn new(record: &'a [u8]) -> Result<Self, JournalError> {
+        match record.split_first() {
+            Some((&JOURNAL_VERSION, rest)) => Ok(Self {
+                rest,
+                origin: (0, 0, 0),
+            }),
+            Some((&version, _)) => Err(JournalError::Version(version)),
+            None => Err(JournalError::Malformed("version")),
+        }
+    }
+
+    fn entry(&mut self) -> Result<JournalEntry<'a>, JournalError> {
+        match self.u8("tag")? {
+            tag::MESSAGE => self.message().map(JournalEntry::Message),
+            tag::APPEND => self.append().map(JournalEntry::Append),
+            tag::ASSIGN => Ok(JournalEntry::Assign {
+                session: self.varint("session")?,
+                sequence: self.varint("sequence")?,
+                packet_id: self.packet_id()?,
+            }),
+            tag::DONE => Ok(JournalEntry::Done {
+                session: self.varint("session")?,
+                packet_id: self.packet_id()?,
+                count: self.small("count")?,
+            }),
+            tag::RECEIVED => Ok(JournalEntry::Received {
+                session: self.varint("session")?,
+                sequence: self.varint("sequence")?,
+                packet_id: self.packet_id()?,
+            }),
+            tag::DROPPED => Ok(JournalEntry::Dropped {
+                session: self.varint("session")?,
+                sequence: self.varint("sequence")?,
+            }),
+            tag::INBOUND => Ok(JournalEntry::Inbound {
+                session: self.varint("session")?,
+                id: InboundId {
+                    packet_id: self.packet_id()?,
+                    generation: self.small("generation")?,
+                    is_held: self.u8("inbound state")? != 0,
+                },
+            }),
+            tag::RELEASED => Ok(JournalEntry::Released {
+                session: self.varint("session")?,
+                packet_id: self.packet_id()?,
+            }),
+            tag::SESSION => Ok(JournalEntry::Session {
+                session: self.varint("session")?,
+                next_sequence: self.varint("next sequence")?,
+                next_packet_id: self.packet_id()?,
+                inbound_generation: self.small("generation")?,
+            }),
+            tag::SEEN => {
+                let uid = u128::from_le_bytes(self.array("uid")?);
+                let highest = u32::from_le_bytes(self.array("highest")?);
+                let mut bits = [0; SEEN_WORDS];
+                for word in &mut bits {
+                    *word = u128::from_le_bytes(self.array("bits")?);
+                }
+                Ok(JournalEntry::Seen { uid, highest, bits })
+            }
+            tag::NOTED => self.publication().map(JournalEntry::Noted),
+            tag::VALUE => Ok(JournalEntry::Value {
+                session: self.varint("session")?,
+                value: self.bytes("value")?,
+            }),
+            tag::FILTER => {
+                let session = self.varint("session")?;
+                match self.u8("subscription")? {
+                    0 => Ok(JournalEntry::Unsubscribed {
+                        session,
+                        filter: self.text("filter")?,
+                    }),
+                    _ => Ok(JournalEntry::Subscribed {
+                        session,
+                        value: self.bytes("subscription")?,
+                    }),
+                }
+            }
+            tag::ENDED => Ok(JournalEntry::Ended {
+                session: self.varint("session")?,
+            }),
+            tag::PASSED => Ok(JournalEntry::Passed {
+                session: self.varint("session")?,
+                message: self.reference()?,
+            }),
+            _ => Err(JournalError::Malformed("tag")),
+        }
+    }
+
+    fn reference(&mut self) -> Result<MessageId, JournalError> {
+        let is_new_origin = self.u8("reference")? != 0;
+        self.message_id(is_new_origin)
+    }
+
+    fn message_id(&mut self, is_new_origin: bool) -> Result<MessageId, JournalError> {
+        if is_new_origin {
+            self.origin = (
+                u64::from_le_bytes(self.array("node")?),
+                u64::from_le_bytes(self.array("incarnation")?),
+                self.u8("stream")?,
+            );
+        }
+        let (node, incarnation, stream) = self.origin;
+        Ok(MessageId {
+            node,
+            incarnation,
+            stream,
+            number: self.varint("number")?,
+        })
+    }
+
+    fn publication(&mut self) -> Result<Publication, JournalError> {
+        Ok((
+            u128::from_le_bytes(self.array("publisher")?),
+            u16::from_le_bytes(self.array("publication")?),
+            u32::from_le_bytes(self.array("generation")?),
+        ))
+    }
+
+    fn message(&mut self) -> Result<StoredMessage<'a>, JournalError> {
+        let flags = self.u8("message flags")?;
+        let name = match flags & flag::NAME {
+            0 => 0,
+            _ => self.varint("name")?,
+        };
+        let id = self.message_id(flags & flag::ORIGIN != 0)?;
+        let expires_at_ms = match flags & flag::EXPIRY {
+            0 => None,
+            _ => Some(u64::from_le_bytes(self.array("expiry")?)),
+        };
+        let publication = match flags & flag::PUBLICATION {
+            0 => None,
+            _ => Some(self.publication()?),
+        };
+        let topic = self.text("topic")?;
+        let properties = ApplicationProperties::from_encoded(self.bytes("properties")?)
+            .map_err(|_| JournalError::Malformed("properties"))?;
+        let publish = Publish {
+            qos: qos(flags)?,
+            retain: flags & flag::RETAIN != 0,
+            properties,
+            ..Publish::new(topic, self.bytes("payload")?)
+        };
+        Ok(StoredMessage {
+            name,
+            id,
+            expires_at_ms,
+            publication,
+            publish,
+        })
+    }
+
+    fn append(&mut self) -> Result<Append<'a>, JournalError> {
+        let session = self.varint("session")?;
+        let sequence = self.varint("sequence")?;
+        let flags = self.u8("append flags")?;
+        let message = match flags & flag::NAME {
+            0 => 0,
+            _ => self.varint("name")?,
+        };
+        let reference = match flags & flag::REFERENCE {
+            0 => None,
+            _ => Some(self.reference()?),
+        };
+        let packet_id = match flags & flag::PACKET_ID {
+            0 => None,
+            _ => Some(self.packet_id()?),
+        };
+        let mut identifiers = Vec::new();
+        if flags & flag::IDENTIFIERS != 0 {
+            for _ in 0..self.varint("identifiers")? {
+                identifiers.push(self.small("identifier")?);
+            }
+        }
+        let group = match flags & flag::GROUP {
+            0 => None,
+            _ => Some(self.text("group")?),
+        };
+        Ok(Append {
+            session,
+            sequence,
+            message,
+            reference,
+            qos: qos(flags)?,
+            retain: flags & flag::RETAIN != 0,
+            packet_id,
+            identifiers,
+            group,
+        })
+    }
+
+    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], JournalError> {
+        let (array, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(JournalError::Malformed(field))?;
+        self.rest = rest;
+        Ok(*array)
+    }
+
+    fn u8(&mut self, field: &'static str) -> Result<u8, JournalError> {
+        self.array::<1>(field).map(|[byte]| byte)
+    }
+
+    fn varint(&mut self, field: &'static str) -> Result<u64, JournalError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8(field)?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(JournalError::Malformed(field))
+    }
+
+    fn small<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, JournalError> {
+        T::try_from(self.varint(field)?).map_err(|_| JournalError::Malformed(field))
+    }
+
+    fn packet_id(&mut self) -> Result<PacketId, JournalError> {
+        PacketId::new(u16::from_le_bytes(self.array("packet identifier")?))
+            .ok_or(JournalError::Malformed("packet identifier"))
+    }
+
+    fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], JournalError> {
+        let len: usize = self.small(field)?;
+        let (bytes, rest) = self
+            .rest
+            .split_at_checked(len)
+            .ok_or(JournalError::Malformed(field))?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self, field: &'static str) -> Result<&'a str, JournalError> {
+        std::str::from_utf8(self.bytes(field)?).map_err(|_| JournalError::Malformed(field))
+    }
+}
+
+impl<'a> Iterator for JournalEntries<'a> {
+    type Item = Result<JournalEntry<'a>, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let entry = self.entry();
+        if entry.is_err() {
+            self.rest = &[];
+        }
+        Some(entry)
+    }
+}
+
+fn qos(flags: u8) -> Result<Qos, JournalError> {
+    Qos::from_bits(flags & flag::QOS).ok_or(JournalError::Malformed("QoS"))
+}
