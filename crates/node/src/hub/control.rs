@@ -656,6 +656,7 @@ mod tests {
                     | Message::Retained { .. }
                     | Message::Refused(_)
                     | Message::RefusalNoted(_)
+                    | Message::CopiesWanted { .. }
             );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);
