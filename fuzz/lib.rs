@@ -1,12 +1,13 @@
 //! What must hold for whatever bytes a peer sends, or the disk gives back; the targets only choose the version.
 
 mod access;
-mod log;
-
+mod http;
 mod links;
+mod log;
 mod state;
 
 pub use links::{read_records, receive_on_a_link, receive_tree_batches};
+pub use http::read_bodies;
 pub use state::{read_session, read_settings};
 
 use thicket_mqtt::{

@@ -1,5 +1,6 @@
 """Limits from the configuration, and users: what is refused and what the client is told about it."""
 
+import json
 import subprocess
 import tempfile
 import time
@@ -95,6 +96,82 @@ class Limits(RawCases, OneNode):
         kept = [again.take_message().payload for _ in range(10)]
         self.assertEqual(kept, sorted(set(kept)))
         self.assertEqual(again.ping(), [])
+
+
+class FullQueueCases(RawCases):
+    """What publishers hear of a queue that is full."""
+
+    def fill(self, count):
+        """An absent session with a bound of ten messages, and its publisher's answers to `count` of them."""
+        subscriber = self.keeper(self.here, "subscriber")
+        subscriber.subscribe((self.topic(), 2))
+        subscriber.disconnect()
+        publisher = self.raw(self.there, "publisher")
+        publisher.send(*(publish(self.topic(), f"{number:03}", 1, number) for number in range(1, count + 1)))
+        return publisher, [publisher.expect(Kind.PUBACK).reason_code or 0 for _ in range(count)]
+
+    def take_ten(self):
+        """What the session has: the first ten, in order."""
+        again = self.keeper(self.here, "subscriber")
+        kept = [again.take_message().payload for _ in range(10)]
+        self.assertEqual(kept, [f"{number:03}".encode() for number in range(1, 11)])
+        self.assertEqual(again.ping(), [])
+        return again
+
+    def counted(self, field):
+        return sum(json.loads(node.ask("/v1/memory"))["total"][field] for node in self.cluster.nodes)
+
+
+class RefusingCases(FullQueueCases):
+    arguments = ("--queue-messages", "10", "--on-full", "refuse")
+
+    def test_publishers_hear_that_a_queue_is_full_until_it_has_room(self):
+        """[MQTT-4.4.0-2] is not broken: what is refused was never taken."""
+        before = self.counted("queue_refused_messages")
+        publisher, codes = self.fill(12)
+        self.assertEqual(codes, [0] * 10 + [QUOTA_EXCEEDED] * 2)
+        publisher.send(publish(self.topic(), "twice", 2, 20))
+        self.assertEqual(publisher.expect(Kind.PUBREC).reason_code, QUOTA_EXCEEDED)
+        old = self.raw(self.there, "old", version=4)
+        old.send(publish(self.topic(), "old", 1, 1, version=4))
+        self.assertEqual(old.until_closed(), [])
+        self.assertEqual(self.counted("queue_refused_messages") - before, 4)
+        again = self.take_ten()
+        publisher.send(publish(self.topic(), "room", 2, 20))
+        self.assertEqual(publisher.expect(Kind.PUBREC).reason_code or 0, 0)
+        self.assertEqual(again.take_message().payload, b"room")
+
+
+class RefusingOnOneNode(RefusingCases, OneNode):
+    pass
+
+
+class RefusingAcrossNodes(RefusingCases, ThreeNodes):
+    pass
+
+
+class DroppingCases(FullQueueCases):
+    arguments = ("--queue-messages", "10", "--on-full", "drop")
+
+    def test_the_newest_messages_are_dropped_and_counted_and_nobody_else_is_held_up(self):
+        other = self.subscriber((self.topic(), 1), role="other")
+        before = self.counted("queue_dropped_messages")
+        _, codes = self.fill(12)
+        self.assertEqual(codes, [0] * 12)
+        self.assertEqual(len([other.take_message() for _ in range(12)]), 12)
+        sessions = json.loads(self.cluster.nodes[0].ask("/v1/sessions"))
+        mine = [one for one in sessions if one["client_id"] == self.client_id("subscriber")]
+        self.assertEqual([one["dropped_messages"] for one in mine], [2])
+        self.assertEqual(self.counted("queue_dropped_messages") - before, 2)
+        self.take_ten()
+
+
+class DroppingOnOneNode(DroppingCases, OneNode):
+    pass
+
+
+class DroppingAcrossNodes(DroppingCases, ThreeNodes):
+    pass
 
 
 class SlowClientCases(RawCases):

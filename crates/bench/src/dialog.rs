@@ -88,6 +88,58 @@ impl Dialog {
         Ok(())
     }
 
+    /// How long a read waits from now on.
+    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(patience))
+    }
+
+    /// Sends bytes that are packets, and empties them.
+    pub fn write(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        if !bytes.is_empty() {
+            self.stream.write_all(bytes)?;
+            bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// Hands over the packets that are there, or that come with one read; none come if it takes longer than the patience.
+    pub fn poll(&mut self, handle: &mut dyn FnMut(Packet<'_>)) -> io::Result<()> {
+        if self.take_packets(handle)? {
+            return Ok(());
+        }
+        let mut chunk = [0; 64 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => self.received.extend_from_slice(&chunk[..len]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => return Err(error),
+        }
+        self.take_packets(handle).map(drop)
+    }
+
+    /// Whether there was one.
+    fn take_packets(&mut self, handle: &mut dyn FnMut(Packet<'_>)) -> io::Result<bool> {
+        let mut has_any = false;
+        while let Some((packet, len)) = decode(&self.received[self.taken..], self.version, u32::MAX)
+            .map_err(io::Error::other)?
+        {
+            if let Packet::Disconnect(disconnect) = &packet {
+                return Err(refused("to go on", disconnect.reason_code));
+            }
+            handle(packet);
+            self.taken += len;
+            has_any = true;
+        }
+        self.received.drain(..std::mem::take(&mut self.taken));
+        Ok(has_any)
+    }
+
     /// Sends one packet.
     pub fn send(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         let mut bytes = Vec::new();

@@ -6,6 +6,7 @@
 //! * [`search`], [`idle`], [`target`]: maximum sustainable throughput, idle connections, time to start (Comparison M1 to M4);
 //! * [`compare`]: the same workloads against several brokers, interleaved; [`instructions`]: Callgrind and its guard;
 //! * [`stored`]: the start of a node that has a million messages to find;
+//! * [`crash`]: nodes that die under load, and what is missing then (Comparison M5);
 //! * [`statistics`], [`report`]: what makes figures of runs, and tables, HTML and plots of figures.
 //!
 //! Left to others: the command line (`thicket bench`), and what a broker does. The codec serves for everything that is not
@@ -33,6 +34,7 @@
 //! ```
 
 pub mod compare;
+pub mod crash;
 pub mod generator;
 pub mod idle;
 pub mod instructions;
@@ -52,6 +54,7 @@ pub mod workload;
 mod dialog;
 mod error;
 mod layer;
+mod metrics;
 mod sequence;
 mod socket;
 mod wire;

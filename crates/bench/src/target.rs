@@ -46,6 +46,8 @@ pub struct Running {
     child: Child,
     /// Its address.
     pub address: SocketAddr,
+    /// What `{other-port}` stands for.
+    pub other_address: SocketAddr,
     /// How long it took.
     pub readiness: Readiness,
     /// Files that go with it.
@@ -138,13 +140,15 @@ impl Target {
             std::process::id(),
             address.port()
         ));
+        let other_address = free_address().map_err(BenchError::system("a free port"))?;
         let started = Instant::now();
         let child = self
-            .spawn(address, &folder)
+            .spawn(address, other_address, &folder)
             .map_err(BenchError::system(format!("cannot start {}", self.name)))?;
         let mut running = Running {
             child,
             address,
+            other_address,
             readiness: Readiness {
                 open_port_s: 0.0,
                 round_trip_s: 0.0,
@@ -155,10 +159,15 @@ impl Target {
         Ok(running)
     }
 
-    fn spawn(&self, address: SocketAddr, folder: &PathBuf) -> io::Result<Child> {
+    fn spawn(
+        &self,
+        address: SocketAddr,
+        other_address: SocketAddr,
+        folder: &PathBuf,
+    ) -> io::Result<Child> {
         fs::create_dir_all(folder)?;
         let port = address.port().to_string();
-        let other_port = free_address()?.port().to_string();
+        let other_port = other_address.port().to_string();
         let config_path = folder.join("config");
         let fill = |word: &String| {
             word.replace(PORT, &port)

@@ -1,6 +1,7 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
 pub mod overlay;
+pub mod transfer;
 
 use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
@@ -200,6 +201,10 @@ mirror! {
         internal_out_bytes: u64 = internal_out_bytes,
         /// An out-buffer or a queue was full.
         dropped_messages: u64 = dropped_messages,
+        /// Of them, by the queues of sessions, one for each such session.
+        queue_dropped_messages: u64 = queue_dropped_messages,
+        /// Refused to their publishers, as the queue of a session was full.
+        queue_refused_messages: u64 = queue_refused_messages,
         /// Their time was over.
         expired_messages: u64 = expired_messages,
         /// The publisher may not publish there.
@@ -243,6 +248,10 @@ mirror! {
         queued_messages: u64 = queued_messages,
         /// Their bytes; a message that waits for several sessions counts for each.
         queued_bytes: u64 = queued_bytes,
+        /// Not delivered since the start, as the queue of a session was full.
+        queue_dropped_messages: u64 = queue_dropped_messages,
+        /// Refused to their publishers since the start, as the queue of a session was full.
+        queue_refused_messages: u64 = queue_refused_messages,
         /// Sent and not acknowledged.
         inflight_messages: u64 = inflight_messages,
         /// Their bytes.
@@ -307,6 +316,8 @@ impl MemoryEntry {
             sessions: self.sessions + other.sessions,
             queued_messages: self.queued_messages + other.queued_messages,
             queued_bytes: self.queued_bytes + other.queued_bytes,
+            queue_dropped_messages: self.queue_dropped_messages + other.queue_dropped_messages,
+            queue_refused_messages: self.queue_refused_messages + other.queue_refused_messages,
             inflight_messages: self.inflight_messages + other.inflight_messages,
             inflight_bytes: self.inflight_bytes + other.inflight_bytes,
             subscriptions: self.subscriptions + other.subscriptions,
@@ -388,6 +399,8 @@ impl TrafficCounts {
             internal_out_messages: self.internal_out_messages + other.internal_out_messages,
             internal_out_bytes: self.internal_out_bytes + other.internal_out_bytes,
             dropped_messages: self.dropped_messages + other.dropped_messages,
+            queue_dropped_messages: self.queue_dropped_messages + other.queue_dropped_messages,
+            queue_refused_messages: self.queue_refused_messages + other.queue_refused_messages,
             expired_messages: self.expired_messages + other.expired_messages,
             refused_messages: self.refused_messages + other.refused_messages,
             withheld_messages: self.withheld_messages + other.withheld_messages,

@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use thicket_node::Takes;
 use thicket_session::time::Instant;
-use thicket_transport::tls::rustls::ServerConfig;
-use thicket_transport::tls::{ServerTls, TlsError};
+use thicket_transport::tls::rustls::{ClientConfig, ServerConfig};
+use thicket_transport::tls::{LinkTls, ServerTls, TlsError};
 
 use crate::config::{self, Listen};
 use crate::gate::{Gate, NodeGate, Seat};
@@ -19,6 +20,8 @@ pub(crate) struct Entrance {
     pub(crate) name: String,
     pub(crate) gate: Arc<Gate>,
     pub(crate) has_preface: bool,
+    /// For other nodes.
+    is_link: bool,
     tls: Option<Certificate>,
     websocket: Option<Arc<config::WebSocket>>,
 }
@@ -43,6 +46,7 @@ impl Entrance {
             name: listen.text.clone(),
             gate: Gate::new(node, listen.connections, listen.connections_per_s),
             has_preface: listen.proxy_protocol,
+            is_link: listen.takes == Takes::Links,
             tls: tls.transpose()?,
             websocket: listen.websocket.clone().map(Arc::new),
         })
@@ -66,6 +70,13 @@ impl Entrance {
             .as_ref()
             .map(|tls| Tls::new(tls.in_use()))
             .transpose()?;
+        let tls = match tls {
+            Some(tls) if self.is_link => {
+                let link = Layered::link(stream, Some(seat), tls);
+                return Ok(Transport::Layered(Box::new(link)));
+            }
+            tls => tls,
+        };
         let websocket = self.websocket.clone().map(WebSocket::new);
         Ok(Transport::Layered(Box::new(Layered::new(
             stream,
@@ -86,6 +97,38 @@ impl Entrance {
         let fresh = tls.files.load()?;
         *tls.in_use.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(true)
+    }
+}
+
+/// What this node shows and believes when it connects to others, shared by all threads.
+#[derive(Debug)]
+pub(crate) struct LinkCertificate {
+    files: LinkTls,
+    in_use: Mutex<Arc<ClientConfig>>,
+}
+
+impl LinkCertificate {
+    /// Reads the files.
+    pub(crate) fn new(files: LinkTls) -> Result<Self, TlsError> {
+        let in_use = Mutex::new(files.load()?);
+        Ok(Self { files, in_use })
+    }
+
+    /// Puts TLS over a socket that is being connected.
+    pub(crate) fn dress(&self, stream: Stream) -> io::Result<Transport> {
+        let config = Arc::clone(&self.in_use.lock().unwrap_or_else(PoisonError::into_inner));
+        let link = Layered::link(stream, None, Tls::towards_node(config)?);
+        Ok(Transport::Layered(Box::new(link)))
+    }
+
+    /// Reads the files again. Links that stand keep what they began with.
+    ///
+    /// # Errors
+    /// A file is no good; what is in use stays.
+    pub(crate) fn reload(&self) -> Result<(), TlsError> {
+        let fresh = self.files.load()?;
+        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::config::{Acknowledgement, Config, Listen, Loaded};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, LinkCertificate};
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Guard, Inspector, Server};
@@ -229,6 +229,22 @@ impl Node {
         });
     }
 
+    /// What links begin with, and how it is read again.
+    fn start_link_certificate(
+        &self,
+        config: &Config,
+    ) -> Result<Option<Arc<LinkCertificate>>, StartError> {
+        let Some(files) = &config.link_tls else {
+            return Ok(None);
+        };
+        let certificate = Arc::new(LinkCertificate::new(files.clone())?);
+        let shared = Arc::clone(&certificate);
+        self.reload.add("certificate of links", move || {
+            shared.reload().map_err(|error| error.to_string())
+        });
+        Ok(Some(certificate))
+    }
+
     fn start_threads(
         &mut self,
         config: &Config,
@@ -242,6 +258,7 @@ impl Node {
         let authenticator = self.start_access(config, &bound, counters)?;
         self.watch_certificates();
         let resolver = Resolver::start(&self.boxes)?;
+        let link_certificate = self.start_link_certificate(config)?;
         let worker_config = worker_config(config, identity, &bound);
         let mut hub = Some((hub_config(config, identity, places), random_id()?));
         let mut listeners = by_thread(bound, polls.len());
@@ -275,6 +292,7 @@ impl Node {
                 hub: hub.take(),
                 authenticator: authenticator.clone(),
                 resolver: resolver.clone(),
+                link_certificate: link_certificate.clone(),
                 counters: Arc::clone(counters),
                 stopped: stopped.clone(),
                 storage: storage
@@ -482,13 +500,14 @@ fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
 /// Where the node's own bridges come in: the first listener for plain TCP, one without a topic prefix if there is one. A
 /// configuration with bridges has such a listener.
 fn own_address(bound: &[Bound]) -> SocketAddr {
-    let plain = bound.iter().filter(|bound| bound.listen.takes_links());
+    let plain = bound.iter().filter(|bound| bound.listen.is_plain());
     let best = plain.min_by_key(|bound| !bound.listen.topic_prefix.is_empty());
     best.and_then(|bound| bound.address)
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
-/// Where links of other nodes can come in: the first listener for plain TCP; none that suits: the first address at all.
+/// Where links of other nodes can come in: the first listener for them, without TLS between nodes the first for plain TCP; none
+/// that suits: the first address at all.
 fn link_address(config: &Config, bound: &[Bound]) -> SocketAddr {
     let suits = bound.iter().filter(|bound| bound.listen.takes_links());
     let address = suits.chain(bound).find_map(|bound| bound.address);
@@ -589,6 +608,7 @@ fn mailboxes(workers: u8) -> io::Result<(Vec<Poll>, Mailboxes)> {
 fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> WorkerConfig {
     let listener = |bound: &Bound| ListenerConfig {
         allow_anonymous: config.access.is_open_at(&bound.listen),
+        takes: bound.listen.takes,
         topic_prefix: bound.listen.topic_prefix.clone(),
         maximum_packet_size: bound.listen.maximum_packet_size,
     };

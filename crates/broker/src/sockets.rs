@@ -179,7 +179,14 @@ impl Sockets {
         let taken = socket.transport.try_read(buffer);
         let owes = socket.transport.has_unsent();
         let read = match taken {
-            Ok(Taken::End) | Err(_) => Read::Closed,
+            Ok(Taken::End) => {
+                socket.transport.note_end(None);
+                Read::Closed
+            }
+            Err(error) => {
+                socket.transport.note_end(Some(&error));
+                Read::Closed
+            }
             Ok(Taken::Bytes { count, drained }) => {
                 // After the last byte the next one is a new edge. The end is told once only, so it is read for.
                 socket.readable = !drained || socket.ending;

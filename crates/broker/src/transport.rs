@@ -134,6 +134,14 @@ impl Transport {
         }
     }
 
+    /// The connection is over; `error`: why, if the peer has not ended it.
+    pub(crate) fn note_end(&self, error: Option<&io::Error>) {
+        match self {
+            Self::Plain { .. } => {}
+            Self::Layered(layered) => layered.note_end(error),
+        }
+    }
+
     fn stream_mut(&mut self) -> &mut Stream {
         match self {
             Self::Plain { stream, .. } => stream,
@@ -149,6 +157,15 @@ impl Stream {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         })
+    }
+
+    /// The address of the other end, for the log.
+    pub(crate) fn peer(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map(|peer| peer.to_string()),
+            Self::Unix(_) => Ok("unix".to_owned()),
+        }
+        .unwrap_or_else(|_| "gone".to_owned())
     }
 
     /// Ends our half.

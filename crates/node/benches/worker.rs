@@ -13,7 +13,7 @@ use thicket_mqtt::{
 };
 use thicket_node::{
     ConnectionId, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig, ListenerId, Now,
-    Peer, Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    Peer, Takes, Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -32,6 +32,7 @@ impl Node {
             wall: WallClock::from_unix_millis(1),
         };
         let listener = ListenerConfig {
+            takes: Takes::Both,
             allow_anonymous: true,
             topic_prefix: String::new(),
             maximum_packet_size: u32::MAX,
@@ -54,6 +55,7 @@ impl Node {
             retained_messages: 1000,
             retained_bytes: 1_000_000,
             stores: false,
+            backups: 1,
         };
         let mut node = Self {
             worker: Worker::new(WorkerId(0), config, 1),

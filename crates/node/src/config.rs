@@ -27,15 +27,39 @@ pub struct WorkerConfig {
     pub small_log_bytes: u64,
 }
 
+/// Who may come in at a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Takes {
+    /// Clients and other nodes.
+    #[default]
+    Both,
+    /// Clients: links to this node need TLS, and come in elsewhere.
+    Clients,
+    /// Other nodes, who have shown a certificate.
+    Links,
+}
+
 /// What a listener lets clients do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
+    /// Who may come in.
+    pub takes: Takes,
     /// Clients without a user name are let in without asking.
     pub allow_anonymous: bool,
     /// Put before every topic and filter of its clients and taken off again; empty: none.
     pub topic_prefix: String,
     /// Largest packet accepted, bytes; the smaller of this and that of [`Limits`] holds.
     pub maximum_packet_size: u32,
+}
+
+/// What becomes of a message when the queue of a session that is to have it is full (rule 18).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFull {
+    /// That session does not get it, the newest one; all others do, and the publisher hears nothing of it.
+    #[default]
+    Drop,
+    /// Nobody gets it, and its publisher is told.
+    Refuse,
 }
 
 /// Bounds of everything a client can make grow.
@@ -53,6 +77,8 @@ pub struct Limits {
     pub queue_messages: u32,
     /// Bytes queued for one session.
     pub queue_bytes: u64,
+    /// What becomes of a message that one of these queues has no room for.
+    pub on_full: OnFull,
     /// Bytes waiting in the out-buffer of one connection before QoS 0 is dropped and the queue is no longer pulled.
     pub out_buffer_bytes: u32,
     /// Subscriptions of one session.
@@ -80,6 +106,7 @@ impl Default for Limits {
             inflight_maximum: 1024,
             queue_messages: 100_000,
             queue_bytes: 64 * 1024 * 1024,
+            on_full: OnFull::Drop,
             out_buffer_bytes: 4 * 1024 * 1024,
             subscriptions: 10_000,
             topic_levels: 128,

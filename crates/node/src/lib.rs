@@ -8,6 +8,7 @@ mod mail;
 mod queue;
 mod random;
 mod report;
+mod transfer;
 mod worker;
 
 pub use config::*;
@@ -15,4 +16,5 @@ pub use doors::*;
 pub use hub::Hub;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use report::*;
+pub use transfer::*;
 pub use worker::Worker;

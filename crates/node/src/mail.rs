@@ -128,6 +128,10 @@ pub(crate) enum Content {
     Acknowledged(NumberRuns),
     /// Hub to worker: these of its numbers found no room on their way; their publishers must be told.
     Refused(NumberRuns),
+    /// Hub to worker: another node has no room for these of its numbers, and acknowledges them when it has been heard.
+    RefusalAhead(NumberRuns),
+    /// Worker to hub: there is no room here for these numbers of another node's stream.
+    NotAdmitted { origin: Origin, numbers: NumberRuns },
     /// Worker to hub: these numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
     /// Worker to hub: what the worker wants has changed.

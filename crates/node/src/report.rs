@@ -67,6 +67,10 @@ pub struct Traffic {
     pub internal_out_bytes: u64,
     /// Not delivered: out-buffer or queue full.
     pub dropped_messages: u64,
+    /// Of them, those that the queue of a session had no room for, one for each such session.
+    pub queue_dropped_messages: u64,
+    /// Refused, as the queue of a session had no room.
+    pub queue_refused_messages: u64,
     /// Not delivered: expired.
     pub expired_messages: u64,
     /// Published where the publisher may not, and dropped.
@@ -113,6 +117,9 @@ pub struct MemoryReport {
     pub sessions: u64,
     pub queued_messages: u64,
     pub queued_bytes: u64,
+    /// Since the start: what queues had no room for, and what was refused for that.
+    pub queue_dropped_messages: u64,
+    pub queue_refused_messages: u64,
     pub inflight_messages: u64,
     pub inflight_bytes: u64,
     pub subscriptions: u64,

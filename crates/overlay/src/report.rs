@@ -34,6 +34,8 @@ pub struct NodeStatus {
 pub struct LinkCounters {
     /// Records sent, resends included.
     pub data_out_messages: u64,
+    /// Batches they were sent in.
+    pub data_out_batches: u64,
     /// Bytes of them, batch headers included.
     pub data_out_bytes: u64,
     /// Records received, duplicates included.

@@ -1,5 +1,6 @@
 //! Asks the HTTP API of a node.
 
+use std::io::Read;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -117,6 +118,37 @@ impl Api {
             .as_user(request)
             .header("content-type", "application/json")
             .send(body);
+        let (status, body) = self.read(sent)?;
+        let text = self.checked(status, body)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// An answer of any length, to be read as it comes.
+    pub fn download(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
+        let url = format!("http://{}{path}", self.address);
+        let request = self.as_user(self.agent.post(&url));
+        let request = request.config().timeout_global(None).build();
+        let mut response = request.send_empty().map_err(|error| self.in_words(error))?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            let body = response.body_mut().read_to_string().unwrap_or_default();
+            self.checked(status, body)?;
+        }
+        Ok(response.into_body().into_reader())
+    }
+
+    /// Sends a body of any length, as it comes; the answer.
+    pub fn upload<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &mut impl Read,
+    ) -> anyhow::Result<T> {
+        let url = format!("http://{}{path}", self.address);
+        let request = self.as_user(self.agent.post(&url));
+        let request = request.config().timeout_global(None).build();
+        let sent = request
+            .header("content-type", "application/x-ndjson")
+            .send(ureq::SendBody::from_reader(body));
         let (status, body) = self.read(sent)?;
         let text = self.checked(status, body)?;
         Ok(serde_json::from_str(&text)?)

@@ -227,3 +227,56 @@ fn mistakes_are_told_in_words() {
         );
     }
 }
+
+#[test]
+fn crash_kills_a_node_of_its_own_and_misses_nothing() {
+    let arguments = [
+        "crash", "--spawn", "1", "--before", "0.3", "--after", "0.5", "--settle", "0", "--rate",
+        "400", "--qos", "both", "--json", "--quiet",
+    ];
+    let results = json(&bench(&arguments));
+    let result = &results["repeats"][0];
+    assert_eq!(result["kills"], 1);
+    assert_eq!(result["sessions_lost"], 0);
+    for qos in ["qos_1", "qos_2"] {
+        assert!(result[qos]["acknowledged"].as_u64() > Some(0), "{result}");
+        assert_eq!(result[qos]["missed"], 0, "{result}");
+    }
+    assert_eq!(result["qos_2"]["doubled"], 0, "{result}");
+    // Both subscribers lost their connections and came back.
+    let reconnects = result["reconnect_ms"].as_array().map(Vec::len);
+    assert_eq!(reconnects, Some(2), "{result}");
+}
+
+#[test]
+fn crash_says_which_commands_it_lacks() {
+    let cases: [(&[&str], &str); 4] = [
+        (&[], "`--spawn N`"),
+        (
+            &["127.0.0.1:1,127.0.0.1:2", "--kill-cmd", "true"],
+            "found 1 and 0",
+        ),
+        (&["--spawn", "1", "--rate", "0"], "--rate"),
+        (
+            &[
+                "127.0.0.1:1",
+                "--kill-cmd",
+                "a",
+                "--start-cmd",
+                "b",
+                "--",
+                "--workers",
+            ],
+            "`--spawn` starts",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let all: Vec<&str> = ["crash"].iter().chain(arguments).copied().collect();
+        let output = bench(&all);
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && words.contains(expected),
+            "{all:?}: {words}"
+        );
+    }
+}

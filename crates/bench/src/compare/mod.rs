@@ -7,7 +7,7 @@
 mod tell;
 mod workloads;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -17,9 +17,13 @@ pub use workloads::{Case, CaseKind, case, case_names};
 use crate::BenchError;
 use crate::generator::{Generator, Scenario, Span, Until, Watch};
 use crate::idle::{self, IdleCost};
+use crate::metrics::{Metrics, REACHABLE};
 use crate::outcome::Outcome;
 use crate::target::{Running, Target};
-use crate::workload::Workload;
+use crate::workload::{Attachment, Workload};
+
+/// Longest wait for two nodes to see each other.
+const LINKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What to compare and how.
 #[derive(Debug, Clone)]
@@ -51,6 +55,8 @@ pub struct Sample {
     pub repeat: usize,
     /// What was seen.
     pub result: SampleResult,
+    /// Messages in a batch on the link, on average; `None`: there was no link.
+    pub messages_a_batch: Option<f64>,
 }
 
 /// What a sample holds.
@@ -86,16 +92,26 @@ pub fn compare(comparison: &Comparison, progress: &mut dyn FnMut(&Sample)) -> Ve
     let mut samples = Vec::new();
     for repeat in 1..=comparison.repeats {
         for case in &comparison.cases {
-            for target in &comparison.targets {
-                let result = match measure(comparison, case, target) {
-                    Ok(result) => result,
-                    Err(error) => SampleResult::Failed(error.to_string()),
+            for (index, target) in comparison.targets.iter().enumerate() {
+                let is_linked = case.on_one_node.is_some();
+                if is_linked && index >= comparison.ours {
+                    continue;
+                }
+                let measured = if is_linked {
+                    measure_linked(comparison, case, target)
+                } else {
+                    measure(comparison, case, target).map(|result| (result, None))
+                };
+                let (result, messages_a_batch) = match measured {
+                    Ok(measured) => measured,
+                    Err(error) => (SampleResult::Failed(error.to_string()), None),
                 };
                 let sample = Sample {
                     case: case.name.to_owned(),
                     target: target.name.clone(),
                     repeat,
                     result,
+                    messages_a_batch,
                 };
                 progress(&sample);
                 samples.push(sample);
@@ -130,17 +146,74 @@ fn measure(
             )?)
         }
         CaseKind::Load { load, .. } => {
-            let span = Span {
-                warm_up: comparison.warm_up,
-                until: Until::Elapsed(comparison.measured),
-                drain: Duration::from_secs(2),
-            };
             let mut generator = Generator::connect(scenario(case, &running))?;
+            let span = span(comparison);
             SampleResult::Run(Box::new(generator.run(*load, span, &watch, &mut |_| {})?))
         }
     };
     running.stop()?;
     Ok(result)
+}
+
+fn span(comparison: &Comparison) -> Span {
+    Span {
+        warm_up: comparison.warm_up,
+        until: Until::Elapsed(comparison.measured),
+        drain: Duration::from_secs(2),
+    }
+}
+
+/// Two nodes with a link, publishers at the first and subscribers at the second. The CPU is that of both; also how many messages a
+/// batch on the link had.
+fn measure_linked(
+    comparison: &Comparison,
+    case: &Case,
+    target: &Target,
+) -> Result<(SampleResult, Option<f64>), BenchError> {
+    let CaseKind::Load { load, .. } = &case.kind else {
+        return Err(BenchError::Setting(format!("{} has no load", case.name)));
+    };
+    let first = target.start()?;
+    let mut other = target.clone();
+    other.arguments.push(format!("--seed={}", first.address));
+    let second = other.start()?;
+    await_link(&[&first, &second])?;
+    let mut scenario = scenario(case, &first);
+    scenario.nodes.push(second.node());
+    scenario.attachment = Attachment::Locality0;
+    let watch = Watch {
+        pids: vec![first.pid(), second.pid()],
+    };
+    let mut generator = Generator::connect(scenario)?;
+    let outcome = generator.run(*load, span(comparison), &watch, &mut |_| {})?;
+    let sent = Metrics::fetch(first.other_address).ok();
+    let total = |name| Some(sent.as_ref()?.sum(name)? as f64);
+    let batches = total("thicket_link_batches_total").filter(|&batches| batches > 0.0);
+    let messages = total("thicket_link_messages_total");
+    second.stop()?;
+    first.stop()?;
+    let a_batch = messages
+        .zip(batches)
+        .map(|(messages, batches)| messages / batches);
+    Ok((SampleResult::Run(Box::new(outcome)), a_batch))
+}
+
+fn await_link(nodes: &[&Running]) -> Result<(), BenchError> {
+    let began = Instant::now();
+    let sees_all = |node: &&Running| {
+        let page = Metrics::fetch(node.other_address).ok();
+        page.and_then(|page| page.sum(REACHABLE)) >= Some(nodes.len() as u64)
+    };
+    while !nodes.iter().all(sees_all) {
+        if began.elapsed() > LINKED_WITHIN {
+            return Err(BenchError::Timeout {
+                what: "linking two nodes".to_owned(),
+                seconds: LINKED_WITHIN.as_secs(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn scenario(case: &Case, running: &Running) -> Scenario {

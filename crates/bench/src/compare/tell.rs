@@ -23,6 +23,17 @@ pub fn comparison_report(comparison: &Comparison, samples: &[Sample]) -> Report 
         )));
         report.push(Part::Table(ratios(comparison, samples, base)));
     }
+    if comparison
+        .cases
+        .iter()
+        .any(|case| case.on_one_node.is_some())
+    {
+        report.push(Part::Text(
+            "Two linked nodes together, ratio to one of them alone within each repeat, and messages in a batch on the link: medians (smallest - largest)"
+                .to_owned(),
+        ));
+        report.push(Part::Table(linked(comparison, samples)));
+    }
     report.push(Part::Text(
         "Delivered messages a second, and p99 latency in ms: medians".to_owned(),
     ));
@@ -96,6 +107,36 @@ fn ratios(comparison: &Comparison, samples: &[Sample], base: &str) -> Table {
             .collect();
         tell_spread(spread(&values))
     })
+}
+
+/// A row for each workload of two nodes, two cells for each broker of ours.
+fn linked(comparison: &Comparison, samples: &[Sample]) -> Table {
+    let ours: Vec<&Target> = comparison.targets.iter().take(comparison.ours).collect();
+    let header = ours
+        .iter()
+        .flat_map(|target| [target.name.clone(), format!("{}, a batch", target.name)]);
+    let mut table = Table::new(std::iter::once("workload".to_owned()).chain(header));
+    for case in &comparison.cases {
+        let Some(one) = case.on_one_node else {
+            continue;
+        };
+        let mut cells = vec![label(case)];
+        for target in &ours {
+            let both = || of(samples, case.name, &target.name);
+            let ratios: Vec<f64> = both()
+                .filter_map(|sample| {
+                    let alone =
+                        of(samples, one, &target.name).find(|it| it.repeat == sample.repeat)?;
+                    Some(sample.figure()? / alone.figure()?)
+                })
+                .collect();
+            let batches: Vec<f64> = both().filter_map(|it| it.messages_a_batch).collect();
+            cells.push(tell_spread(spread(&ratios)));
+            cells.push(tell_spread(spread(&batches)));
+        }
+        table.row(cells);
+    }
+    table
 }
 
 fn rates(comparison: &Comparison, samples: &[Sample]) -> Table {
@@ -225,6 +266,7 @@ mod tests {
             target: target.to_owned(),
             repeat,
             result: SampleResult::Idle(cost),
+            messages_a_batch: None,
         }
     }
 
@@ -249,6 +291,7 @@ mod tests {
             target: "node".to_owned(),
             repeat: 4,
             result: SampleResult::Failed("no reason".to_owned()),
+            messages_a_batch: None,
         });
         let text = comparison_report(&comparison, &samples).to_text();
         for words in [

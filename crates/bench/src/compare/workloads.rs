@@ -8,12 +8,15 @@ use crate::workload::Workload;
 /// A workload with a name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// W1 to W9.
+    /// W1 to W9, L1 and L2.
     pub name: &'static str,
     /// What it is, in a few words.
     pub words: &'static str,
     /// What to do.
     pub kind: CaseKind,
+    /// The same on one node, if this one takes two that are linked, all publishers at the first and all subscribers at the second:
+    /// for brokers of ours only.
+    pub on_one_node: Option<&'static str>,
 }
 
 /// What a case does.
@@ -41,8 +44,10 @@ pub enum CaseKind {
 
 /// Names of all cases, in order.
 #[must_use]
-pub fn case_names() -> [&'static str; 9] {
-    ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9"]
+pub fn case_names() -> [&'static str; 11] {
+    [
+        "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "L1", "L2",
+    ]
 }
 
 /// The case of this name.
@@ -69,7 +74,23 @@ pub fn case(name: &str) -> Option<Case> {
         rate_per_s: 20_000.0,
         arrivals: Arrivals::Constant,
     };
-    let case = |name, words, kind| Some(Case { name, words, kind });
+    let case = |name, words, kind| {
+        Some(Case {
+            name,
+            words,
+            kind,
+            on_one_node: None,
+        })
+    };
+    let linked = |name, words, one| {
+        let kind = self::case(one)?.kind;
+        Some(Case {
+            name,
+            words,
+            kind,
+            on_one_node: Some(one),
+        })
+    };
     let window = |window| Load::Closed { window };
     let load = |workload, version, qos, payload_len, load| CaseKind::Load {
         workload,
@@ -126,6 +147,8 @@ pub fn case(name: &str) -> Option<Case> {
             "pair 100/100, QoS 2, 64 B, window 20",
             load(pairs(100), V311, ExactlyOnce, 64, window(20)),
         ),
+        "L1" => linked("L1", "W1 over two linked nodes, locality 0 %", "W1"),
+        "L2" => linked("L2", "W2 over two linked nodes, locality 0 %", "W2"),
         _ => None,
     }
 }
@@ -137,7 +160,11 @@ mod tests {
     #[test]
     fn every_name_has_its_case() {
         for name in case_names() {
-            assert_eq!(case(name).map(|case| case.name), Some(name));
+            let found = case(name).expect(name);
+            assert_eq!(found.name, name);
+            if let Some(one) = found.on_one_node {
+                assert_eq!(case(one).map(|one| one.kind), Some(found.kind), "{name}");
+            }
         }
         assert_eq!(case("W10"), None);
     }

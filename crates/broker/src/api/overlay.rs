@@ -104,6 +104,7 @@ pub struct OverlayCountersEntry {
 pub struct LinkTrafficEntry {
     pub node: String,
     pub data_out_messages: u64,
+    pub data_out_batches: u64,
     pub data_out_bytes: u64,
     pub data_in_messages: u64,
     pub data_in_bytes: u64,
@@ -255,6 +256,7 @@ fn traffic(node: &str, counters: &LinkCounters) -> LinkTrafficEntry {
     LinkTrafficEntry {
         node: node.to_owned(),
         data_out_messages: counters.data_out_messages,
+        data_out_batches: counters.data_out_batches,
         data_out_bytes: counters.data_out_bytes,
         data_in_messages: counters.data_in_messages,
         data_in_bytes: counters.data_in_bytes,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use thicket_node::Limits;
+use thicket_transport::tls::LinkTls;
 
 use super::access::names_users;
 use super::error::TooOpen;
@@ -32,7 +33,8 @@ const MOST_WORKERS: u32 = 128;
 
 pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
     let limits = limits(&settings)?;
-    let listeners = listener::check(&settings, limits.maximum_packet_size)?;
+    let link_tls = link_tls(&settings)?;
+    let listeners = listener::check(&settings, limits.maximum_packet_size, link_tls.as_ref())?;
     let (access, secret) = trust(&settings, &listeners)?;
     let open = listeners.iter().find(|listen| !listen.is_loopback());
     let multicast = multicast(&settings, open.is_none())?;
@@ -70,6 +72,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         ack: settings.ack.unwrap_or_default(),
         access,
         secret,
+        link_tls,
         limits,
         connections: settings.connections.unwrap_or(0),
         memory_bytes: settings.memory_bytes,
@@ -77,7 +80,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
         ),
         retained: retained(&settings),
-        bridges: bridge::check(&settings, listeners.iter().any(Listen::takes_links))?,
+        bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
         listeners,
     })
 }
@@ -129,12 +132,19 @@ fn trust(
             "cluster_secret_file and insecure_links exclude each other: links have a secret or they have none",
         ));
     }
+    let has_certificate = settings.link_tls_certificate.is_some();
+    if has_certificate && settings.insecure_links == Some(true) {
+        return Err(ConfigError::Conflict(
+            "link_tls_certificate and insecure_links exclude each other: links have certificates or they have none",
+        ));
+    }
+    let links_are_guarded = secret.is_some() || has_certificate;
     let node_is_guarded = names_users(settings) || settings.allow_anonymous == Some(true);
     let open = listeners.iter().filter(|listen| !listen.is_loopback());
     // The one that says least, to be named.
     if let Some(open) = open.min_by_key(|listen| listen.is_guarded) {
         let clients = !node_is_guarded && !open.is_guarded;
-        let links = secret.is_none() && settings.insecure_links != Some(true);
+        let links = !links_are_guarded && settings.insecure_links != Some(true);
         if clients || links {
             return Err(ConfigError::TooOpen(TooOpen {
                 listen: open.text.clone(),
@@ -142,15 +152,39 @@ fn trust(
                 links,
             }));
         }
-    } else if secret.is_none() && settings.insecure_links == Some(false) {
+    } else if !links_are_guarded && settings.insecure_links == Some(false) {
         return Err(ConfigError::Conflict(
-            "insecure_links = false needs a cluster_secret_file",
+            "insecure_links = false needs a cluster_secret_file or a link_tls_certificate",
         ));
     }
     // Then every listener has users of its own, or wants certificates.
     let is_guarded = listeners.iter().all(|listen| listen.is_guarded);
     let access = Access::check(settings, is_guarded)?;
     Ok((access, secret))
+}
+
+/// Certificate, key and authority of links: all of them or none.
+fn link_tls(settings: &Settings) -> Result<Option<LinkTls>, ConfigError> {
+    let (certificate, key, authority) = match (
+        &settings.link_tls_certificate,
+        &settings.link_tls_key,
+        &settings.link_tls_ca,
+    ) {
+        (None, None, None) => return Ok(None),
+        (Some(certificate), Some(key), Some(authority)) => (certificate, key, authority),
+        _ => {
+            return Err(ConfigError::Conflict(
+                "link_tls_certificate, link_tls_key and link_tls_ca belong together: give all three or none",
+            ));
+        }
+    };
+    let tls = LinkTls {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        authority: authority.clone(),
+    };
+    tls.load()?;
+    Ok(Some(tls))
 }
 
 fn read_secret(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -366,6 +400,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         )?,
         queue_messages: settings.queue_messages.unwrap_or(default.queue_messages),
         queue_bytes: settings.queue_bytes.unwrap_or(default.queue_bytes),
+        on_full: settings.on_full.map_or(default.on_full, Into::into),
         out_buffer_bytes: in_range(
             "out_buffer_bytes",
             settings.out_buffer_bytes,

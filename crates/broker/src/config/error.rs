@@ -98,7 +98,8 @@ impl std::fmt::Display for TooOpen {
             write!(
                 f,
                 "\n  which nodes may join: add `--cluster-secret-file FILE` (the same secret on every node), \
-                 or `--insecure-links` to let every node in that knows the cluster's name (certificates: not yet)"
+                 or `--link-tls-certificate`, `--link-tls-key` and `--link-tls-ca` (certificates of one authority on every node), \
+                 or `--insecure-links` to let every node in that knows the cluster's name"
             )?;
         }
         write!(f, "\nor listen on loopback only: `--listen localhost:1883`")

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use thicket_transport::tls::{ClientCertificates, ServerTls};
+use thicket_node::Takes;
+use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls};
 
 use super::access::names_users;
 use super::check::{in_range, invalid};
@@ -33,6 +34,8 @@ pub enum TransportChoice {
     Wss,
     /// A Unix socket.
     Unix,
+    /// TLS between nodes: no clients.
+    Link,
 }
 
 /// Whether clients show certificates.
@@ -108,6 +111,7 @@ impl ListenerSettings {
 pub(super) fn check(
     settings: &Settings,
     maximum_packet_size: u32,
+    link_tls: Option<&LinkTls>,
 ) -> Result<Vec<Listen>, ConfigError> {
     let tables = settings.listener.as_deref().unwrap_or_default();
     let short: Vec<String> = match &settings.listen {
@@ -122,16 +126,28 @@ pub(super) fn check(
         address: Some(text),
         ..ListenerSettings::default()
     });
-    plain
+    let all = plain
         .chain(tables.iter().cloned())
-        .map(|table| listener(table, settings, maximum_packet_size))
-        .collect()
+        .map(|table| listener(table, settings, maximum_packet_size, link_tls))
+        .collect::<Result<Vec<Listen>, ConfigError>>()?;
+    if link_tls.is_some() && !all.iter().any(Listen::takes_links) {
+        return Err(ConfigError::Conflict(
+            "link_tls_certificate needs a listener for links, such as listen = [\"localhost:1883\", \"link://0.0.0.0:1884\"]",
+        ));
+    }
+    if all.iter().all(|listen| listen.takes == Takes::Links) {
+        return Err(ConfigError::Conflict(
+            "all listeners are for links: no client could connect",
+        ));
+    }
+    Ok(all)
 }
 
 fn listener(
     table: ListenerSettings,
     settings: &Settings,
     maximum_packet_size: u32,
+    link_tls: Option<&LinkTls>,
 ) -> Result<Listen, ConfigError> {
     let text = table.address.clone().ok_or(ConfigError::Conflict(
         "a [[listener]] without an address: expected address = \"HOST:PORT\"",
@@ -144,9 +160,16 @@ fn listener(
     let websocket = matches!(transport, TransportChoice::Ws | TransportChoice::Wss)
         .then(|| websocket(&table, settings, path))
         .transpose()?;
-    let tls = matches!(transport, TransportChoice::Tls | TransportChoice::Wss)
-        .then(|| tls(&table, settings, &text))
-        .transpose()?;
+    let is_link = transport == TransportChoice::Link;
+    let tls = match (transport, link_tls) {
+        (TransportChoice::Tls | TransportChoice::Wss, _) => Some(tls(&table, settings, &text)?),
+        (TransportChoice::Link, Some(link_tls)) => Some(link_tls.server()),
+        (TransportChoice::Link, None) => {
+            let expected = "link_tls_certificate, link_tls_key and link_tls_ca for such a listener";
+            return Err(invalid("listen", &text, expected));
+        }
+        (TransportChoice::Tcp | TransportChoice::Ws | TransportChoice::Unix, _) => None,
+    };
     refuse_strangers(&table, transport)?;
     let users = table.users.as_deref().map(Users::from_file).transpose()?;
     let requires_certificate = tls
@@ -156,7 +179,8 @@ fn listener(
     let allow_anonymous = table
         .allow_anonymous
         .unwrap_or(users.is_none() && (requires_certificate || node_is_open));
-    if !allow_anonymous
+    if !is_link
+        && !allow_anonymous
         && users.is_none()
         && !names_users(settings)
         && settings.allow_anonymous != Some(false)
@@ -169,7 +193,15 @@ fn listener(
         addresses,
         socket_path,
         // A choice made for this listener; what was chosen for the node is looked at elsewhere.
-        is_guarded: users.is_some() || table.allow_anonymous == Some(true) || requires_certificate,
+        is_guarded: is_link
+            || users.is_some()
+            || table.allow_anonymous == Some(true)
+            || requires_certificate,
+        takes: match (is_link, link_tls) {
+            (true, _) => Takes::Links,
+            (false, Some(_)) => Takes::Clients,
+            (false, None) => Takes::Both,
+        },
         tls,
         websocket,
         proxy_protocol: table.proxy_protocol.unwrap_or(false),
@@ -204,6 +236,7 @@ fn split(
         ("mqtts://", TransportChoice::Tls),
         ("ws://", TransportChoice::Ws),
         ("wss://", TransportChoice::Wss),
+        ("link://", TransportChoice::Link),
         ("unix://", TransportChoice::Unix),
         ("unix:", TransportChoice::Unix),
     ];
@@ -338,6 +371,15 @@ fn refuse_strangers(
         || table.tls_key.is_some()
         || table.tls_client_ca.is_some()
         || table.tls_client_certificate.is_some();
+    let is_client_like = table.users.is_some()
+        || table.allow_anonymous.is_some()
+        || table.topic_prefix.is_some()
+        || table.proxy_protocol.is_some();
+    if transport == TransportChoice::Link && is_client_like {
+        return Err(ConfigError::Conflict(
+            "a [[listener]] for links has keys that are for clients: users, allow_anonymous, topic_prefix or proxy_protocol",
+        ));
+    }
     if about_tls && !is_tls {
         return Err(ConfigError::Conflict(
             "a [[listener]] has keys of TLS, but its transport is not tls or wss",
@@ -375,9 +417,19 @@ impl Listen {
             .all(|address| address.ip().is_loopback())
     }
 
-    /// Whether other nodes can link to it as it is: their links are plain TCP.
+    /// Whether other nodes can link to it: where links have no TLS, they are plain TCP.
     #[must_use]
     pub const fn takes_links(&self) -> bool {
+        match self.takes {
+            Takes::Links => true,
+            Takes::Clients => false,
+            Takes::Both => self.is_plain(),
+        }
+    }
+
+    /// Whether MQTT lies there on TCP as it is.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
         self.socket_path.is_none()
             && self.tls.is_none()
             && self.websocket.is_none()

@@ -18,8 +18,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thicket_node::Limits;
-use thicket_transport::tls::ServerTls;
+use thicket_node::{Limits, Takes};
+use thicket_transport::tls::{LinkTls, ServerTls};
 
 use crate::storage::SyncMode;
 pub(crate) use access::Loaded;
@@ -31,7 +31,7 @@ pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
-pub use settings::{Acknowledgement, DiscoverChoice, LogFormat, LogLevel, Settings};
+pub use settings::{Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, Settings};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {
@@ -79,6 +79,8 @@ pub struct Config {
     pub access: Access,
     /// Shared secret of the cluster; `None`: links are not authenticated.
     pub secret: Option<Vec<u8>>,
+    /// TLS of links; `None`: they are plain.
+    pub link_tls: Option<LinkTls>,
     /// Bounds of what clients can make grow.
     pub limits: Limits,
     /// Connections of clients at a time; 0: what the limit of open files leaves.
@@ -104,6 +106,8 @@ pub struct Listen {
     pub socket_path: Option<PathBuf>,
     /// Somebody said for this listener who may connect.
     pub is_guarded: bool,
+    /// Who may come in.
+    pub takes: Takes,
     /// TLS, if it is spoken.
     pub tls: Option<ServerTls>,
     /// WebSocket, if it is spoken.

@@ -224,6 +224,15 @@ pub struct Settings {
     /// The secret all nodes of the cluster share, 16 bytes or more
     #[arg(long, env = "THICKET_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub cluster_secret_file: Option<PathBuf>,
+    /// PEM file of the certificate this node shows to other nodes; links then come in at listeners `link://HOST:PORT` only
+    #[arg(long, env = "THICKET_LINK_TLS_CERTIFICATE", value_name = "FILE")]
+    pub link_tls_certificate: Option<PathBuf>,
+    /// PEM file of its key
+    #[arg(long, env = "THICKET_LINK_TLS_KEY", value_name = "FILE")]
+    pub link_tls_key: Option<PathBuf>,
+    /// PEM file of the authority whose certificates make a node of this cluster; it must sign nobody else
+    #[arg(long, env = "THICKET_LINK_TLS_CA", value_name = "FILE")]
+    pub link_tls_ca: Option<PathBuf>,
     /// Let every node in that knows the cluster's name [default: on loopback listeners]
     #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_links: Option<bool>,
@@ -281,6 +290,14 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub queue_bytes: Option<u64>,
+    /// What becomes of a QoS 1 or 2 message that a queue has no room for [default: drop]
+    #[arg(
+        long,
+        env = "THICKET_ON_FULL",
+        value_name = "CHOICE",
+        help_heading = "Limits"
+    )]
+    pub on_full: Option<OnFullChoice>,
     /// Bytes that may wait for one connection to take them [default: 4194304]
     #[arg(
         long,
@@ -398,6 +415,25 @@ pub enum DiscoverChoice {
     Off,
 }
 
+/// What becomes of a message when the queue of a session is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFullChoice {
+    /// That session does not get it, all others do; it is counted.
+    Drop,
+    /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
+    Refuse,
+}
+
+impl From<OnFullChoice> for thicket_node::OnFull {
+    fn from(choice: OnFullChoice) -> Self {
+        match choice {
+            OnFullChoice::Drop => Self::Drop,
+            OnFullChoice::Refuse => Self::Refuse,
+        }
+    }
+}
+
 /// Least important lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -470,8 +506,8 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups ack allow_anonymous users cluster_secret_file insecure_links log_level log_format
-    maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes out_buffer_bytes
+    workers data sync backups ack allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }

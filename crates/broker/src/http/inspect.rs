@@ -148,6 +148,26 @@ impl Inspector {
         Ok(answers)
     }
 
+    /// Threads there are.
+    pub(super) fn threads(&self) -> usize {
+        self.boxes.len()
+    }
+
+    /// Has one worker do something and waits for what came of it.
+    pub(super) async fn order_one<T: Send + 'static>(
+        &self,
+        thread: usize,
+        order: impl FnOnce(&mut Worker, Now) -> T + Send + 'static,
+    ) -> Result<T, Silence> {
+        let (sender, answer) = oneshot::channel();
+        self.boxes[thread].post(Letter::Order(Box::new(move |worker, now| {
+            // Fails only if whoever asked has given up.
+            let _ = sender.send(order(worker, now));
+        })));
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        answer.and_then(Result::ok).ok_or(Silence { thread })
+    }
+
     pub(super) async fn hub_memory(&self) -> Result<HubMemoryReport, Silence> {
         self.of_hub(Hub::memory).await
     }
@@ -163,7 +183,7 @@ impl Inspector {
         ))
     }
 
-    async fn of_hub<T: Send + 'static>(
+    pub(super) async fn of_hub<T: Send + 'static>(
         &self,
         ask: impl Fn(&Hub) -> T + Send + 'static,
     ) -> Result<T, Silence> {

@@ -137,6 +137,16 @@ impl Page {
                 traffic.dropped_messages,
             ),
             (
+                "thicket_queue_dropped_messages_total",
+                "Of the dropped ones, those that the queue of a session had no room for",
+                traffic.queue_dropped_messages,
+            ),
+            (
+                "thicket_queue_refused_messages_total",
+                "Refused to their publishers, as the queue of a session had no room",
+                traffic.queue_refused_messages,
+            ),
+            (
                 "thicket_expired_messages_total",
                 "Not delivered: their time was over",
                 traffic.expired_messages,
@@ -170,13 +180,13 @@ impl Page {
                 traffic.sessions,
             ),
             (
-                "thicket_copies",
+                "thicket_session_copies",
                 "Copies of sessions of other nodes",
                 traffic.copies,
             ),
             (
                 "thicket_sessions_without_copies",
-                "Persistent sessions that no other node has a whole copy of, though there are other nodes",
+                "Persistent sessions with fewer copies on other nodes than they should have",
                 traffic.sessions_without_copies,
             ),
             (

@@ -16,6 +16,7 @@
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
 //! | POST `/v1/kick` | ends the connection of a client |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
+//! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
 //! | `/v1/openapi.json` | all of this for machines |
 
 mod guard;
@@ -24,6 +25,7 @@ mod metrics;
 mod openapi;
 mod operate;
 mod overlay_metrics;
+mod transfer;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -123,6 +125,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
         .merge(operate::router())
+        .merge(transfer::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .with_state(inspector)
         .merge(changes)

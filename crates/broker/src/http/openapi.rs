@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 17] = [
+const OPERATIONS: [Operation; 19] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -105,6 +105,20 @@ const OPERATIONS: [Operation; 17] = [
         summary: "Reads users, rights and certificates again; 422 if something could not be read and stays as it was",
         body: None,
         answer: Answer::One("Reload"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/export",
+        summary: "Sessions of this node and retained messages, an object of JSON a line; the last has the kind `end`",
+        body: None,
+        answer: Answer::Text,
+    },
+    Operation {
+        method: "post",
+        path: "/v1/import",
+        summary: "Takes the lines of an export; what is there already stays, unless `?replace=true`",
+        body: None,
+        answer: Answer::One("Import"),
     },
     Operation {
         method: "post",
@@ -196,6 +210,11 @@ fn schemas() -> Value {
         "name": text, "address": text, "local_connected": flag, "remote_connected": flag, "local_connects": number,
         "remote_connects": number, "outward": reference("BridgeLane"), "inward": reference("BridgeLane"),
     });
+    let import = json!({
+        "sessions": number, "sessions_existing": number, "sessions_failed": number, "messages": number, "messages_dropped": number,
+        "messages_skipped": number, "retained": number, "retained_existing": number,
+        "problems": { "type": "array", "items": text },
+    });
     let line = json!({ "client_id": text, "direction": { "enum": ["in", "out"] }, "packet": text });
     json!({
         "Node": of_fields(NodeEntry::FIELDS),
@@ -211,6 +230,7 @@ fn schemas() -> Value {
         "TraceRequest": { "type": "object", "properties": { "client_id": perhaps_text, "topic": perhaps_text } },
         "TraceLine": object(line),
         "TraceLines": object(json!({ "lines": many("TraceLine"), "lost": number })),
+        "Import": object(import),
         "Reload": object(json!({ "problems": { "type": "array", "items": text } })),
         "Error": object(json!({ "error": text })),
     })

@@ -122,6 +122,22 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
             page.sample("thicket_link_bytes_total", &labels, bytes);
         }
     }
+    for (name, help) in [
+        (
+            "thicket_link_messages_total",
+            "Messages sent on the links with a node",
+        ),
+        ("thicket_link_batches_total", "Batches they were sent in"),
+    ] {
+        page.family(name, "counter", help);
+        for link in &overlay.traffic {
+            let value = match name {
+                "thicket_link_batches_total" => link.data_out_batches,
+                _ => link.data_out_messages,
+            };
+            page.sample(name, &[("node", &link.node)], value);
+        }
+    }
     page.family(
         "thicket_link_refused_total",
         "counter",

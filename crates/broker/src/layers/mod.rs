@@ -33,6 +33,8 @@ pub(crate) struct Layered {
     websocket: Option<WebSocket>,
     /// The peer said that nothing follows.
     is_over: bool,
+    /// Between nodes: what goes wrong with its TLS is worth a line of the log.
+    is_link: bool,
 }
 
 /// What came of waiting for a PROXY header.
@@ -58,6 +60,32 @@ impl Layered {
             tls,
             websocket,
             is_over: false,
+            is_link: false,
+        }
+    }
+
+    /// A link to another node.
+    pub(crate) fn link(stream: Stream, seat: Option<Seat>, tls: Tls) -> Self {
+        Self {
+            is_link: true,
+            ..Self::new(stream, seat, Some(tls), None)
+        }
+    }
+
+    /// Says in the log that a link has come to nothing. `error`: why it ends; `None`: the other node ended it.
+    pub(crate) fn note_end(&self, error: Option<&io::Error>) {
+        let is_early = self.tls.as_ref().is_some_and(Tls::is_handshaking);
+        let peer = self.stream.peer();
+        match error {
+            _ if !self.is_link => {}
+            Some(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!(peer, %error, "link refused: no certificate both ends believe");
+            }
+            None if is_early => tracing::warn!(
+                peer,
+                "link ended while TLS began: the other node wants another certificate, or no TLS"
+            ),
+            Some(_) | None => {}
         }
     }
 
@@ -65,7 +93,11 @@ impl Layered {
         &mut self.stream
     }
 
+    /// Of a client; that of a node names no user.
     pub(crate) fn certificate_name(&self) -> Option<String> {
+        if self.is_link {
+            return None;
+        }
         self.tls.as_ref().and_then(Tls::certificate_name)
     }
 

@@ -4,7 +4,10 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 
 use thicket_transport::tls::certificate_name;
-use thicket_transport::tls::rustls::{ServerConfig, ServerConnection};
+use thicket_transport::tls::rustls::pki_types::ServerName;
+use thicket_transport::tls::rustls::{
+    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
+};
 
 use super::invalid;
 use crate::transport::{Stream, again_if_interrupted};
@@ -14,21 +17,39 @@ const SEALED: usize = 256 * 1024;
 /// Largest record there is, with room for its seal (RFC 8446 5.2).
 const LARGEST_RECORD: usize = 17 * 1024;
 
-/// The server's side of a TLS connection.
+/// One side of a TLS connection.
 #[derive(Debug)]
 pub(crate) struct Tls {
-    connection: ServerConnection,
+    connection: Connection,
     is_over: bool,
 }
 
 impl Tls {
+    /// The side that was connected to.
     pub(crate) fn new(config: Arc<ServerConfig>) -> io::Result<Self> {
-        let mut connection = ServerConnection::new(config).map_err(invalid)?;
+        let connection = ServerConnection::new(config).map_err(invalid)?;
+        Ok(Self::of(connection.into()))
+    }
+
+    /// The side that connected, to a node: `config` says whom it believes, by whatever name.
+    pub(crate) fn towards_node(config: Arc<ClientConfig>) -> io::Result<Self> {
+        // The name is sent along, and nobody looks at it.
+        let name = ServerName::try_from("thicket").map_err(invalid)?;
+        let connection = ClientConnection::new(config, name).map_err(invalid)?;
+        Ok(Self::of(connection.into()))
+    }
+
+    fn of(mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(SEALED));
-        Ok(Self {
+        Self {
             connection,
             is_over: false,
-        })
+        }
+    }
+
+    /// The two ends have not agreed yet.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
     }
 
     /// A buffer for what comes out and one for what goes in. A record kept from before may come out with the first bytes that go

@@ -384,15 +384,9 @@ impl Thread {
             let none = io::Error::from(io::ErrorKind::NotFound);
             return self.hand_in_failed_dial(now, dial.address, last.unwrap_or(&none));
         };
-        match connect(address) {
-            Ok(stream) => {
-                if let Some(connection) = self.keep(
-                    Transport::Plain {
-                        stream: Stream::Tcp(stream),
-                        _seat: None,
-                    },
-                    Owner::Dial,
-                ) {
+        match connect(address).and_then(|stream| self.dress_link(stream)) {
+            Ok(transport) => {
+                if let Some(connection) = self.keep(transport, Owner::Dial) {
                     self.dials.start(now.instant, connection, dial);
                 } else {
                     self.hand_in_failed_dial(
@@ -403,6 +397,18 @@ impl Thread {
                 }
             }
             Err(error) => self.try_next(now, dial, Some(&error)),
+        }
+    }
+
+    /// What is to lie between us and another node.
+    fn dress_link(&self, stream: TcpStream) -> io::Result<Transport> {
+        let stream = Stream::Tcp(stream);
+        match &self.link_certificate {
+            Some(certificate) => certificate.dress(stream),
+            None => Ok(Transport::Plain {
+                stream,
+                _seat: None,
+            }),
         }
     }
 
@@ -418,6 +424,8 @@ impl Thread {
                     return;
                 };
                 self.sockets.set_connected(connection);
+                // TLS has something to say first.
+                self.sockets.set_writable(connection);
                 if let Some(hub) = &mut self.hub {
                     hub.handle_input(
                         now,

@@ -23,6 +23,7 @@ use crate::authenticator::Authenticator;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
+use crate::entrance::LinkCertificate;
 use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
@@ -53,6 +54,8 @@ pub(crate) struct Parts {
     pub(crate) hub: Option<(HubConfig, u64)>,
     pub(crate) authenticator: Authenticator,
     pub(crate) resolver: Resolver,
+    /// What links begin with; `None`: they are plain.
+    pub(crate) link_certificate: Option<Arc<LinkCertificate>>,
     pub(crate) counters: Arc<Counters>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
@@ -93,6 +96,7 @@ pub(crate) struct Thread {
     hub: Option<Hub>,
     authenticator: Authenticator,
     resolver: Resolver,
+    link_certificate: Option<Arc<LinkCertificate>>,
     counters: Arc<Counters>,
     stopped: Sender<WorkerId>,
     storage: Option<WorkerStorage>,
@@ -157,6 +161,7 @@ impl Thread {
             hub,
             authenticator: parts.authenticator,
             resolver: parts.resolver,
+            link_certificate: parts.link_certificate,
             counters: parts.counters,
             stopped: parts.stopped,
             storage: parts.storage,

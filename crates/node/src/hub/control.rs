@@ -3,6 +3,7 @@
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 
+use super::refusals::RefusedNumbers;
 use crate::mail::Origin;
 
 /// A message between hubs.
@@ -67,6 +68,10 @@ pub(super) enum Message<'a> {
     },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<RetainedRecord<'a>> },
+    /// There is no room here for these messages of yours.
+    Refused(RefusedNumbers),
+    /// I know: acknowledge them now.
+    RefusalNoted(RefusedNumbers),
     /// Part of a record of a worker's stream of copies.
     Copy { copy: CopyPosition, part: Part<'a> },
     /// A worker's stream is applied here up to the position, and held up to another one.
@@ -135,6 +140,8 @@ mod kind {
     pub(super) const UNCLAIMED: u8 = 17;
     pub(super) const BARRIER: u8 = 18;
     pub(super) const BARRIER_DONE: u8 = 19;
+    pub(super) const REFUSED: u8 = 30;
+    pub(super) const REFUSAL_NOTED: u8 = 31;
     pub(super) const COPY: u8 = 20;
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
@@ -274,6 +281,8 @@ impl Message<'_> {
                 }
                 kind::RETAINED
             }
+            Self::Refused(numbers) => put_numbers(&mut out, numbers, kind::REFUSED),
+            Self::RefusalNoted(numbers) => put_numbers(&mut out, numbers, kind::REFUSAL_NOTED),
         };
         (kind, out)
     }
@@ -365,6 +374,8 @@ impl<'a> Message<'a> {
             kind::RETAINED => Self::Retained {
                 messages: reader.rest_of(Reader::retained)?,
             },
+            kind::REFUSED => Self::Refused(reader.numbers()?),
+            kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
             kind::COPY => {
                 let copy = reader.position()?;
                 // No request.
@@ -414,6 +425,16 @@ fn put_part(out: &mut Vec<u8>, request: u64, part: Part<'_>, kind: u8) -> u8 {
     put_u64(out, request);
     out.push(u8::from(part.is_last) | u8::from(part.exists) << 1);
     put_bytes(out, part.bytes);
+    kind
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &RefusedNumbers, kind: u8) -> u8 {
+    put_u64(out, numbers.incarnation.0);
+    put_u64(out, u64::from(numbers.stream.0));
+    for (from, to) in &numbers.runs {
+        put_u64(out, *from);
+        put_u64(out, *to);
+    }
     kind
 }
 
@@ -489,6 +510,14 @@ impl<'a> Reader<'a> {
         Some(RetainedRecord { origin, record })
     }
 
+    fn numbers(&mut self) -> Option<RefusedNumbers> {
+        Some(RefusedNumbers {
+            incarnation: Incarnation(self.u64()?),
+            stream: StreamId(u16::try_from(self.u64()?).ok()?),
+            runs: self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
+        })
+    }
+
     /// Items until the end.
     fn rest_of<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut items = Vec::new();
@@ -513,6 +542,14 @@ mod tests {
             stream: StreamId(4),
         };
         RetainedRecord { origin, record }
+    }
+
+    fn refused() -> RefusedNumbers {
+        RefusedNumbers {
+            incarnation: Incarnation(5),
+            stream: StreamId(6),
+            runs: vec![(1, 3), (7, 7)],
+        }
     }
 
     fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
@@ -591,6 +628,8 @@ mod tests {
             Message::Retained {
                 messages: vec![retained(1, b"record"), retained(2, b"")],
             },
+            Message::Refused(refused()),
+            Message::RefusalNoted(refused()),
             Message::Copy { copy, part },
             Message::CopiesHeld { copy, held: 1 },
             Message::CopiesWanted {
@@ -613,7 +652,14 @@ mod tests {
     fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
         for message in messages() {
             let (kind, mut payload) = message.encode();
-            let is_list = matches!(message, Message::Register { .. } | Message::Retained { .. });
+            let is_list = matches!(
+                message,
+                Message::Register { .. }
+                    | Message::Retained { .. }
+                    | Message::Refused(_)
+                    | Message::RefusalNoted(_)
+                    | Message::CopiesWanted { .. }
+            );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);
                 assert!(shorter.is_none() || is_list, "{message:?} cut to {len}");

@@ -12,6 +12,7 @@ mod directory;
 mod forward;
 mod interests;
 mod moves;
+mod refusals;
 mod registrar;
 mod retained;
 mod retained_store;
@@ -30,6 +31,7 @@ use self::{
     forward::{Admissions, Arrivals, Outgoing},
     interests::Wanted,
     moves::Moves,
+    refusals::Refusals,
     registrar::Registrar,
     retained::RetainedMessages,
 };
@@ -54,6 +56,7 @@ pub struct Hub {
     claims: Claims,
     moves: Moves,
     barriers: Barriers,
+    refusals: Refusals,
     retained: RetainedMessages,
     copies: Copies,
     /// Slots of the nodes that are up.
@@ -80,6 +83,7 @@ impl Hub {
             claims: Claims::default(),
             moves: Moves::default(),
             barriers: Barriers::default(),
+            refusals: Refusals::default(),
             copies: Copies::default(),
             retained: RetainedMessages::new(
                 config.retained_messages,
@@ -302,6 +306,7 @@ impl Hub {
                 self.handle_forward(now, from, &records, &entries)
             }
             Content::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
+            Content::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
             Content::Interest { sequence, changes } => {
                 self.handle_interest(from, sequence, changes)
             }
@@ -364,6 +369,7 @@ impl Hub {
             | Content::Copies { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)
+            | Content::RefusalAhead(_)
             | Content::InterestSettled { .. }
             | Content::Peers { .. }
             | Content::Granted { .. }
@@ -459,6 +465,7 @@ impl Hub {
         self.tell_nodes();
         self.view_changed(now);
         self.offer_retained(slot);
+        self.refusals_begin_again(node);
     }
 
     fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
@@ -486,6 +493,7 @@ impl Hub {
         };
         self.moves_lose_control(now, node);
         self.barriers_lose_control(node);
+        self.refusals_begin_again(node);
         self.lose_copies(node);
         self.view_changed(now);
         self.offer_retained(slot);

@@ -89,6 +89,8 @@ impl Hub {
                 self.handle_retained_digest(node, digest, is_answer);
             }
             Message::Retained { messages } => self.handle_retained(now, &messages),
+            Message::Refused(numbers) => self.handle_refused(node, numbers),
+            Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
             Message::Copy { copy, part } => self.handle_copy(node, copy, part),
             Message::CopiesHeld { copy, held } => self.handle_copies_held(node, copy, held),
             Message::CopiesWanted {

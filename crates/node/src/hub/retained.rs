@@ -289,6 +289,27 @@ fn append(page: &mut Vec<u8>, kept: &Kept, expires_at: Option<Instant>, now: Now
 }
 
 impl Hub {
+    /// Whether a message is retained on a topic.
+    #[must_use]
+    pub fn has_retained(&self, topic: &str) -> bool {
+        self.retained.tree.get(topic).is_some()
+    }
+
+    /// Some of the retained messages, as records back to back with the expiry they have left: about a page. `true`: there are more.
+    pub fn export_retained(&self, now: Now, cursor: &mut RetainedCursor) -> (Vec<u8>, bool) {
+        let mut page = Vec::new();
+        let mut progress = RetainedProgress::More;
+        while page.len() < PAGE_BYTES && progress == RetainedProgress::More {
+            let visit = |_: &str, kept: &Kept| match kept.expires_at {
+                Some(at) if at <= now.instant => {}
+                at => append(&mut page, kept, at, now),
+            };
+            // One with a large payload fills a page.
+            progress = cursor.resume(&self.retained.tree, 16, visit);
+        }
+        (page, progress == RetainedProgress::More)
+    }
+
     /// A worker's message that is to be retained: kept here, sent to every node.
     pub(super) fn forward_retained(
         &mut self,

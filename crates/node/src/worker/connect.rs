@@ -21,7 +21,7 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
+    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
     mail::{Claim, Content, GrantedClaim, SessionState, peer_text},
 };
 
@@ -54,8 +54,25 @@ impl Worker {
     }
 
     fn handle_connect(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, bytes: &[u8]) {
+        let takes = self
+            .listener(id)
+            .map_or(Takes::Both, |listener| listener.takes);
         if connect.client_id.starts_with(LINK_PREFIX) {
-            self.hand_link_over(id, bytes);
+            if takes == Takes::Clients {
+                self.note_refused(
+                    id,
+                    "link refused",
+                    "it came without TLS, where clients come in",
+                );
+                self.close(id);
+            } else {
+                self.hand_link_over(id, bytes);
+            }
+            return;
+        }
+        if takes == Takes::Links {
+            let refusal = Refusal::new(ReasonCode::NotAuthorized, "only nodes come in here");
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             return;
         }
         if let Err(refusal) = self.check_connect(id, connect) {
@@ -98,26 +115,22 @@ impl Worker {
         Ok(())
     }
 
+    /// The listener a connection came through.
+    fn listener(&self, id: ConnectionId) -> Option<&ListenerConfig> {
+        let listener = self.connection(id)?.listener;
+        self.config.listeners.get(usize::from(listener.0))
+    }
+
     /// The topic prefix of the listener a connection came through.
     pub(super) fn prefix(&self, id: ConnectionId) -> &str {
-        let listener = self
-            .connection(id)
-            .map_or(0, |connection| usize::from(connection.listener.0));
-        self.config
-            .listeners
-            .get(listener)
+        self.listener(id)
             .map_or("", |listener| &listener.topic_prefix)
     }
 
     /// Largest packet a client may send, bytes.
     pub(super) fn maximum_packet_size(&self, id: ConnectionId) -> u32 {
         let maximum = self.config.limits.maximum_packet_size;
-        let listener = self.connection(id).and_then(|connection| {
-            self.config
-                .listeners
-                .get(usize::from(connection.listener.0))
-        });
-        listener.map_or(maximum, |listener| {
+        self.listener(id).map_or(maximum, |listener| {
             listener.maximum_packet_size.min(maximum)
         })
     }

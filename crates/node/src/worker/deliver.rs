@@ -282,6 +282,7 @@ impl Worker {
         if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
+            self.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
             if qos > Qos::AtMostOnce {
                 self.journal.passed(session.stored, outgoing.id);
             }

@@ -255,7 +255,7 @@ impl Worker {
     }
 
     fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) {
-        if record.number > 0 && self.refuse_without_room(from, record) {
+        if record.number > 0 && self.refuse_without_room(from, origin, record) {
             return;
         }
         let is_sent_on = self.deliver_record(now, from, origin, record);
@@ -269,29 +269,6 @@ impl Worker {
         if !is_sent_on {
             self.batches.admit(from, origin, record.number);
         }
-    }
-
-    /// A message that sessions here would have to store, and there is no room: another worker tells its publisher; to another
-    /// node the message stays unacknowledged.
-    fn refuse_without_room(&mut self, from: Peer, record: &Record<'_>) -> bool {
-        let bytes = record.topic.len() + record.payload.len() + record.properties.encoded_len();
-        if !self.journal.is_nearly_full_for(bytes) {
-            return false;
-        }
-        let publish = Publish {
-            qos: record.qos,
-            properties: record.properties,
-            ..Publish::new(record.topic, record.payload)
-        };
-        let route = self.route(record.topic);
-        if !self.finds_no_room(&publish, &route) {
-            return false;
-        }
-        self.traffic.dropped_messages += 1;
-        if let Peer::Worker(_) = from {
-            self.mail_after_records(from, Content::Refused(vec![(record.number, record.number)]));
-        }
-        true
     }
 
     /// Whether the message was sent on, so that its acknowledgement waits.
@@ -329,6 +306,7 @@ impl Worker {
                     .find(|group| is_share_key(&group.key, name, filter));
                 let Some(group) = group else { continue };
                 if let Some(index) = self.choose_here(group) {
+                    let index = self.member_with_room(group, index, outgoing.publish);
                     self.deliver_alone(now, &group.local[index].taker, &group.key, &mut outgoing);
                     continue;
                 }

@@ -62,6 +62,7 @@ impl Worker {
         match self.choose(group) {
             None => {}
             Some(Choice::Local(index)) => {
+                let index = self.member_with_room(group, index, outgoing.publish);
                 self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {

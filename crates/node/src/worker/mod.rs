@@ -24,10 +24,12 @@ mod recover;
 mod report;
 mod retained;
 mod rights;
+mod room;
 mod seen;
 mod sessions;
 mod subscribe;
 mod timers;
+mod transfer;
 mod wills;
 
 use std::{
@@ -78,6 +80,7 @@ pub struct Worker {
     timers: Timers,
     scratch: Scratch,
     operating: operate::Operating,
+    transfers: transfer::Transfers,
     dirty: Vec<ConnectionId>,
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
@@ -174,6 +177,7 @@ impl Worker {
             queries: Queries::default(),
             timers: Timers::default(),
             scratch: Scratch::default(),
+            transfers: transfer::Transfers::default(),
             operating: operate::Operating::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
@@ -402,6 +406,7 @@ impl Worker {
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
+            Content::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),
             Content::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }
@@ -421,14 +426,18 @@ impl Worker {
                     serial,
                     epoch,
                 };
-                self.handle_granted(now, granted, &client_id, home);
+                if !self.is_granted_to_import(now, granted, &client_id, home) {
+                    self.handle_granted(now, granted, &client_id, home);
+                }
             }
             Content::ClaimRefused {
                 connection,
                 serial,
                 reason_code,
             } => {
-                self.handle_claim_refused(now, connection, serial, reason_code);
+                if !self.is_refused_to_import(connection, serial) {
+                    self.handle_claim_refused(now, connection, serial, reason_code);
+                }
             }
             Content::Freeze {
                 request,
@@ -477,6 +486,7 @@ impl Worker {
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
+            | Content::NotAdmitted { .. }
             | Content::Interest { .. }
             | Content::PeersApplied { .. }
             | Content::Claim(_)

@@ -214,13 +214,27 @@ impl Worker {
             }
             self.remove_session(old);
         }
+        self.open_imported(now, &snapshot, 0);
+        self.wait_for_import(request);
+    }
+
+    /// Makes the session of a snapshot, without connection, and tells everybody what it wants.
+    pub(super) fn open_imported(
+        &mut self,
+        now: Now,
+        snapshot: &SessionSnapshot,
+        epoch: u64,
+    ) -> SessionKey {
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
             serial,
-            &snapshot,
+            snapshot,
             now.instant,
             &self.config.limits,
         ));
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.epoch = session.epoch.max(epoch);
+        }
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
             let member = Member {
@@ -234,7 +248,7 @@ impl Worker {
         self.restart_timers(now, key);
         self.store_anew(now, key);
         self.tell_session(&snapshot.client_id, SessionState::Waiting);
-        self.wait_for_import(request);
+        key
     }
 
     /// The import came to nothing: the session goes on where it was.
@@ -327,7 +341,7 @@ impl Worker {
 
 impl Session {
     /// All of the session but its queue.
-    fn snapshot(&self, now: Instant) -> SessionSnapshot {
+    pub(super) fn snapshot(&self, now: Instant) -> SessionSnapshot {
         let will = self
             .will
             .as_ref()

@@ -263,6 +263,8 @@ impl Worker {
         let mut report = MemoryReport {
             half_open_bytes: self.operating.half_open_bytes,
             subscriptions: self.interests.len() as u64,
+            queue_dropped_messages: self.traffic.queue_dropped_messages,
+            queue_refused_messages: self.traffic.queue_refused_messages,
             ..MemoryReport::default()
         };
         for (_, session) in self.sessions.iter() {

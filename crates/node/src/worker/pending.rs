@@ -16,6 +16,8 @@ pub(super) struct Pending<T> {
 struct Slot<T> {
     /// Conditions still open: destinations that have not acknowledged.
     open: u32,
+    /// One of them found no room for it.
+    is_refused: bool,
     owed: T,
 }
 
@@ -37,7 +39,11 @@ impl<T> Pending<T> {
     pub fn add(&mut self, open: u32, owed: T) -> u64 {
         let number = self.next_number();
         self.waiting += 1;
-        self.slots.push_back(Some(Slot { open, owed }));
+        self.slots.push_back(Some(Slot {
+            open,
+            is_refused: false,
+            owed,
+        }));
         number
     }
 
@@ -52,8 +58,19 @@ impl<T> Pending<T> {
         number
     }
 
-    /// One condition of each number in `from..=to` is met; calls `done` for those that have none left. Unknown numbers are passed over.
-    pub fn acknowledge(&mut self, from: u64, to: u64, mut done: impl FnMut(T)) {
+    /// A destination of each number in `from..=to` has no room for it; the number is not acknowledged with that.
+    pub fn refuse(&mut self, from: u64, to: u64) {
+        let end = to.saturating_add(1).min(self.next_number());
+        for number in from.max(self.first)..end {
+            if let Some(slot) = &mut self.slots[(number - self.first) as usize] {
+                slot.is_refused = true;
+            }
+        }
+    }
+
+    /// One condition of each number in `from..=to` is met; calls `done` for those that have none left, with whether one of its
+    /// destinations refused it. Unknown numbers are passed over.
+    pub fn acknowledge(&mut self, from: u64, to: u64, mut done: impl FnMut(T, bool)) {
         let end = to.saturating_add(1).min(self.next_number());
         for number in from.max(self.first)..end {
             let slot = &mut self.slots[(number - self.first) as usize];
@@ -63,7 +80,7 @@ impl<T> Pending<T> {
                 && let Some(slot) = slot.take()
             {
                 self.waiting -= 1;
-                done(slot.owed);
+                done(slot.owed, slot.is_refused);
             }
         }
         while let Some(None) = self.slots.front() {
@@ -96,12 +113,28 @@ mod tests {
         let first = pending.add(2, "first");
         let second = pending.add(1, "second");
         let mut done = Vec::new();
-        pending.acknowledge(second, second, |owed| done.push(owed));
-        pending.acknowledge(first, first, |owed| done.push(owed));
+        pending.acknowledge(second, second, |owed, _| done.push(owed));
+        pending.acknowledge(first, first, |owed, _| done.push(owed));
         assert_eq!(done, ["second"]);
-        pending.acknowledge(first, first, |owed| done.push(owed));
+        pending.acknowledge(first, first, |owed, _| done.push(owed));
         assert_eq!(done, ["second", "first"]);
         assert_eq!(pending.len(), 0);
+    }
+
+    #[test]
+    fn what_one_destination_refused_is_refused_whoever_answers_last() {
+        let mut pending = Pending::new();
+        let number = pending.add(2, "owed");
+        let other = pending.add(1, "other");
+        let mut done = Vec::new();
+        pending.refuse(0, number);
+        for _ in 0..2 {
+            pending.acknowledge(number, other, |owed, is_refused| {
+                done.push((owed, is_refused));
+            });
+        }
+        assert_eq!(done, [("other", false), ("owed", true)]);
+        pending.refuse(number, u64::MAX);
     }
 
     #[test]
@@ -110,9 +143,9 @@ mod tests {
         assert_eq!(pending.skip(), 1);
         let number = pending.add(1, ());
         let mut done = 0;
-        pending.acknowledge(0, 1, |()| done += 1);
-        pending.acknowledge(number, u64::MAX, |()| done += 1);
-        pending.acknowledge(number, number, |()| done += 1);
+        pending.acknowledge(0, 1, |(), _| done += 1);
+        pending.acknowledge(number, u64::MAX, |(), _| done += 1);
+        pending.acknowledge(number, number, |(), _| done += 1);
         assert_eq!(done, 1);
         assert_eq!(pending.next_number(), 3);
     }

@@ -154,7 +154,7 @@ impl Worker {
             return Ok(());
         }
         self.check_receive_maximum(arrival.session)?;
-        if self.finds_no_room(arrival.publish, arrival.route) {
+        if self.finds_no_room(arrival.publish, arrival.route, Some(arrival.session)) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -199,7 +199,7 @@ impl Worker {
             return Ok(());
         }
         self.check_receive_maximum(arrival.session)?;
-        if self.finds_no_room(arrival.publish, arrival.route) {
+        if self.finds_no_room(arrival.publish, arrival.route, Some(arrival.session)) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -210,26 +210,6 @@ impl Worker {
         };
         self.publish_and_answer(now, arrival, packet_id, source);
         Ok(())
-    }
-
-    /// Whether sessions here would have to store the message and there is no room for it (rule 18).
-    #[inline]
-    pub(super) fn finds_no_room(&self, publish: &Publish<'_>, route: &Route) -> bool {
-        self.journal.is_on() && self.finds_journal_full(publish, route)
-    }
-
-    fn finds_journal_full(&self, publish: &Publish<'_>, route: &Route) -> bool {
-        let bytes = publish.topic.len() + publish.payload.len() + publish.properties.encoded_len();
-        let takers = route.takers.len() + route.groups.len();
-        if !self.journal.is_full_for(bytes, takers) {
-            return false;
-        }
-        let in_groups = route.groups.iter().flat_map(|group| &group.local);
-        let sessions = (route.takers.iter().map(|taker| taker.session))
-            .chain(in_groups.map(|member| member.taker.session));
-        sessions
-            .filter_map(|key| self.sessions.get(key))
-            .any(|session| session.stored.is_some())
     }
 
     /// More unacknowledged messages than we allowed: 5.0 clients know the limit [MQTT-3.3.4-7].
@@ -382,21 +362,34 @@ impl Worker {
 
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
+        let mut refused = Vec::new();
         self.chosen_are_done(runs);
         for &(from, to) in runs {
-            self.pending
-                .acknowledge(from, to, |owed| self.met.extend(owed));
+            self.pending.acknowledge(from, to, |owed, is_refused| {
+                if is_refused {
+                    refused.extend(owed);
+                } else {
+                    self.met.extend(owed);
+                }
+            });
+        }
+        self.refuse_debts(refused);
+    }
+
+    /// Some of our numbers found no room on their way (rule 18): their publishers are told when everybody has answered.
+    pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
+        self.handle_refusal_ahead(runs);
+        self.handle_acknowledged(runs);
+    }
+
+    /// The same from another node, whose acknowledgement comes later.
+    pub(super) fn handle_refusal_ahead(&mut self, runs: &NumberRuns) {
+        for &(from, to) in runs {
+            self.pending.refuse(from, to);
         }
     }
 
-    /// Some of our numbers found no room on their way (rule 18): their publishers are told.
-    pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
-        self.chosen_are_done(runs);
-        let mut refused = Vec::new();
-        for &(from, to) in runs {
-            self.pending
-                .acknowledge(from, to, |owed| refused.extend(owed));
-        }
+    fn refuse_debts(&mut self, refused: Vec<Debt>) {
         for debt in refused {
             self.traffic.dropped_messages += 1;
             let Debt::Publisher(owed) = debt else {

@@ -294,6 +294,7 @@ impl Sealing<'_> {
             batch = Some(incarnation);
         }
         if batch.is_some() {
+            peer.counters.data_out_batches += 1;
             self.finish(peer, link);
         }
         batch.is_some()

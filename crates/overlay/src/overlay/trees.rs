@@ -316,6 +316,7 @@ impl Overlay {
         });
         self.scratch = buffer;
         if let (Some(peer), Some(written)) = (self.peer_mut(slot), written) {
+            peer.counters.data_out_batches += 1;
             peer.counters.data_out_bytes += written;
         }
     }

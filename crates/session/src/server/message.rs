@@ -137,7 +137,13 @@ impl Message {
     /// What it counts against a queue's bound, bytes.
     #[must_use]
     pub fn cost(&self) -> u64 {
-        (self.content.len() + size_of::<Self>()) as u64
+        Self::cost_of(self.content.len())
+    }
+
+    /// The same for a message that is not made yet: bytes of its topic, properties and payload.
+    #[must_use]
+    pub const fn cost_of(content_len: usize) -> u64 {
+        (content_len + size_of::<Self>()) as u64
     }
 }
 

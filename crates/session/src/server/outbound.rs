@@ -233,15 +233,29 @@ impl Outbound {
         Some(id)
     }
 
+    /// Whether the queue has room for a message of this cost ([`Message::cost`]).
+    #[must_use]
+    pub fn has_room(&self, cost: u64) -> bool {
+        self.queue.len() < self.limits.messages as usize
+            && self.queue_bytes + cost <= self.limits.bytes
+    }
+
+    /// Whether [`Outbound::begin`] would take a message past the queue.
+    #[must_use]
+    pub fn can_begin(&self, window: u16) -> bool {
+        self.queue.is_empty()
+            && self.cursor == self.slots.len()
+            && self.in_window < window
+            && self.slots.len() < usize::from(u16::MAX)
+    }
+
     /// Puts a message at the end of the queue.
     ///
     /// # Errors
     /// [`QueueFull`] at a bound.
     pub fn enqueue(&mut self, delivery: Delivery) -> Result<(), QueueFull> {
         let cost = delivery.message.cost();
-        let full = self.queue.len() >= self.limits.messages as usize
-            || self.queue_bytes + cost > self.limits.bytes;
-        if full {
+        if !self.has_room(cost) {
             return Err(QueueFull);
         }
         self.queue_bytes += cost;

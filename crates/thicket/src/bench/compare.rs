@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::ValueEnum;
 use thicket_bench::compare::{
-    Comparison, Sample, SampleResult, case, case_names, compare, comparison_report,
+    Case, Comparison, Sample, SampleResult, case, case_names, compare, comparison_report,
 };
 use thicket_bench::target::{Target, find_program};
 
@@ -53,7 +53,11 @@ pub struct Compare {
 /// Compares.
 pub fn run(arguments: &Compare) -> anyhow::Result<()> {
     let comparison = comparison(arguments)?;
-    let total = comparison.repeats * comparison.cases.len() * comparison.targets.len();
+    let targets_of = |case: &Case| match case.on_one_node {
+        Some(_) => comparison.ours,
+        None => comparison.targets.len(),
+    };
+    let total = comparison.repeats * comparison.cases.iter().map(targets_of).sum::<usize>();
     let mut done = 0;
     let samples = compare(&comparison, &mut |sample| {
         done += 1;
@@ -70,6 +74,13 @@ fn comparison(arguments: &Compare) -> anyhow::Result<Comparison> {
     let this = std::env::current_exe().context("where this program lies")?;
     let cases: Option<Vec<_>> = arguments.workloads.iter().map(|name| case(name)).collect();
     let cases = cases.with_context(|| format!("the workloads are {}", case_names().join(", ")))?;
+    let mut cases = cases;
+    // What two nodes are compared with has to be measured too.
+    for one in cases.clone().iter().filter_map(|case| case.on_one_node) {
+        if !cases.iter().any(|case| case.name == one) {
+            cases.extend(case(one));
+        }
+    }
     let mut targets = Vec::new();
     if !arguments.without_node {
         let program = arguments.node.clone().unwrap_or_else(|| this.clone());
@@ -116,8 +127,11 @@ fn sample_line(sample: &Sample) -> String {
         (SampleResult::Idle(_), Some(kib)) => format!("{kib:.2} KiB a connection"),
         (_, None) => "no figure".to_owned(),
     };
+    let batches = sample.messages_a_batch.map_or_else(String::new, |count| {
+        format!(", {count:.1} messages a batch")
+    });
     format!(
-        "repeat {}  {}  {:<16}  {figure}",
+        "repeat {}  {}  {:<16}  {figure}{batches}",
         sample.repeat, sample.case, sample.target
     )
 }

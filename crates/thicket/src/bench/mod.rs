@@ -2,6 +2,7 @@
 
 mod compare;
 mod conns;
+mod crash;
 mod instructions;
 mod mst;
 mod options;
@@ -37,6 +38,8 @@ enum Command {
     Start(start::Start),
     /// Fill a node with sessions and messages, kill it and start it again: until a session is served
     Stored(stored::Stored),
+    /// Kill nodes under load: what of the acknowledged messages is missing, what comes twice, how long until it goes on (M5)
+    Crash(Box<crash::Crash>),
     /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
     Compare(compare::Compare),
     /// Count instructions a message under Callgrind and guard them against a baseline
@@ -55,6 +58,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Conns(arguments) => conns::run(&arguments),
         Command::Start(arguments) => start::run(&arguments),
         Command::Stored(arguments) => stored::run(&arguments),
+        Command::Crash(arguments) => crash::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),

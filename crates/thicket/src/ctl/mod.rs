@@ -2,6 +2,7 @@
 
 mod overlay;
 mod trace;
+mod transfer;
 mod view;
 
 use std::io::Write;
@@ -69,6 +70,10 @@ enum Topic {
         /// Client identifier
         client_id: String,
     },
+    /// Write the persistent sessions of the node, with their messages, and all retained messages as lines of JSON
+    Export(transfer::Export),
+    /// Read what `export` has written into the node
+    Import(transfer::Import),
     /// Watch packets as they come and go, without their payloads
     Trace(trace::Trace),
 }
@@ -87,6 +92,8 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
+        Topic::Export(export) => return transfer::export(&api, export),
+        Topic::Import(import) => return transfer::import(&api, import, arguments.json),
         Topic::Reload => return reload(&api),
     };
     let text = if arguments.json {
@@ -103,7 +110,11 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
             Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
-            Topic::Kick { .. } | Topic::Trace(_) | Topic::Reload => String::new(),
+            Topic::Kick { .. }
+            | Topic::Trace(_)
+            | Topic::Export(_)
+            | Topic::Import(_)
+            | Topic::Reload => String::new(),
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;

@@ -175,6 +175,8 @@ pub fn traffic(traffic: &TrafficEntry) -> String {
         &["COUNT", ""],
         &[
             count("dropped messages", total.dropped_messages),
+            count("of them by full queues", total.queue_dropped_messages),
+            count("refused for full queues", total.queue_refused_messages),
             count("expired messages", total.expired_messages),
             count("connections", total.connections),
             count("sessions", total.sessions),
@@ -214,6 +216,8 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(total.queued_messages),
                 Some(total.queued_bytes),
             ),
+            row("queues, dropped", Some(total.queue_dropped_messages), None),
+            row("queues, refused", Some(total.queue_refused_messages), None),
             row(
                 "in flight",
                 Some(total.inflight_messages),

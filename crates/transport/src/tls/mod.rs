@@ -1,5 +1,6 @@
 //! TLS 1.2 and 1.3 by rustls: certificates and keys from PEM files become configurations that are checked as a whole.
 
+mod link;
 mod name;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
+pub use link::LinkTls;
 pub use name::certificate_name;
 pub use rustls;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::hash_password;
+use crate::config::{ListenerSettings, hash_password};
 
 fn on(listen: &str) -> Settings {
     Settings {
@@ -76,6 +76,31 @@ fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
             None,
         ),
         (
+            "certificates for links",
+            Settings {
+                allow_anonymous: Some(true),
+                listen: Some(vec!["0.0.0.0:1883".into(), "link://0.0.0.0:1884".into()]),
+                ..with_link_tls()
+            },
+            None,
+        ),
+        (
+            "certificates for links, and nothing said of clients",
+            Settings {
+                listen: Some(vec!["0.0.0.0:1883".into(), "link://0.0.0.0:1884".into()]),
+                ..with_link_tls()
+            },
+            Some((true, false)),
+        ),
+        (
+            "only links come from elsewhere",
+            Settings {
+                listen: Some(vec!["localhost:1883".into(), "link://0.0.0.0:1884".into()]),
+                ..with_link_tls()
+            },
+            None,
+        ),
+        (
             "said no to anonymous",
             Settings {
                 allow_anonymous: Some(false),
@@ -96,6 +121,94 @@ fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
     }
 }
 
+fn with_link_tls() -> Settings {
+    let made = rcgen::generate_simple_self_signed(vec!["node".to_owned()]).expect("a certificate");
+    let certificate = temporary("link.crt", &made.cert.pem());
+    Settings {
+        link_tls_key: Some(temporary("link.key", &made.signing_key.serialize_pem())),
+        link_tls_ca: Some(certificate.clone()),
+        link_tls_certificate: Some(certificate),
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
+    let listen = |all: &[&str]| Some(all.iter().map(|&text| text.to_owned()).collect());
+    let both = listen(&["localhost:1883", "link://localhost:1884"]);
+    let for_clients = |table: ListenerSettings| Settings {
+        listen: both.clone(),
+        listener: Some(vec![ListenerSettings {
+            address: Some("link://localhost:1885".into()),
+            ..table
+        }]),
+        ..with_link_tls()
+    };
+    let cases = [
+        (
+            "no listener for links",
+            Settings {
+                listen: listen(&["localhost:1883"]),
+                ..with_link_tls()
+            },
+            "needs a listener for links",
+        ),
+        (
+            "no listener for clients",
+            Settings {
+                listen: listen(&["link://localhost:1884"]),
+                ..with_link_tls()
+            },
+            "no client could connect",
+        ),
+        (
+            "no certificate",
+            Settings {
+                listen: both.clone(),
+                ..Settings::default()
+            },
+            "link_tls_certificate, link_tls_key and link_tls_ca for such a listener",
+        ),
+        (
+            "no key",
+            Settings {
+                listen: both.clone(),
+                link_tls_key: None,
+                ..with_link_tls()
+            },
+            "give all three or none",
+        ),
+        (
+            "insecure too",
+            Settings {
+                listen: both.clone(),
+                insecure_links: Some(true),
+                ..with_link_tls()
+            },
+            "exclude each other",
+        ),
+        (
+            "clients where links come in",
+            for_clients(ListenerSettings {
+                topic_prefix: Some("a/".into()),
+                ..ListenerSettings::default()
+            }),
+            "keys that are for clients",
+        ),
+    ];
+    for (name, settings, expected) in cases {
+        let error = settings.check().expect_err(name).to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+    let good = Settings {
+        listen: both,
+        ..with_link_tls()
+    };
+    let config = good.check().expect("it makes sense");
+    let links: Vec<_> = config.listeners.iter().map(Listen::takes_links).collect();
+    assert_eq!(links, [false, true]);
+}
+
 #[test]
 fn the_refusal_of_an_open_listener_says_what_to_add() {
     let error = on("0.0.0.0:1883").check().expect_err("open").to_string();
@@ -104,6 +217,7 @@ fn the_refusal_of_an_open_listener_says_what_to_add() {
         "--users FILE",
         "--allow-anonymous",
         "--cluster-secret-file FILE",
+        "--link-tls-certificate",
         "--insecure-links",
     ] {
         assert!(error.contains(word), "`{word}` in {error}");

@@ -2,6 +2,7 @@
 
 use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Will};
 
+use thicket_node::OnFull;
 use thicket_overlay::routing::RoutingMode;
 
 use super::{V5, V311, id, qos, resuming};
@@ -51,6 +52,41 @@ fn client_at(world: &mut World, node: usize, connect: Connect<'_>, connack: &str
 
 fn plain(packet_id: u16) -> Acknowledgement<'static> {
     Acknowledgement::new(id(packet_id), ReasonCode::Success)
+}
+
+#[test]
+fn a_queue_that_is_full_on_another_node_refuses_the_publisher_if_told_to() {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for workers in 1..=2 {
+            let mut spec = NodeSpec::new(workers);
+            spec.limits.queue_messages = 2;
+            spec.limits.on_full = OnFull::Refuse;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_whole(&mut world);
+        let client = client_at(&mut world, 1, resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        world.hang_up(client);
+        world.run_for(500);
+        let publisher = client_at(&mut world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        for number in 1..=3 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        world.publish(publisher, "a", "4", 2, 4);
+        let expected = ["PUBACK 1", "PUBACK 2", "PUBACK 3 0x97", "PUBREC 4 0x97"];
+        world.expect(publisher, &expected);
+        let old = client_at(&mut world, 0, Connect::new(V311, "old"), "CONNACK");
+        world.publish(old, "a", "5", 1, 1);
+        world.expect(old, &["closed"]);
+        let back = world.connect(1, resuming(V5, "client", 1000));
+        world.tester(back).acknowledges = true;
+        let heard = world.hear(back);
+        assert_eq!(heard.len(), 3, "seed {seed}: {heard:?}");
+        world.publish(publisher, "a", "again", 2, 4);
+        world.expect(publisher, &["PUBREC 4"]);
+    }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Subscribe};
 
+use thicket_node::OnFull;
+
 use super::{V5, V311, id, play, play_with, qos, resuming};
+use crate::world::{World, net::Weather, node::NodeSpec};
 
 fn plain(packet_id: u16) -> Acknowledgement<'static> {
     Acknowledgement::new(id(packet_id), ReasonCode::Success)
@@ -208,6 +211,89 @@ fn a_queue_that_is_full_takes_no_more_and_keeps_what_it_has() {
             assert_eq!(dropped, 2, "seed {}", world.net.seed);
         },
     );
+}
+
+#[test]
+fn a_publisher_is_refused_while_a_queue_is_full_if_queues_refuse() {
+    let configure = |spec: &mut NodeSpec| {
+        spec.limits.queue_messages = 2;
+        spec.limits.on_full = OnFull::Refuse;
+    };
+    play_with(configure, |world| {
+        let client = world.client(resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        world.hang_up(client);
+        world.run_for(500);
+        let reader = world.plain("reader");
+        world.subscribe(reader, "a", 0);
+        let publisher = world.plain("publisher");
+        for number in 1..=2 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        world.expect(publisher, &["PUBACK 1", "PUBACK 2"]);
+        world.publish(publisher, "a", "3", 1, 3);
+        world.expect(publisher, &["PUBACK 3 0x97"]);
+        world.publish(publisher, "a", "4", 2, 4);
+        world.expect(publisher, &["PUBREC 4 0x97"]);
+        // Nobody keeps it, so nobody has to have room for it.
+        world.publish(publisher, "a", "5", 0, 0);
+        let old = world.client(Connect::new(V311, "old"), "CONNACK");
+        world.publish(old, "a", "6", 1, 1);
+        world.expect(old, &["closed"]);
+        world.run_for(500);
+        let heard = [
+            "CONNACK present",
+            "PUBLISH a '1' q1 #1",
+            "PUBLISH a '2' q1 #2",
+        ];
+        let back = world.client_with(resuming(V5, "client", 1000), &heard);
+        world.publish(publisher, "a", "7", 1, 7);
+        world.expect(publisher, &["PUBACK 7"]);
+        world.expect(back, &["PUBLISH a '7' q1 #3"]);
+        let traffic = world.traffic(0);
+        let dropped: u64 = traffic.iter().map(|all| all.queue_dropped_messages).sum();
+        let refused: u64 = traffic.iter().map(|all| all.queue_refused_messages).sum();
+        assert_eq!((dropped, refused), (0, 3), "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn a_member_of_a_shared_subscription_with_a_full_queue_is_passed_over() {
+    for on_full in [OnFull::Drop, OnFull::Refuse] {
+        let mut world = World::new(1, Weather::CALM);
+        let mut spec = NodeSpec::new(1);
+        spec.limits.queue_messages = 2;
+        spec.limits.on_full = on_full;
+        let node = world.add_node(spec);
+        world.start(node);
+        for name in ["one", "two"] {
+            let member = world.client(resuming(V5, name, 1000), "CONNACK");
+            world.subscribe(member, "$share/group/a", 1);
+            world.hang_up(member);
+        }
+        world.run_for(500);
+        // Two of one turn and two of the other, then nobody has room.
+        let publisher = world.plain("publisher");
+        for number in 1..=5 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        let heard = world.hear(publisher);
+        let last = match on_full {
+            OnFull::Drop => "PUBACK 5",
+            OnFull::Refuse => "PUBACK 5 0x97",
+        };
+        assert_eq!(
+            heard,
+            ["PUBACK 1", "PUBACK 2", "PUBACK 3", "PUBACK 4", last]
+        );
+        let back = world.connect(0, resuming(V5, "one", 1000));
+        world.tester(back).acknowledges = true;
+        assert_eq!(world.hear(back).len(), 3, "CONNACK and two messages");
+        for number in 6..=7 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        assert_eq!(world.hear(back).len(), 2, "those of the absent one too");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Handover, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig,
-    ListenerId, Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
+    ListenerId, Mail, Now, Peer, Takes, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
     WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig, routing::RoutingMode};
@@ -47,6 +47,7 @@ impl NodeSpec {
             cluster_name: "simulated".into(),
             limits: Limits::default(),
             listeners: vec![ListenerConfig {
+                takes: Takes::Both,
                 allow_anonymous: true,
                 topic_prefix: String::new(),
                 maximum_packet_size: u32::MAX,

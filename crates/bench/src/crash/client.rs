@@ -1,0 +1,381 @@
+//! Clients that outlive nodes: a persistent session each, at whichever node answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use thicket_mqtt::{
+    Acknowledgement, Connect, Disconnect, Packet, PacketId, ProtocolVersion, Publish, Qos,
+    ReasonCode,
+};
+
+use super::ledger::{Ledger, STAMP, write_stamp};
+use crate::BenchError;
+use crate::dialog::{Dialog, encode};
+
+const VERSION: ProtocolVersion = ProtocolVersion::V5;
+/// For one attempt to connect, and for the answers that follow.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts at all nodes.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A client that finds no node for so long gives up.
+const ALONE: Duration = Duration::from_secs(120);
+/// Longest wait for bytes before a client looks at the clock again.
+const TICK: Duration = Duration::from_millis(2);
+/// Messages of a publisher under way: below any receive maximum we know.
+const WINDOW: usize = 100;
+/// After the load, time for the last acknowledgements.
+const LAST: Duration = Duration::from_secs(30);
+
+/// What a client is told.
+pub(super) struct Plan {
+    pub client_id: String,
+    /// Start of all topics of the run.
+    pub topic: String,
+    /// Among those of its kind.
+    pub index: usize,
+    pub home: Home,
+    pub ledger: Arc<Ledger>,
+    pub goes_on: Arc<AtomicBool>,
+}
+
+/// Where a client connects: to its own node, else to the next one that answers.
+pub(super) struct Home {
+    pub addresses: Arc<[SocketAddr]>,
+    pub first: usize,
+}
+
+/// What became of what a publisher sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Published {
+    pub refused: u64,
+    pub unacknowledged: u64,
+    pub sessions_lost: u64,
+}
+
+/// A subscriber that came back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reconnect {
+    pub session_present: bool,
+    /// From the loss of the connection to the CONNACK.
+    pub away: Duration,
+    /// From the CONNACK to the first message; `None`: none came.
+    pub resumed: Option<Duration>,
+}
+
+impl Plan {
+    fn goes_on(&self) -> bool {
+        self.goes_on.load(Ordering::Relaxed)
+    }
+
+    /// Connects to the first node that answers, in turn; whether it had the session.
+    fn connect(&self) -> Result<(Dialog, bool), BenchError> {
+        let began = Instant::now();
+        let count = self.home.addresses.len();
+        loop {
+            let mut last = None;
+            for turn in 0..count {
+                let address = self.home.addresses[(self.home.first + turn) % count];
+                let connect = Connect {
+                    clean_start: false,
+                    session_expiry_interval: Some(3600),
+                    ..Connect::new(VERSION, &self.client_id)
+                };
+                match Dialog::connect(address, connect, PATIENCE) {
+                    Ok(connected) => return Ok(connected),
+                    Err(error) => last = Some((address, error)),
+                }
+            }
+            if began.elapsed() > ALONE
+                && let Some((address, source)) = last
+            {
+                return Err(BenchError::Unreachable {
+                    node: address.to_string(),
+                    source,
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Ends the session, so that a later run finds none of it.
+    fn end_session(&self, mut dialog: Dialog) {
+        let goodbye = Disconnect {
+            session_expiry_interval: Some(0),
+            ..Disconnect::default()
+        };
+        // A node that dies at this moment keeps it for an hour.
+        let _ = dialog.send(&Packet::Disconnect(goodbye));
+    }
+}
+
+/// How far a message of a publisher has come.
+#[derive(Debug, Clone, Copy)]
+enum Under {
+    /// Sent.
+    Way,
+    /// PUBREC came.
+    Release,
+}
+
+struct Publisher<'a> {
+    plan: &'a Plan,
+    qos: Qos,
+    topic: String,
+    payload: Vec<u8>,
+    /// In the order of sending: identifiers rise, and start again at 1 when they are free.
+    open: BTreeMap<u64, (PacketId, Under)>,
+    /// Of the next message, and of the next identifier.
+    next: u64,
+    next_id: u16,
+    result: Published,
+}
+
+/// Publishes until told to stop, then finishes what is under way.
+pub(super) fn publish(
+    plan: &Plan,
+    qos: Qos,
+    interval: Duration,
+    payload_len: usize,
+) -> Result<Published, BenchError> {
+    let mut publisher = Publisher {
+        plan,
+        qos,
+        topic: format!("{}{}", plan.topic, plan.index),
+        payload: vec![b'x'; payload_len.max(STAMP)],
+        open: BTreeMap::new(),
+        next: 0,
+        next_id: 1,
+        result: Published::default(),
+    };
+    let mut due = Instant::now();
+    let mut stopped = None;
+    let mut is_first = true;
+    loop {
+        let (mut dialog, session_present) = plan.connect()?;
+        if !is_first && !session_present {
+            publisher.result.sessions_lost += 1;
+        }
+        is_first = false;
+        // What breaks here is a node that died: on to the next.
+        let ended = publisher.serve(&mut dialog, interval, &mut due, &mut stopped);
+        let is_late = stopped.is_some_and(|at: Instant| at.elapsed() > LAST);
+        if ended.is_ok() || is_late {
+            publisher.result.unacknowledged += publisher.open.len() as u64;
+            plan.end_session(dialog);
+            return Ok(publisher.result);
+        }
+    }
+}
+
+impl Publisher<'_> {
+    /// Sends again what is open, then what is due, until all is done (`Ok`) or the connection breaks.
+    fn serve(
+        &mut self,
+        dialog: &mut Dialog,
+        interval: Duration,
+        due: &mut Instant,
+        stopped: &mut Option<Instant>,
+    ) -> io::Result<()> {
+        dialog.set_patience(TICK)?;
+        let mut out = Vec::new();
+        for (number, (id, under)) in self.open.clone() {
+            match under {
+                Under::Way => self.write(&mut out, number, id, true)?,
+                Under::Release => release(&mut out, id)?,
+            }
+        }
+        loop {
+            let now = Instant::now();
+            if !self.plan.goes_on() {
+                let since = *stopped.get_or_insert(now);
+                if self.open.is_empty() || since.elapsed() > LAST {
+                    return Ok(());
+                }
+            }
+            // Behind by more than a second is behind for good: an open loop that catches up would be another load.
+            if now.saturating_duration_since(*due) > Duration::from_secs(1) {
+                *due = now;
+            }
+            while stopped.is_none() && *due <= now && self.open.len() < WINDOW {
+                let (number, id) = (self.next, self.free_id());
+                self.open.insert(number, (id, Under::Way));
+                self.write(&mut out, number, id, false)?;
+                self.next += 1;
+                *due += interval;
+            }
+            dialog.write(&mut out)?;
+            let mut answers = Vec::new();
+            dialog.poll(&mut |packet| match packet {
+                Packet::Puback(ack) => answers.push((ack.packet_id, ack.reason_code, 1)),
+                Packet::Pubrec(ack) => answers.push((ack.packet_id, ack.reason_code, 2)),
+                Packet::Pubcomp(ack) => answers.push((ack.packet_id, ack.reason_code, 3)),
+                _ => {}
+            })?;
+            for (id, code, step) in answers {
+                self.answer(id, code, step, &mut out)?;
+            }
+        }
+    }
+
+    fn free_id(&mut self) -> PacketId {
+        loop {
+            let id = PacketId::new(self.next_id);
+            self.next_id = self.next_id.wrapping_add(1);
+            if let Some(id) = id
+                && !self.open.values().any(|(taken, _)| *taken == id)
+            {
+                return id;
+            }
+        }
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, number: u64, id: PacketId, dup: bool) -> io::Result<()> {
+        write_stamp(&mut self.payload, self.plan.index, number);
+        let publish = Publish {
+            qos: self.qos,
+            dup,
+            packet_id: Some(id),
+            ..Publish::new(&self.topic, &self.payload)
+        };
+        encode(&Packet::Publish(publish), VERSION, out)
+    }
+
+    /// `step`: 1 PUBACK, 2 PUBREC, 3 PUBCOMP.
+    fn answer(
+        &mut self,
+        id: PacketId,
+        code: ReasonCode,
+        step: u8,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let found = self.open.iter().find(|(_, (open, _))| *open == id);
+        let Some((&number, &(_, under))) = found else {
+            return if step == 2 { release(out, id) } else { Ok(()) };
+        };
+        match (step, under) {
+            (1 | 2, Under::Way) if code.is_error() => {
+                self.result.refused += 1;
+                self.open.remove(&number);
+            }
+            (1, _) => {
+                self.plan.ledger.acknowledge(self.plan.index, number);
+                self.open.remove(&number);
+            }
+            (2, _) => {
+                self.plan.ledger.acknowledge(self.plan.index, number);
+                self.open.insert(number, (id, Under::Release));
+                release(out, id)?;
+            }
+            (_, Under::Release) => {
+                self.open.remove(&number);
+            }
+            (_, Under::Way) => {}
+        }
+        Ok(())
+    }
+}
+
+fn release(out: &mut Vec<u8>, id: PacketId) -> io::Result<()> {
+    let pubrel = Acknowledgement::new(id, ReasonCode::Success);
+    encode(&Packet::Pubrel(pubrel), VERSION, out)
+}
+
+/// Receives until told to stop; each time it came back.
+pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
+    let mut reconnects: Vec<Reconnect> = Vec::new();
+    // QoS 2 identifiers whose PUBREL has not come: what comes again under them was counted.
+    let mut held: BTreeSet<u16> = BTreeSet::new();
+    let mut lost_at: Option<Instant> = None;
+    loop {
+        let (mut dialog, session_present) = plan.connect()?;
+        let connected_at = Instant::now();
+        if let Some(lost_at) = lost_at {
+            reconnects.push(Reconnect {
+                session_present,
+                away: connected_at.saturating_duration_since(lost_at),
+                resumed: None,
+            });
+        }
+        if !session_present {
+            held.clear();
+        }
+        let mut first = None;
+        let served = receive(plan, &mut dialog, session_present, &mut held, &mut first);
+        if lost_at.is_some()
+            && let (Some(reconnect), Some(first)) = (reconnects.last_mut(), first)
+        {
+            reconnect.resumed = Some(first.saturating_duration_since(connected_at));
+        }
+        match served {
+            Ok(()) => {
+                plan.end_session(dialog);
+                return Ok(reconnects);
+            }
+            Err(_) if !plan.goes_on() => return Ok(reconnects),
+            Err(_) => lost_at = Some(Instant::now()),
+        }
+    }
+}
+
+/// `first`: when the first message of this connection came.
+fn receive(
+    plan: &Plan,
+    dialog: &mut Dialog,
+    session_present: bool,
+    held: &mut BTreeSet<u16>,
+    first: &mut Option<Instant>,
+) -> io::Result<()> {
+    if !session_present {
+        let filter = format!("{}#", plan.topic);
+        dialog.subscribe(&filter, Qos::ExactlyOnce)?;
+        plan.ledger.enter_service();
+    }
+    dialog.set_patience(TICK)?;
+    let mut out = Vec::new();
+    while plan.goes_on() {
+        let mut trouble = Ok(());
+        dialog.poll(&mut |packet| {
+            let answer = match packet {
+                Packet::Publish(publish) => {
+                    first.get_or_insert_with(Instant::now);
+                    take(plan, &publish, held)
+                }
+                Packet::Pubrel(ack) => {
+                    held.remove(&ack.packet_id.value());
+                    let ack = Acknowledgement::new(ack.packet_id, ReasonCode::Success);
+                    Some(Packet::Pubcomp(ack))
+                }
+                _ => None,
+            };
+            if let Some(answer) = answer
+                && let Err(error) = encode(&answer, VERSION, &mut out)
+            {
+                trouble = Err(error);
+            }
+        })?;
+        trouble?;
+        dialog.write(&mut out)?;
+    }
+    Ok(())
+}
+
+/// Counts a message; what it is answered with.
+fn take(plan: &Plan, publish: &Publish<'_>, held: &mut BTreeSet<u16>) -> Option<Packet<'static>> {
+    let Some(id) = publish.packet_id else {
+        plan.ledger.receive(plan.index, publish.payload);
+        return None;
+    };
+    let ack = Acknowledgement::new(id, ReasonCode::Success);
+    if publish.qos == Qos::ExactlyOnce {
+        if held.insert(id.value()) {
+            plan.ledger.receive(plan.index, publish.payload);
+        }
+        return Some(Packet::Pubrec(ack));
+    }
+    plan.ledger.receive(plan.index, publish.payload);
+    Some(Packet::Puback(ack))
+}

@@ -1,0 +1,339 @@
+//! Nodes that can be killed and started again: our own children, or anybody's by two commands.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::BenchError;
+use crate::metrics::{Metrics, REACHABLE};
+use crate::probe::round_trip;
+
+/// Between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+/// For one answer of a node.
+const ANSWER: Duration = Duration::from_secs(5);
+/// The gauge of a node of ours: persistent sessions that have fewer copies than they should.
+const WITHOUT_COPIES: &str = "thicket_sessions_without_copies";
+
+/// One node.
+#[derive(Debug)]
+pub struct CrashNode {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where its metrics are asked for, if it is a node of ours.
+    pub api: Option<SocketAddr>,
+    /// How it dies and comes back.
+    control: Control,
+}
+
+#[derive(Debug)]
+enum Control {
+    /// A child of this process.
+    Child {
+        program: PathBuf,
+        arguments: Vec<String>,
+        folder: PathBuf,
+        child: Option<Child>,
+    },
+    /// Words for the shell.
+    Commands { kill: String, start: String },
+}
+
+/// The nodes of one cluster. Children end with it, and their data goes.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<CrashNode>,
+    /// Instead of a look at copies, where nobody tells of them.
+    settle: Duration,
+    folder: Option<PathBuf>,
+}
+
+/// A number no other call in this process gets.
+pub(super) fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl CrashNode {
+    /// A node that others run: `kill` and `start` are commands for `sh -c`. The start command may return or stay.
+    #[must_use]
+    pub fn foreign(address: SocketAddr, api: Option<SocketAddr>, kill: &str, start: &str) -> Self {
+        let control = Control::Commands {
+            kill: kill.to_owned(),
+            start: start.to_owned(),
+        };
+        Self {
+            address,
+            api,
+            control,
+        }
+    }
+
+    fn kill(&mut self) -> io::Result<()> {
+        match &mut self.control {
+            Control::Child { child, .. } => match child.take() {
+                Some(mut child) => {
+                    child.kill()?;
+                    child.wait().map(drop)
+                }
+                None => Ok(()),
+            },
+            Control::Commands { kill, .. } => {
+                let status = shell(kill).status()?;
+                if status.success() {
+                    Ok(())
+                } else {
+                    Err(io::Error::other(format!("`{kill}` ended with {status}")))
+                }
+            }
+        }
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        match &mut self.control {
+            Control::Child {
+                program,
+                arguments,
+                folder,
+                child,
+            } => {
+                let log = File::options()
+                    .create(true)
+                    .append(true)
+                    .open(folder.join("log"))?;
+                let spawned = Command::new(program)
+                    .args(arguments)
+                    .stdin(Stdio::null())
+                    .stdout(log.try_clone()?)
+                    .stderr(log)
+                    .spawn()?;
+                *child = Some(spawned);
+                Ok(())
+            }
+            Control::Commands { start, .. } => {
+                // A command that stays is the broker itself; nobody waits for it.
+                let mut child = shell(start).spawn()?;
+                std::thread::spawn(move || child.wait());
+                Ok(())
+            }
+        }
+    }
+
+    /// Sessions without copies, as the node says; `None`: it does not say.
+    fn without_copies(&self) -> Option<u64> {
+        Metrics::fetch(self.api?).ok()?.sum(WITHOUT_COPIES)
+    }
+}
+
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
+    shell
+}
+
+impl Cluster {
+    /// Nodes that run already. `settle`: waited before a death where they do not tell of copies.
+    #[must_use]
+    pub const fn of(nodes: Vec<CrashNode>, settle: Duration) -> Self {
+        Self {
+            nodes,
+            settle,
+            folder: None,
+        }
+    }
+
+    /// Starts `count` nodes of the program `thicket` on free ports of 127.0.0.1, each with a data directory in a folder for
+    /// temporary files, and waits until they serve.
+    ///
+    /// # Errors
+    /// A node does not serve within `within`.
+    pub fn spawn(
+        thicket: &Path,
+        count: usize,
+        extra: &[String],
+        settle: Duration,
+        within: Duration,
+    ) -> Result<Self, BenchError> {
+        let name = format!("thicket-crash-{}-{}", std::process::id(), unique());
+        let folder = std::env::temp_dir().join(name);
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            settle,
+            folder: Some(folder.clone()),
+        };
+        // All ports are known before the first node starts: each is told of all others, whoever comes back later.
+        let ports = free_addresses(count * 2).map_err(BenchError::system("free ports"))?;
+        let (clients, apis) = ports.split_at(count);
+        for (index, (&address, &api)) in clients.iter().zip(apis).enumerate() {
+            let folder = folder.join(format!("node-{}", index + 1));
+            fs::create_dir_all(&folder).map_err(BenchError::system(format!(
+                "cannot make {}",
+                folder.display()
+            )))?;
+            let mut arguments = vec![
+                "broker".to_owned(),
+                format!("--name=node-{}", index + 1),
+                format!("--listen={address}"),
+                format!("--http={api}"),
+                "--discover=off".to_owned(),
+                format!("--cluster-name=crash-{}", std::process::id()),
+                format!("--data={}", folder.join("data").display()),
+            ];
+            let others = clients.iter().filter(|other| **other != address);
+            arguments.extend(others.map(|other| format!("--seed={other}")));
+            arguments.extend_from_slice(extra);
+            cluster.nodes.push(CrashNode {
+                address,
+                api: Some(api),
+                control: Control::Child {
+                    program: thicket.to_owned(),
+                    arguments,
+                    folder,
+                    child: None,
+                },
+            });
+        }
+        for node in &mut cluster.nodes {
+            node.start()
+                .map_err(BenchError::system("cannot start a node"))?;
+        }
+        for index in 0..count {
+            cluster.await_service(index, within)?;
+        }
+        cluster.await_sight(within)?;
+        Ok(cluster)
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Where clients connect, in order.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.address).collect()
+    }
+
+    pub(super) fn name(&self, node: usize) -> String {
+        format!("node {} at {}", node + 1, self.nodes[node].address)
+    }
+
+    pub(super) fn kill(&mut self, node: usize) -> Result<(), BenchError> {
+        let name = self.name(node);
+        self.nodes[node]
+            .kill()
+            .map_err(BenchError::system(format!("cannot kill {name}")))
+    }
+
+    /// Starts a node and waits until it serves and, if they tell, until all see each other.
+    pub(super) fn start(&mut self, node: usize, within: Duration) -> Result<(), BenchError> {
+        let name = self.name(node);
+        self.nodes[node]
+            .start()
+            .map_err(BenchError::system(format!("cannot start {name}")))?;
+        self.await_service(node, within)?;
+        self.await_sight(within)
+    }
+
+    fn await_service(&mut self, node: usize, within: Duration) -> Result<(), BenchError> {
+        let began = Instant::now();
+        while round_trip(self.nodes[node].address, ANSWER).is_err() {
+            if let Control::Child {
+                child: Some(child),
+                folder,
+                ..
+            } = &mut self.nodes[node].control
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+                let words = log.lines().last().unwrap_or_default().to_owned();
+                let name = self.name(node);
+                return Err(BenchError::Setting(format!(
+                    "{name} ended ({status}): {words}"
+                )));
+            }
+            if began.elapsed() > within {
+                return Err(BenchError::Timeout {
+                    what: format!("{} to serve", self.name(node)),
+                    seconds: within.as_secs(),
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Waits until every node that tells reaches all of them.
+    fn await_sight(&self, within: Duration) -> Result<(), BenchError> {
+        let began = Instant::now();
+        let sees_all = |node: &CrashNode| {
+            let page = node.api.and_then(|api| Metrics::fetch(api).ok());
+            let reached = page.and_then(|page| page.sum(REACHABLE));
+            reached.is_none_or(|reached| reached >= self.nodes.len() as u64)
+        };
+        while !self.nodes.iter().all(sees_all) {
+            if began.elapsed() > within {
+                return Err(BenchError::Timeout {
+                    what: "all nodes to see each other".to_owned(),
+                    seconds: within.as_secs(),
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Waits until every session has its copies, as all nodes say; the fixed time if one does not say. `false`: not within `most`.
+    pub(super) fn await_copies(&self, most: Duration) -> Result<bool, BenchError> {
+        let began = Instant::now();
+        loop {
+            let told: Option<Vec<u64>> = self.nodes.iter().map(CrashNode::without_copies).collect();
+            match told {
+                None => {
+                    std::thread::sleep(self.settle);
+                    return Ok(true);
+                }
+                Some(all) if all.iter().all(|&without| without == 0) => return Ok(true),
+                Some(_) if began.elapsed() > most => return Ok(false),
+                Some(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Control::Child { .. } = node.control {
+                let _ = node.kill();
+            }
+        }
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Held together while they are looked for, so that each is another one.
+fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
+    let held: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0"))
+        .collect::<io::Result<_>>()?;
+    held.iter().map(TcpListener::local_addr).collect()
+}

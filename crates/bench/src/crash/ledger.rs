@@ -1,0 +1,226 @@
+//! What was acknowledged, and what came to whom how often.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use thicket_mqtt::Qos;
+
+use super::CrashResult;
+
+/// Bytes of a payload that tell its message: publisher and number.
+pub(super) const STAMP: usize = 16;
+
+/// Messages of one QoS, added up over subscribers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Acknowledged to their publishers, once for each subscriber.
+    pub acknowledged: u64,
+    /// Came at least once, whether acknowledged or not.
+    pub delivered: u64,
+    /// Acknowledged, and did not come.
+    pub missed: u64,
+    /// Came again after they had come.
+    pub doubled: u64,
+}
+
+/// Everything that is counted, shared by all clients.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    qos: Vec<Qos>,
+    /// By publisher: whether the message of that number was acknowledged.
+    acknowledged: Vec<Mutex<Vec<bool>>>,
+    /// By subscriber and publisher: how often the message of that number came, 255 at most.
+    received: Vec<Mutex<Vec<Vec<u8>>>>,
+    /// Receipts of all kinds, to see that nothing comes any more.
+    receipts: AtomicU64,
+    in_service: AtomicUsize,
+}
+
+impl Ledger {
+    pub fn new(qos: Vec<Qos>, subscribers: usize) -> Self {
+        let publishers = qos.len();
+        Self {
+            acknowledged: (0..publishers).map(|_| Mutex::default()).collect(),
+            received: (0..subscribers)
+                .map(|_| Mutex::new(vec![Vec::new(); publishers]))
+                .collect(),
+            receipts: AtomicU64::new(0),
+            in_service: AtomicUsize::new(0),
+            qos,
+        }
+    }
+
+    /// A subscriber is subscribed.
+    pub fn enter_service(&self) {
+        self.in_service.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn in_service(&self) -> usize {
+        self.in_service.load(Ordering::Relaxed)
+    }
+
+    /// A publisher has the acknowledgement of a message.
+    pub fn acknowledge(&self, publisher: usize, number: u64) {
+        let mut all = lock(&self.acknowledged[publisher]);
+        let number = number as usize;
+        if all.len() <= number {
+            all.resize(number + 1, false);
+        }
+        all[number] = true;
+    }
+
+    /// A message came to a subscriber; not one of this run: passed over.
+    pub fn receive(&self, subscriber: usize, payload: &[u8]) {
+        let Some((publisher, number)) = read_stamp(payload) else {
+            return;
+        };
+        let mut all = lock(&self.received[subscriber]);
+        let Some(counts) = all.get_mut(publisher) else {
+            return;
+        };
+        if counts.len() <= number {
+            counts.resize(number + 1, 0);
+        }
+        counts[number] = counts[number].saturating_add(1);
+        self.receipts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until nothing is missing, or nothing came for `quiet`, or `most` has passed.
+    pub fn drain(&self, quiet: Duration, most: Duration) {
+        let began = Instant::now();
+        let (mut seen, mut changed) = (u64::MAX, began);
+        while began.elapsed() < most && changed.elapsed() < quiet {
+            let receipts = self.receipts.load(Ordering::Relaxed);
+            if receipts != seen {
+                (seen, changed) = (receipts, Instant::now());
+            } else if self.missing() == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn missing(&self) -> u64 {
+        let mut result = CrashResult::default();
+        self.add_up(&mut result);
+        result.qos_1.missed + result.qos_2.missed
+    }
+
+    pub fn add_up(&self, result: &mut CrashResult) {
+        for received in &self.received {
+            let received = lock(received);
+            let (mut missed, mut doubled) = (0, 0);
+            for (publisher, counts) in received.iter().enumerate() {
+                let tally = tally(&lock(&self.acknowledged[publisher]), counts);
+                missed += tally.missed;
+                doubled += tally.doubled;
+                match self.qos[publisher] {
+                    Qos::ExactlyOnce => result.qos_2.add(tally),
+                    Qos::AtLeastOnce | Qos::AtMostOnce => result.qos_1.add(tally),
+                }
+            }
+            result.missed_by.push(missed);
+            result.doubled_by.push(doubled);
+        }
+    }
+}
+
+impl Tally {
+    const fn add(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.delivered += other.delivered;
+        self.missed += other.missed;
+        self.doubled += other.doubled;
+    }
+}
+
+fn tally(acknowledged: &[bool], counts: &[u8]) -> Tally {
+    let mut tally = Tally::default();
+    for number in 0..acknowledged.len().max(counts.len()) {
+        let was_acknowledged = acknowledged.get(number).copied().unwrap_or(false);
+        let count = counts.get(number).copied().unwrap_or(0);
+        tally.acknowledged += u64::from(was_acknowledged);
+        tally.delivered += u64::from(count > 0);
+        tally.missed += u64::from(was_acknowledged && count == 0);
+        tally.doubled += u64::from(count.saturating_sub(1));
+    }
+    tally
+}
+
+/// Writes who published a message and which one it is over the start of its payload.
+pub(super) fn write_stamp(payload: &mut [u8], publisher: usize, number: u64) {
+    payload[..8].copy_from_slice(&(publisher as u64).to_le_bytes());
+    payload[8..STAMP].copy_from_slice(&number.to_le_bytes());
+}
+
+fn read_stamp(payload: &[u8]) -> Option<(usize, usize)> {
+    let (publisher, rest) = payload.split_first_chunk::<8>()?;
+    let (number, _) = rest.split_first_chunk::<8>()?;
+    // A number that no run reaches would only cost memory.
+    let number = usize::try_from(u64::from_le_bytes(*number)).ok()?;
+    let publisher = usize::try_from(u64::from_le_bytes(*publisher)).ok()?;
+    (number < 1 << 32).then_some((publisher, number))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_is_counted_against_what_was_acknowledged_and_doubles_beyond_the_first() {
+        let ledger = Ledger::new(vec![Qos::AtLeastOnce, Qos::ExactlyOnce], 2);
+        let receive = |subscriber, publisher, number| {
+            let mut payload = [0; 20];
+            write_stamp(&mut payload, publisher, number);
+            ledger.receive(subscriber, &payload);
+        };
+        for (publisher, number) in [(0, 0), (0, 1), (1, 0)] {
+            ledger.acknowledge(publisher, number);
+        }
+        // One has all, one of them twice, and one that was never acknowledged; the other lacks one of QoS 1.
+        for (subscriber, publisher, number) in [
+            (0, 0, 0),
+            (0, 0, 1),
+            (0, 0, 1),
+            (0, 0, 2),
+            (0, 1, 0),
+            (1, 0, 0),
+            (1, 1, 0),
+            (1, 1, 0),
+        ] {
+            receive(subscriber, publisher, number);
+        }
+        ledger.receive(0, b"not ours");
+        receive(0, 7, 0);
+        let mut result = CrashResult::default();
+        ledger.add_up(&mut result);
+        assert_eq!(
+            result.qos_1,
+            Tally {
+                acknowledged: 4,
+                delivered: 4,
+                missed: 1,
+                doubled: 1
+            }
+        );
+        assert_eq!(
+            result.qos_2,
+            Tally {
+                acknowledged: 2,
+                delivered: 2,
+                missed: 0,
+                doubled: 1
+            }
+        );
+        assert_eq!(
+            (result.missed_by, result.doubled_by),
+            (vec![0, 1], vec![1, 1])
+        );
+    }
+}

@@ -1,0 +1,304 @@
+//! Nodes that die under load: what of the acknowledged messages is missing, what comes twice, how long it takes to go on
+//! (Comparison M5, and stronger).
+//!
+//! Clients are threads that do one thing at a time, for what is measured here is what comes, not how fast: each has a persistent
+//! session, reconnects to whichever node answers, and finishes what it had begun as MQTT asks. Every message is numbered; loss is
+//! counted against what was acknowledged to its publisher (PUBACK, or PUBREC at QoS 2).
+
+mod client;
+mod cluster;
+mod ledger;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use thicket_mqtt::Qos;
+
+use client::{Home, Plan, Reconnect, publish, subscribe};
+pub use cluster::{Cluster, CrashNode};
+use ledger::Ledger;
+pub use ledger::Tally;
+
+use crate::BenchError;
+use crate::random::Random;
+
+/// Longest wait for a node to serve again, and for clients to come into service.
+const SERVES_WITHIN: Duration = Duration::from_secs(60);
+/// Longest wait for sessions to have their copies again.
+const COPIES_WITHIN: Duration = Duration::from_secs(120);
+/// Nothing new for so long: what is missing will not come.
+const QUIET: Duration = Duration::from_secs(3);
+/// Longest wait for the last messages.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// What is put on the cluster while nodes die.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrashLoad {
+    /// Messages a second of all publishers together.
+    pub rate: f64,
+    /// Bytes of a payload, at least 16.
+    pub payload_len: usize,
+    /// One entry a publisher: its QoS and the node it prefers.
+    pub publishers: Vec<(Qos, usize)>,
+    /// One entry a subscriber of everything: the node it prefers.
+    pub subscribers: Vec<usize>,
+}
+
+/// Who dies, and when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Deaths {
+    /// One node, once (M5).
+    Once {
+        /// Which.
+        node: usize,
+        /// Load before it.
+        before: Duration,
+        /// Load after it.
+        after: Duration,
+    },
+    /// Nodes at random, one at a time, each started again.
+    Random {
+        /// How long all of it takes.
+        during: Duration,
+        /// Least time between two deaths.
+        every: Duration,
+        /// Time a node is down.
+        down: Duration,
+        /// The next one waits until every session has its copies again.
+        waits: bool,
+        /// For the choice.
+        seed: u64,
+    },
+}
+
+/// What came of one scenario.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CrashResult {
+    /// Nodes killed.
+    pub kills: u64,
+    /// All subscribers together, messages published at QoS 1.
+    pub qos_1: Tally,
+    /// All subscribers together, messages published at QoS 2.
+    pub qos_2: Tally,
+    /// Missed messages by subscriber, in the order of [`CrashLoad::subscribers`].
+    pub missed_by: Vec<u64>,
+    /// Messages that came twice, likewise.
+    pub doubled_by: Vec<u64>,
+    /// Messages the brokers refused in words.
+    pub refused: u64,
+    /// Messages sent and never acknowledged: promised to nobody.
+    pub unacknowledged: u64,
+    /// Reconnects that found no session, of publishers and subscribers.
+    pub sessions_lost: u64,
+    /// From the loss of a connection to its CONNACK, each, in milliseconds, of subscribers.
+    pub reconnect_ms: Vec<f64>,
+    /// From that CONNACK to the first message, each, in milliseconds.
+    pub resume_ms: Vec<f64>,
+    /// Deaths that did not wait until all sessions had their copies, as they took too long.
+    pub impatient: u64,
+}
+
+/// Plays one scenario against a cluster whose nodes all serve; they do again when it is over.
+///
+/// # Errors
+/// A node does not serve again, a command fails, or a client is refused.
+pub fn crash(
+    cluster: &mut Cluster,
+    load: &CrashLoad,
+    deaths: Deaths,
+    say: &mut dyn FnMut(String),
+) -> Result<CrashResult, BenchError> {
+    if load.payload_len < ledger::STAMP || load.publishers.is_empty() {
+        let problem = "a payload has 16 bytes or more, and somebody must publish";
+        return Err(BenchError::Setting(problem.into()));
+    }
+    let addresses = cluster.addresses();
+    let run = Run::start(addresses, load)?;
+    let mut result = CrashResult::default();
+    let outcome = kill(cluster, deaths, &mut result, say);
+    // The clients are ended whatever came of the deaths.
+    let stopped = run.stop(&mut result);
+    outcome?;
+    stopped?;
+    Ok(result)
+}
+
+fn kill(
+    cluster: &mut Cluster,
+    deaths: Deaths,
+    result: &mut CrashResult,
+    say: &mut dyn FnMut(String),
+) -> Result<(), BenchError> {
+    match deaths {
+        Deaths::Once {
+            node,
+            before,
+            after,
+        } => {
+            await_copies(cluster, result)?;
+            std::thread::sleep(before);
+            cluster.kill(node)?;
+            result.kills += 1;
+            say(format!("killed {}", cluster.name(node)));
+            // A node alone has nobody to take over: it comes back at once.
+            if cluster.len() == 1 {
+                cluster.start(node, SERVES_WITHIN)?;
+            }
+            std::thread::sleep(after);
+            if cluster.len() > 1 {
+                cluster.start(node, SERVES_WITHIN)?;
+            }
+            Ok(())
+        }
+        Deaths::Random {
+            during,
+            every,
+            down,
+            waits,
+            seed,
+        } => {
+            let mut random = Random::new(seed);
+            let end = Instant::now() + during;
+            while Instant::now() + every + down < end {
+                std::thread::sleep(every);
+                if waits {
+                    await_copies(cluster, result)?;
+                }
+                let node = random.below(cluster.len());
+                cluster.kill(node)?;
+                result.kills += 1;
+                let left = end.saturating_duration_since(Instant::now()).as_secs();
+                say(format!("killed {}, {left} s to go", cluster.name(node)));
+                std::thread::sleep(down);
+                cluster.start(node, SERVES_WITHIN)?;
+            }
+            std::thread::sleep(end.saturating_duration_since(Instant::now()));
+            Ok(())
+        }
+    }
+}
+
+fn await_copies(cluster: &Cluster, result: &mut CrashResult) -> Result<(), BenchError> {
+    if !cluster.await_copies(COPIES_WITHIN)? {
+        result.impatient += 1;
+    }
+    Ok(())
+}
+
+/// The clients of a scenario.
+struct Run {
+    ledger: Arc<Ledger>,
+    publishing: Arc<AtomicBool>,
+    receiving: Arc<AtomicBool>,
+    publishers: Vec<JoinHandle<Result<client::Published, BenchError>>>,
+    subscribers: Vec<JoinHandle<Result<Vec<Reconnect>, BenchError>>>,
+}
+
+impl Run {
+    /// Subscribers first: publishers begin when all of them are in service.
+    fn start(addresses: Vec<std::net::SocketAddr>, load: &CrashLoad) -> Result<Self, BenchError> {
+        let ledger = Arc::new(Ledger::new(
+            load.publishers.iter().map(|(qos, _)| *qos).collect(),
+            load.subscribers.len(),
+        ));
+        let mut run = Self {
+            ledger,
+            publishing: Arc::new(AtomicBool::new(true)),
+            receiving: Arc::new(AtomicBool::new(true)),
+            publishers: Vec::new(),
+            subscribers: Vec::new(),
+        };
+        let prefix = format!("crash-{}-{}", std::process::id(), cluster::unique());
+        let addresses: Arc<[std::net::SocketAddr]> = addresses.into();
+        for (index, &home) in load.subscribers.iter().enumerate() {
+            let plan = run.plan(&prefix, "s", index, home, &addresses, &run.receiving);
+            run.subscribers
+                .push(std::thread::spawn(move || subscribe(&plan)));
+        }
+        let began = Instant::now();
+        while run.ledger.in_service() < load.subscribers.len() {
+            let is_over = run.subscribers.iter().any(JoinHandle::is_finished);
+            if is_over || began.elapsed() > SERVES_WITHIN {
+                run.publishing.store(false, Ordering::Relaxed);
+                run.stop(&mut CrashResult::default())?;
+                return Err(BenchError::Timeout {
+                    what: "bringing subscribers into service".to_owned(),
+                    seconds: SERVES_WITHIN.as_secs(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let interval = Duration::from_secs_f64(load.publishers.len() as f64 / load.rate);
+        for (index, &(qos, home)) in load.publishers.iter().enumerate() {
+            let plan = run.plan(&prefix, "p", index, home, &addresses, &run.publishing);
+            let payload_len = load.payload_len;
+            run.publishers.push(std::thread::spawn(move || {
+                publish(&plan, qos, interval, payload_len)
+            }));
+        }
+        Ok(run)
+    }
+
+    fn plan(
+        &self,
+        prefix: &str,
+        role: &str,
+        index: usize,
+        node: usize,
+        addresses: &Arc<[std::net::SocketAddr]>,
+        goes_on: &Arc<AtomicBool>,
+    ) -> Plan {
+        Plan {
+            client_id: format!("{prefix}-{role}{index}"),
+            topic: format!("{prefix}/"),
+            index,
+            home: Home {
+                addresses: Arc::clone(addresses),
+                first: node,
+            },
+            ledger: Arc::clone(&self.ledger),
+            goes_on: Arc::clone(goes_on),
+        }
+    }
+
+    /// Waits for the last messages and adds everything up.
+    fn stop(self, result: &mut CrashResult) -> Result<(), BenchError> {
+        self.publishing.store(false, Ordering::Relaxed);
+        let mut problem = None;
+        for publisher in self.publishers {
+            match publisher.join() {
+                Ok(Ok(published)) => {
+                    result.refused += published.refused;
+                    result.unacknowledged += published.unacknowledged;
+                    result.sessions_lost += published.sessions_lost;
+                }
+                Ok(Err(error)) => problem = Some(error),
+                Err(_) => problem = Some(BenchError::Setting("a publisher panicked".into())),
+            }
+        }
+        self.ledger.drain(QUIET, DRAIN);
+        self.receiving.store(false, Ordering::Relaxed);
+        for subscriber in self.subscribers {
+            match subscriber.join() {
+                Ok(Ok(reconnects)) => {
+                    for reconnect in reconnects {
+                        result.sessions_lost += u64::from(!reconnect.session_present);
+                        result.reconnect_ms.push(in_ms(reconnect.away));
+                        result.resume_ms.extend(reconnect.resumed.map(in_ms));
+                    }
+                }
+                Ok(Err(error)) => problem = Some(error),
+                Err(_) => problem = Some(BenchError::Setting("a subscriber panicked".into())),
+            }
+        }
+        self.ledger.add_up(result);
+        problem.map_or(Ok(()), Err)
+    }
+}
+
+fn in_ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,176 @@
+//! What `POST /v1/export` answers with, made while it is read.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use thicket_mqtt::Publish;
+use thicket_node::{ExportPlace, Exported};
+use thicket_overlay::record::Records;
+use thicket_session::retained::RetainedCursor;
+use thicket_session::server::{SessionSnapshot, decode_queue};
+use thicket_session::time::Instant;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::super::{Inspector, Silence};
+use crate::api::transfer::{
+    EndLine, FORMAT, HeaderLine, Line, MessageBody, MessageLine, SessionLine, VERSION,
+};
+
+/// Asked of a worker at a time, bytes.
+const PAGE_BYTES: usize = 512 * 1024;
+/// Pages that wait to be sent.
+const PAGES: usize = 2;
+/// When what a machine hands out is decoded: times in it are time left.
+const AT: Instant = Instant::from_millis(0);
+
+/// Why an export ends before its end.
+enum Broken {
+    /// Nobody reads it any more.
+    Unread,
+    /// A thread of the node says nothing.
+    Silent(Silence),
+}
+
+impl From<Silence> for Broken {
+    fn from(silence: Silence) -> Self {
+        Self::Silent(silence)
+    }
+}
+
+/// Pages as they are made.
+struct Pages(Receiver<String>);
+
+impl Stream for Pages {
+    type Item = Result<String, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|page| page.map(Ok))
+    }
+}
+
+pub(super) async fn answer(State(inspector): State<Inspector>) -> Response {
+    let (sender, receiver) = channel(PAGES);
+    tokio::spawn(async move {
+        // Without the last line whoever reads knows that something is missing.
+        if let Err(Broken::Silent(silence)) = export(&inspector, &sender).await {
+            tracing::error!(%silence, "an export ended early");
+        }
+    });
+    let lines = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (lines, Body::from_stream(Pages(receiver))).into_response()
+}
+
+async fn export(inspector: &Inspector, out: &Sender<String>) -> Result<(), Broken> {
+    let node = inspector
+        .nodes()
+        .await?
+        .into_iter()
+        .find(|node| node.is_self);
+    let header = HeaderLine {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        node: node.map(|node| node.name).unwrap_or_default(),
+    };
+    send(out, &[Line::Header(header)]).await?;
+    let mut end = EndLine::default();
+    for thread in 0..inspector.threads() {
+        let mut place = Some(ExportPlace::default());
+        while let Some(from) = place {
+            let page = inspector
+                .order_one(thread, move |worker, now| {
+                    worker.export(now, from, PAGE_BYTES)
+                })
+                .await?;
+            place = page.next;
+            let mut lines = Vec::new();
+            for item in page.items {
+                add(item, &mut lines, &mut end);
+            }
+            send(out, &lines).await?;
+        }
+    }
+    export_retained(inspector, out, &mut end).await?;
+    send(out, &[Line::End(end)]).await
+}
+
+fn add(item: Exported, lines: &mut Vec<Line>, end: &mut EndLine) {
+    match item {
+        Exported::Session(bytes) => {
+            // The worker wrote it a moment ago.
+            let Ok(snapshot) = SessionSnapshot::decode(&bytes, AT) else {
+                return;
+            };
+            let (session, in_flight) = SessionLine::split(snapshot, AT);
+            end.sessions += 1;
+            end.messages += in_flight.len() as u64;
+            lines.push(Line::Session(Box::new(session)));
+            lines.extend(in_flight);
+        }
+        Exported::Queue {
+            client_id,
+            messages,
+        } => {
+            let deliveries = decode_queue(&messages, AT).unwrap_or_default();
+            end.messages += deliveries.len() as u64;
+            lines.extend(deliveries.iter().map(|delivery| {
+                let line = MessageLine::new(client_id.clone(), None, delivery, AT);
+                Line::Message(Box::new(line))
+            }));
+        }
+    }
+}
+
+async fn export_retained(
+    inspector: &Inspector,
+    out: &Sender<String>,
+    end: &mut EndLine,
+) -> Result<(), Broken> {
+    let mut cursor = RetainedCursor::over_all_topics();
+    loop {
+        let now = inspector.order_one(0, |_, now| now).await?;
+        let (page, has_more, next) = inspector
+            .of_hub(move |hub| {
+                let mut cursor = cursor.clone();
+                let (page, has_more) = hub.export_retained(now, &mut cursor);
+                (page, has_more, cursor)
+            })
+            .await?;
+        cursor = next;
+        let lines: Vec<Line> = Records::new(&page)
+            .flatten()
+            .map(|(record, _)| {
+                let publish = Publish {
+                    qos: record.qos,
+                    retain: true,
+                    properties: record.properties,
+                    ..Publish::new(record.topic, record.payload)
+                };
+                let left = record.expiry_left_ms.map(std::time::Duration::from_millis);
+                Line::Retained(Box::new(MessageBody::new(&publish, left)))
+            })
+            .collect();
+        end.retained += lines.len() as u64;
+        send(out, &lines).await?;
+        if !has_more {
+            return Ok(());
+        }
+    }
+}
+
+async fn send(out: &Sender<String>, lines: &[Line]) -> Result<(), Broken> {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&serde_json::to_string(line).expect("lines are plain data"));
+        text.push('\n');
+    }
+    if text.is_empty() {
+        return Ok(());
+    }
+    out.send(text).await.map_err(|_| Broken::Unread)
+}

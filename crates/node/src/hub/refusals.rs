@@ -1,0 +1,88 @@
+//! Messages of another node that there is no room for here (rule 18): the node that took them from their publishers is told first,
+//! and once it has heard they are acknowledged like all others, so that nobody sends them again.
+
+use std::collections::BTreeMap;
+
+use thicket_overlay::{Incarnation, NodeId, StreamId};
+
+use super::{Hub, Message};
+use crate::{
+    WorkerId,
+    mail::{Content, NumberRuns, Origin},
+};
+
+/// What other nodes have still to hear. Bounded by what they may have under way.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    untold: BTreeMap<Origin, NumberRuns>,
+}
+
+/// Numbers of one stream of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RefusedNumbers {
+    pub incarnation: Incarnation,
+    pub stream: StreamId,
+    pub runs: NumberRuns,
+}
+
+impl Hub {
+    /// A worker has no room for messages of another node.
+    pub(super) fn handle_not_admitted(&mut self, origin: Origin, runs: NumberRuns) {
+        self.tell_refused(origin, runs.clone());
+        let untold = self.refusals.untold.entry(origin).or_default();
+        untold.extend(runs);
+    }
+
+    fn tell_refused(&mut self, origin: Origin, runs: NumberRuns) {
+        let numbers = RefusedNumbers {
+            incarnation: origin.incarnation,
+            stream: origin.stream,
+            runs,
+        };
+        self.send(origin.node, &Message::Refused(numbers));
+    }
+
+    /// What a node was told may be lost: it is told again.
+    pub(super) fn refusals_begin_again(&mut self, node: NodeId) {
+        let untold = self.refusals.untold.iter();
+        let of_node = untold.filter(|(origin, _)| origin.node == node);
+        let again: Vec<_> = of_node
+            .map(|(origin, runs)| (*origin, runs.clone()))
+            .collect();
+        for (origin, runs) in again {
+            self.tell_refused(origin, runs);
+        }
+    }
+
+    /// Another node has no room for messages of ours: their worker hears it before their acknowledgement.
+    pub(super) fn handle_refused(&mut self, from: NodeId, numbers: RefusedNumbers) {
+        let worker = u8::try_from(numbers.stream.0).ok();
+        let is_ours = numbers.incarnation == self.config.overlay.incarnation;
+        if let Some(worker) = worker.filter(|id| is_ours && *id < self.config.workers) {
+            let runs = numbers.runs.clone();
+            self.mail(WorkerId(worker), Content::RefusalAhead(runs));
+        }
+        self.send(from, &Message::RefusalNoted(numbers));
+    }
+
+    /// The node that took them has heard.
+    pub(super) fn handle_refusal_noted(&mut self, from: NodeId, numbers: &RefusedNumbers) {
+        let origin = Origin {
+            node: from,
+            incarnation: numbers.incarnation,
+            stream: numbers.stream,
+        };
+        let Some(untold) = self.refusals.untold.get_mut(&origin) else {
+            return;
+        };
+        let (told, rest) = untold
+            .iter()
+            .copied()
+            .partition(|run| numbers.runs.contains(run));
+        *untold = rest;
+        if untold.is_empty() {
+            self.refusals.untold.remove(&origin);
+        }
+        self.handle_admitted(origin, &told);
+    }
+}

@@ -1,0 +1,293 @@
+//! Sessions out of a worker and into one, for whoever makes a copy of what a node has or moves it to another cluster.
+//!
+//! An import claims the client identifier as a CONNECT does, so that it has one session in the cluster, and then makes the session
+//! as if it had moved here. Nobody is connected with that claim.
+
+use std::collections::BTreeMap;
+
+use thicket_mqtt::Publish;
+use thicket_session::server::{Delivery, SessionSnapshot, decode_queue, encode_queue};
+
+use super::{
+    SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Taker,
+};
+use crate::{
+    ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, Peer,
+    WorkerId,
+    mail::{Claim, Content},
+};
+
+/// Stands in a claim for the connection that there is none of: no shell has so many.
+const NO_CONNECTION: ConnectionId = ConnectionId(u32::MAX);
+
+/// Imports under way and done.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    /// By the number whoever imports has given it.
+    imports: BTreeMap<u64, Import>,
+}
+
+#[derive(Debug)]
+enum Import {
+    /// The claim is not answered yet.
+    Claimed {
+        snapshot: Box<SessionSnapshot>,
+        replace: bool,
+    },
+    Done(Imported),
+}
+
+impl Worker {
+    /// Some of the sessions of this worker, and of what waits in them: as much as fits into `bytes`, at least one part. What is in flight
+    /// goes with its session. Sessions that begin or end meanwhile may be left out.
+    #[must_use]
+    pub fn export(&self, now: Now, place: ExportPlace, bytes: usize) -> ExportPage {
+        let mut page = ExportPage {
+            items: Vec::new(),
+            next: None,
+        };
+        let mut left = bytes;
+        for (key, session) in self.sessions.iter() {
+            if key.0 < place.session || !session.is_persistent() || session.is_frozen {
+                continue;
+            }
+            let is_begun = key.0 == place.session && session.serial == place.serial;
+            let here = |sequence| ExportPlace {
+                session: key.0,
+                serial: session.serial,
+                sequence,
+            };
+            if !is_begun {
+                if left == 0 {
+                    page.next = Some(ExportPlace {
+                        session: key.0,
+                        ..ExportPlace::default()
+                    });
+                    return page;
+                }
+                let snapshot = session.snapshot(now.instant).encode(now.instant);
+                left = left.saturating_sub(snapshot.len());
+                page.items.push(Exported::Session(snapshot));
+            }
+            let first = session.outbound.front_sequence();
+            let done = if is_begun { place.sequence } else { first };
+            let skipped = done.saturating_sub(first) as usize;
+            let mut part: Vec<&Delivery> = Vec::new();
+            let mut sequence = first + skipped as u64;
+            let mut is_whole = true;
+            for delivery in session.outbound.queue().skip(skipped) {
+                if left == 0 {
+                    is_whole = false;
+                    break;
+                }
+                left = left.saturating_sub(delivery.message.cost() as usize);
+                sequence += 1;
+                part.push(delivery);
+            }
+            if !part.is_empty() {
+                page.items.push(Exported::Queue {
+                    client_id: session.client_id.to_string(),
+                    messages: encode_queue(part, now.instant),
+                });
+            }
+            if !is_whole {
+                page.next = Some(here(sequence));
+                return page;
+            }
+        }
+        page
+    }
+
+    /// Whether the client identifier has a session in this worker.
+    #[must_use]
+    pub fn has_session(&self, client_id: &str) -> bool {
+        self.sessions.find(client_id).is_some()
+    }
+
+    /// Begins the import of a session; `take_import` says what became of it. `number` is the caller's, new for each import. With
+    /// `replace` a session the client identifier has is ended, else it stays; one on another node is moved here either way.
+    pub fn begin_import(&mut self, now: Now, number: u64, snapshot: &[u8], replace: bool) {
+        let snapshot = SessionSnapshot::decode(snapshot, now.instant);
+        let done = match &snapshot {
+            Err(_) => Some(Imported::Unreadable),
+            Ok(snapshot) if !replace && self.has_session(&snapshot.client_id) => {
+                Some(Imported::Exists)
+            }
+            Ok(_) if self.journal.is_full_for_sessions() => Some(Imported::NoRoom),
+            Ok(_) => None,
+        };
+        let import = match (done, snapshot) {
+            (Some(done), _) => Import::Done(done),
+            (None, Err(_)) => Import::Done(Imported::Unreadable),
+            (None, Ok(snapshot)) => {
+                let claim = Claim {
+                    connection: NO_CONNECTION,
+                    serial: number,
+                    client_id: snapshot.client_id.as_str().into(),
+                    clean_start: replace,
+                };
+                self.mail(Peer::Hub, Content::Claim(claim));
+                Import::Claimed {
+                    snapshot: Box::new(snapshot),
+                    replace,
+                }
+            }
+        };
+        self.transfers.imports.insert(number, import);
+    }
+
+    /// What became of an import, once it is known; it is forgotten with that.
+    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
+        match self.transfers.imports.get(&number) {
+            None => Some(Imported::Unavailable),
+            Some(Import::Claimed { .. }) => None,
+            Some(Import::Done(done)) => {
+                let done = *done;
+                self.transfers.imports.remove(&number);
+                Some(done)
+            }
+        }
+    }
+
+    /// The claim of an import is granted. `false`: it was that of a connection.
+    pub(super) fn is_granted_to_import(
+        &mut self,
+        now: Now,
+        granted: Granted,
+        client_id: &str,
+        home: WorkerId,
+    ) -> bool {
+        let Granted {
+            connection,
+            serial: number,
+            epoch,
+        } = granted;
+        if connection != NO_CONNECTION {
+            return false;
+        }
+        let import = self.transfers.imports.remove(&number);
+        let done = match import {
+            Some(Import::Claimed { snapshot, replace }) if home == self.id => {
+                self.import_claimed(now, &snapshot, epoch, replace)
+            }
+            // Another worker has it: its session stays, and whoever replaces asks that one.
+            Some(Import::Claimed { replace: false, .. }) => Imported::Exists,
+            Some(Import::Claimed { replace: true, .. }) | None => Imported::Unavailable,
+            Some(Import::Done(done)) => done,
+        };
+        self.transfers.imports.insert(number, Import::Done(done));
+        let client_id = client_id.into();
+        self.mail(Peer::Hub, Content::GrantDone { client_id });
+        true
+    }
+
+    /// The claim of an import came to nothing. `false`: it was that of a connection.
+    pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
+        let is_import = connection == NO_CONNECTION;
+        if is_import {
+            let done = Import::Done(Imported::Unavailable);
+            self.transfers.imports.insert(number, done);
+        }
+        is_import
+    }
+
+    fn import_claimed(
+        &mut self,
+        now: Now,
+        snapshot: &SessionSnapshot,
+        epoch: u64,
+        replace: bool,
+    ) -> Imported {
+        if let Some(old) = self.sessions.find(&snapshot.client_id) {
+            if !replace {
+                return Imported::Exists;
+            }
+            let connection = self.sessions.get(old).and_then(|it| it.connection);
+            if let Some(connection) = connection {
+                self.disconnect(
+                    connection,
+                    thicket_mqtt::ReasonCode::SessionTakenOver,
+                    "an operator replaced the session",
+                );
+                self.detach(now, connection, Cause::TakenOver);
+            }
+            if self.sessions.get(old).is_some() {
+                self.end_session(now, old);
+            }
+        }
+        let key = self.open_imported(now, snapshot, epoch);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.awaits_queue = false;
+        }
+        Imported::Done
+    }
+
+    /// Puts messages behind those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are
+    /// unreadable.
+    pub fn import_messages(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        messages: &[u8],
+    ) -> Option<ImportedMessages> {
+        let key = self.sessions.find(client_id)?;
+        let deliveries = decode_queue(messages, now.instant).ok()?;
+        let mut done = ImportedMessages::default();
+        for delivery in deliveries {
+            if self.import_message(now, key, &delivery) {
+                done.taken += 1;
+            } else {
+                done.dropped += 1;
+            }
+        }
+        Some(done)
+    }
+
+    fn import_message(&mut self, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
+        let message = &delivery.message;
+        let publish = Publish {
+            qos: message.qos(),
+            retain: delivery.retain,
+            message_expiry_interval: message.expiry_left(now.instant),
+            properties: message.properties(),
+            ..Publish::new(message.topic(), message.payload())
+        };
+        let content = message.topic().len() + message.payload().len();
+        if self.journal.is_on() && self.journal.is_full_for(content, 1) {
+            return false;
+        }
+        let dropped = |worker: &Self| worker.sessions.get(key).map(|it| it.dropped_messages);
+        let before = dropped(self);
+        let mut outgoing = Outgoing::new(&publish, message.expires_at());
+        let taker = Taker {
+            session: key,
+            qos: delivery.qos,
+            no_local: false,
+            retain_as_published: delivery.retain,
+            identifiers: delivery.identifiers.clone(),
+        };
+        match &delivery.group {
+            Some(group) => self.deliver_alone(now, &taker, group, &mut outgoing),
+            None => self.deliver(now, &[taker], &mut outgoing, None),
+        }
+        self.journal.note(&outgoing);
+        before == dropped(self)
+    }
+
+    /// Publishes a message that is to be retained, as a client would, whose rights nobody asks for.
+    pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
+        let route = self.route(publish.topic);
+        let may = route.refusal.is_none()
+            && !publish.payload.is_empty()
+            && self.may_publish(publish.topic.len(), publish.topic);
+        if may {
+            let publish = Publish {
+                retain: true,
+                packet_id: None,
+                ..*publish
+            };
+            self.publish(now, &publish, &route, super::publish::Source::default());
+        }
+        may
+    }
+}
