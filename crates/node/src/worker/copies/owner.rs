@@ -145,7 +145,6 @@ impl Worker {
             self.lose_copies(node);
         }
         self.tell_uncopied();
-        self.forget_orphaned(now);
         self.choose_instead_of_gone(now);
     }
 
