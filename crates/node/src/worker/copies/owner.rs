@@ -488,6 +488,11 @@ impl Worker {
             if !is_here || !numbers.contains(&number) {
                 continue;
             }
+            for id in session.taken.iter() {
+                // Among them are those of the messages that follow.
+                let publication = (id.session, id.packet_id, id.generation);
+                stream.writer.taken(number, publication);
+            }
             let sequences = wanted.iter().filter(|(of, _)| *of == number);
             for (_, sequence) in sequences {
                 let mut from = session.outbound.held_from(*sequence);
