@@ -173,7 +173,6 @@ impl Worker {
         let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
         for delivery in deliveries {
             let Some(key) = &delivery.group else {
-                self.traffic.dropped_messages += 1;
                 continue;
             };
             let message = &delivery.message;

@@ -730,7 +730,9 @@ impl Worker {
                 return false;
             }
             // It was on its way here, and its queue went down with its node.
-            self.remove_session(here);
+            if let Some(session) = self.remove_session(here) {
+                self.pass_shared_on(now, &session.outbound);
+            }
         }
         self.sessions.promote(key);
         let Some(session) = self.sessions.get_mut(key) else {
