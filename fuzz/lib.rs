@@ -7,7 +7,7 @@ mod log;
 mod state;
 
 pub use http::read_bodies;
-pub use links::{read_records, receive_on_a_link};
+pub use links::{read_records, receive_on_a_link, receive_tree_batches};
 pub use state::{read_session, read_settings};
 
 use thicket_mqtt::{
@@ -127,7 +127,10 @@ pub fn read_proxy_header(bytes: &[u8]) {
     let Ok(Some((proxied, len))) = proxy_header::decode(bytes) else {
         return;
     };
-    assert_eq!(proxy_header::decode(&bytes[..len]), Ok(Some((proxied, len))));
+    assert_eq!(
+        proxy_header::decode(&bytes[..len]),
+        Ok(Some((proxied, len)))
+    );
     assert_eq!(proxy_header::decode(&bytes[..len - 1]), Ok(None));
 }
 
@@ -165,7 +168,10 @@ fn decode_frames(bytes: &[u8], step: usize) -> Result<(Vec<u8>, Vec<String>), u1
 pub fn read_websocket_request(bytes: &[u8]) {
     match decode_request(bytes, "/mqtt") {
         Ok(None) => {}
-        Ok(Some(request)) => assert_eq!(decode_request(&bytes[..request.len], "/mqtt"), Ok(Some(request))),
+        Ok(Some(request)) => assert_eq!(
+            decode_request(&bytes[..request.len], "/mqtt"),
+            Ok(Some(request))
+        ),
         Err(error) => assert!(error.response().starts_with(b"HTTP/1.1 4")),
     }
 }

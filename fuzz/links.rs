@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use thicket_mqtt::{ProtocolVersion, Publish};
 use thicket_overlay::record::{BatchHeader, Record, Records};
+use thicket_overlay::routing::RoutingMode;
 use thicket_overlay::{Incarnation, Input, LinkId, NodeId, Output, Overlay, OverlayConfig};
 use thicket_session::Instant;
 
@@ -11,15 +12,18 @@ const LINK: LinkId = LinkId(0);
 const DIALLER: usize = 0;
 const ACCEPTOR: usize = 1;
 
-/// The topics that messages between nodes are sent on.
-const CHANNELS: [&str; 6] = [
+/// The topics that messages between nodes are sent on, in the order of their aliases.
+const CHANNELS: [&str; 8] = [
     "$thicket/data",
     "$thicket/control/link",
     "$thicket/control/view",
     "$thicket/control/interests",
     "$thicket/control/acknowledgements",
     "$thicket/control/hub",
+    "$thicket/tree",
+    "$thicket/tunnel",
 ];
+const TREE: usize = 6;
 
 /// Two nodes with a link between them, in memory.
 struct Pair {
@@ -32,8 +36,12 @@ struct Pair {
 impl Pair {
     /// Two nodes that are up for each other.
     fn linked() -> Self {
-        let config =
-            |node| OverlayConfig::new(NodeId(node), Incarnation(1), "fuzz", &node.to_string());
+        let config = |node| {
+            let address = format!("{node}");
+            let mut config = OverlayConfig::new(NodeId(node), Incarnation(1), "fuzz", &address);
+            config.routing.mode = RoutingMode::Topic;
+            config
+        };
         let start = Instant::from_millis(1000);
         let mut pair = Self {
             nodes: [
@@ -129,23 +137,50 @@ pub fn receive_on_a_link(script: &[u8]) {
     while let [selector, len, after @ ..] = rest {
         let (body, after) = after.split_at(usize::from(*len).min(after.len()));
         rest = after;
-        let mut packet = Vec::new();
-        match CHANNELS.get(usize::from(selector % 8)) {
-            Some(channel) => {
-                Publish::new(channel, body)
-                    .encode(ProtocolVersion::V5, &mut packet)
-                    .expect("short");
-            }
-            None => packet.extend_from_slice(body),
-        }
+        let packet = match usize::from(selector % 16) {
+            channel if channel < CHANNELS.len() => said(channel, body),
+            _ => body.to_vec(),
+        };
         if pair.is_closed {
             return;
         }
         pair.deliver(ACCEPTOR, &packet);
         pair.run();
-        pair.now += u64::from(selector >> 3) * 100;
+        pair.now += u64::from(selector >> 4) * 100;
         let now = pair.instant();
         pair.nodes[ACCEPTOR].handle_input(now, Input::Timeout);
+        pair.run();
+    }
+}
+
+fn said(channel: usize, body: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let publish = Publish {
+        topic_alias: Some(channel as u16 + 1),
+        ..Publish::new(CHANNELS[channel], body)
+    };
+    publish
+        .encode(ProtocolVersion::V5, &mut packet)
+        .expect("short");
+    packet
+}
+
+/// Hands a node batches on trees, as if its neighbour had sent them: two bytes of length, that many bytes, and so on. Names of trees
+/// that one says the next ones may use.
+///
+/// # Panics
+/// As [`receive_on_a_link`].
+pub fn receive_tree_batches(script: &[u8]) {
+    let mut pair = Pair::linked();
+    let mut rest = script;
+    while let [low, high, after @ ..] = rest {
+        let len = usize::from(u16::from_le_bytes([*low, *high]) % 512);
+        let (body, after) = after.split_at(len.min(after.len()));
+        rest = after;
+        if pair.is_closed {
+            return;
+        }
+        pair.deliver(ACCEPTOR, &said(TREE, body));
         pair.run();
     }
 }

@@ -217,14 +217,14 @@ mirror! {
         sessions: u64 = sessions,
         /// Now.
         subscriptions: u64 = subscriptions,
+        /// Now: copies here of sessions of other nodes.
+        copies: u64 = copies,
+        /// Now: persistent sessions here that no other node has a whole copy of, though there are other nodes.
+        sessions_without_copies: u64 = sessions_without_copies,
         /// Now.
         retained_messages: u64 = retained_messages,
         /// Now: their publishers are still owed an acknowledgement.
         unacknowledged_messages: u64 = unacknowledged_messages,
-        /// Now: copies of sessions of other nodes.
-        copies: u64 = copies,
-        /// Now: persistent sessions with fewer copies on other nodes than they should have.
-        sessions_without_copies: u64 = sessions_without_copies,
         /// Connections ended because those without a session held too much.
         half_open_refused: u64 = half_open_refused,
     }
@@ -407,10 +407,10 @@ impl TrafficCounts {
             connections: self.connections + other.connections,
             sessions: self.sessions + other.sessions,
             subscriptions: self.subscriptions + other.subscriptions,
-            retained_messages: self.retained_messages + other.retained_messages,
-            unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             copies: self.copies + other.copies,
             sessions_without_copies: self.sessions_without_copies + other.sessions_without_copies,
+            retained_messages: self.retained_messages + other.retained_messages,
+            unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
         }
     }

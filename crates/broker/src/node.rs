@@ -16,7 +16,7 @@ use thicket_storage::StorageError;
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::clock::Clock;
-use crate::config::{Config, Listen, Loaded};
+use crate::config::{Acknowledgement, Config, Listen, Loaded};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::entrance::{Entrance, LinkCertificate};
@@ -619,14 +619,12 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
         listeners: bound.iter().map(listener).collect(),
         limits: config.limits.clone(),
         stores: config.stores(),
+        backups: config.backups,
+        waits_for_copies: config.ack == Acknowledgement::Replicated,
         small_log_bytes: SMALL_LOG_BYTES,
-        backups: BACKUPS,
-        waits_for_copies: true,
     }
 }
 
-/// Copies of a session on other nodes.
-const BACKUPS: u8 = 0;
 /// A log smaller than this is not worth writing again.
 const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -644,8 +642,8 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
+        backups: config.backups,
         stores: config.stores(),
-        backups: BACKUPS,
     }
 }
 

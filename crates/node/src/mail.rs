@@ -239,18 +239,20 @@ pub(crate) enum Content {
         position: u64,
         record: Vec<u8>,
     },
-    /// Worker to hub: all of a stream up to a position is held here.
+    /// Worker to hub: up to these positions a stream is applied, and held, here.
     CopiesHeld {
         to: NodeId,
         worker: u8,
         stream: u64,
-        position: u64,
+        applied: u64,
+        held: u64,
     },
     /// Hub to worker: the same of the worker's own stream.
     CopiesAreHeld {
         by: NodeId,
         stream: u64,
-        position: u64,
+        applied: u64,
+        held: u64,
     },
     /// Worker to hub: messages that a stream named have not come; session numbers with sequences.
     CopiesWanted {

@@ -1,10 +1,12 @@
-//! The queue of a session on its way to another node, with how far its streams had come where it leaves.
+//! The queue of a session on its way to another node, with how far its streams had come where it leaves, and the publications it
+//! took there last.
 //!
 //! Everything that matched the session up to those numbers has come there and stands in the queue, is in flight, or was delivered:
 //! whatever of it comes to the new node as well, because others there want it too, is no message for this session any more.
 
 use std::collections::BTreeMap;
 
+use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{Delivery, MessageId, decode_queue, encode_queue},
     time::Instant,
@@ -15,15 +17,18 @@ pub(crate) type Marks = BTreeMap<(u64, u64, u8), u64>;
 
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
+/// Bytes of one publication.
+const PUBLICATION_BYTES: usize = 22;
 
 /// The stream of a message.
 pub(crate) const fn stream_of(id: MessageId) -> (u64, u64, u8) {
     (id.node, id.incarnation, id.stream)
 }
 
-/// Marks and queue as bytes.
+/// Marks, publications and queue as bytes.
 pub(crate) fn encode<'a>(
     marks: &Marks,
+    taken: impl IntoIterator<Item = &'a PublicationId>,
     queue: impl IntoIterator<Item = &'a Delivery>,
     now: Instant,
 ) -> Vec<u8> {
@@ -34,21 +39,37 @@ pub(crate) fn encode<'a>(
         bytes.push(*stream);
         bytes.extend_from_slice(&number.to_le_bytes());
     }
+    let at = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    let mut count: u32 = 0;
+    for id in taken {
+        bytes.extend_from_slice(&id.session.to_le_bytes());
+        bytes.extend_from_slice(&id.packet_id.to_le_bytes());
+        bytes.extend_from_slice(&id.generation.to_le_bytes());
+        count += 1;
+    }
+    bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
     bytes.extend_from_slice(&encode_queue(queue, now));
     bytes
 }
 
 /// No marks, no queue: of a session that cannot be asked any more.
 pub(crate) fn empty() -> Vec<u8> {
-    encode(&Marks::new(), [], Instant::default())
+    encode(&Marks::new(), [], [], Instant::default())
+}
+
+/// What `encode` wrote.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Moved {
+    pub marks: Marks,
+    pub taken: Vec<PublicationId>,
+    pub queue: Vec<Delivery>,
 }
 
 /// What `encode` wrote; `None` if it is something else.
-pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<(Marks, Vec<Delivery>)> {
-    let (count, rest) = bytes.split_first_chunk()?;
-    let len = (u32::from_le_bytes(*count) as usize).checked_mul(MARK_BYTES)?;
-    let (marks, queue) = rest.split_at_checked(len)?;
-    let (marks, _) = marks.as_chunks::<MARK_BYTES>();
+pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
+    let (marks, rest) = items::<MARK_BYTES>(bytes)?;
+    let (taken, queue) = items::<PUBLICATION_BYTES>(rest)?;
     let mark = |bytes: &[u8; MARK_BYTES]| {
         let number = |at: usize| {
             let bytes = bytes.get(at..)?.first_chunk()?;
@@ -56,8 +77,26 @@ pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<(Marks, Vec<Delivery>
         };
         Some(((number(0)?, number(8)?, bytes[16]), number(17)?))
     };
-    let marks = marks.iter().map(mark).collect::<Option<Marks>>()?;
-    Some((marks, decode_queue(queue, now).ok()?))
+    let publication = |bytes: &[u8; PUBLICATION_BYTES]| {
+        Some(PublicationId {
+            session: u128::from_le_bytes(*bytes.first_chunk()?),
+            packet_id: u16::from_le_bytes(*bytes[16..].first_chunk()?),
+            generation: u32::from_le_bytes(*bytes[18..].first_chunk()?),
+        })
+    };
+    Some(Moved {
+        marks: marks.iter().map(mark).collect::<Option<Marks>>()?,
+        taken: taken.iter().map(publication).collect::<Option<Vec<_>>>()?,
+        queue: decode_queue(queue, now).ok()?,
+    })
+}
+
+/// Items of `N` bytes behind their count, and the rest.
+fn items<const N: usize>(bytes: &[u8]) -> Option<(&[[u8; N]], &[u8])> {
+    let (count, rest) = bytes.split_first_chunk()?;
+    let len = (u32::from_le_bytes(*count) as usize).checked_mul(N)?;
+    let (items, rest) = rest.split_at_checked(len)?;
+    Some((items.as_chunks::<N>().0, rest))
 }
 
 #[cfg(test)]
@@ -67,9 +106,19 @@ mod tests {
     #[test]
     fn marks_are_read_as_written_and_cut_bytes_are_refused() {
         let marks = Marks::from([((1, 2, 3), 4), ((u64::MAX, 0, 255), u64::MAX)]);
-        let bytes = encode(&marks, [], Instant::default());
-        let (read, queue) = decode(&bytes, Instant::default()).expect("whole");
-        assert_eq!((read, queue.len()), (marks, 0));
+        let taken = vec![PublicationId {
+            session: u128::MAX - 1,
+            packet_id: 2,
+            generation: 3,
+        }];
+        let bytes = encode(&marks, &taken, [], Instant::default());
+        let queue = Vec::new();
+        let moved = Moved {
+            marks,
+            taken,
+            queue,
+        };
+        assert_eq!(decode(&bytes, Instant::default()), Some(moved));
         for len in 0..bytes.len() {
             assert!(decode(&bytes[..len], Instant::default()).is_none(), "{len}");
         }

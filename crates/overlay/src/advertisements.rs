@@ -1,14 +1,28 @@
 //! Who publishes to which topics: soft state that only people and tables look at. Messages find their way without it (rule 22).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thicket_session::time::Instant;
 
 use crate::identity::NodeId;
+use crate::tree_name::TreeName;
 
 /// Own advertisements sent in one second at most; a topic that has to wait is advertised with a later publication.
 const MAXIMUM_RATE: u32 = 200;
+
+/// Longer topics are not advertised, nor remembered: many of them would take too much.
+const MAXIMUM_TOPIC_BYTES: usize = 1024;
+
+/// A topic this node publishes to.
+#[derive(Debug)]
+struct OwnTopic {
+    /// When it is to be advertised again.
+    again: Instant,
+    /// The tree its last publication went over.
+    tree: Arc<TreeName>,
+}
 
 /// Topics with their publishers' nodes.
 #[derive(Debug)]
@@ -16,8 +30,8 @@ pub(crate) struct Advertisements {
     heard: BTreeMap<String, BTreeMap<NodeId, Instant>>,
     /// Entries of `heard`.
     count: usize,
-    /// Own topics, and when each is to be advertised again.
-    own: BTreeMap<String, Instant>,
+    /// Topics this node publishes to.
+    own: BTreeMap<String, OwnTopic>,
     maximum: usize,
     life: Duration,
     second: Instant,
@@ -42,9 +56,17 @@ impl Advertisements {
         self.heard.len()
     }
 
-    /// This node publishes to a topic: whether others are to be told now.
-    pub(crate) fn publish(&mut self, now: Instant, topic: &str) -> bool {
-        if self.own.get(topic).is_some_and(|again| now < *again) {
+    /// This node publishes to a topic, over this tree: whether others are to be told now.
+    pub(crate) fn publish(&mut self, now: Instant, topic: &str, tree: &Arc<TreeName>) -> bool {
+        if let Some(known) = self.own.get_mut(topic) {
+            if !Arc::ptr_eq(&known.tree, tree) {
+                known.tree = Arc::clone(tree);
+            }
+            if now < known.again {
+                return false;
+            }
+        }
+        if topic.len() > MAXIMUM_TOPIC_BYTES {
             return false;
         }
         if now.since(self.second) >= Duration::from_secs(1) {
@@ -55,18 +77,34 @@ impl Advertisements {
             return false;
         }
         if self.own.len() >= self.maximum && !self.own.contains_key(topic) {
-            self.own.retain(|_, again| now < *again);
+            self.own.retain(|_, known| now < known.again);
             if self.own.len() >= self.maximum {
                 return false;
             }
         }
         self.sent += 1;
-        self.own.insert(topic.to_owned(), now + self.life / 2);
+        let known = OwnTopic {
+            again: now + self.life / 2,
+            tree: Arc::clone(tree),
+        };
+        self.own.insert(topic.to_owned(), known);
         true
+    }
+
+    /// By the nodes of each tree, the topics of this node whose last publication went over it.
+    pub(crate) fn topics_by_tree(&self) -> BTreeMap<&[NodeId], usize> {
+        let mut topics = BTreeMap::new();
+        for known in self.own.values() {
+            *topics.entry(&*known.tree.members).or_default() += 1;
+        }
+        topics
     }
 
     /// Another node publishes to a topic: whether that is news.
     pub(crate) fn hear(&mut self, now: Instant, origin: NodeId, topic: &str) -> bool {
+        if topic.len() > MAXIMUM_TOPIC_BYTES {
+            return false;
+        }
         if self.count >= self.maximum {
             self.forget_old(now);
         }
@@ -120,6 +158,26 @@ impl Advertisements {
 mod tests {
     use super::*;
 
+    fn over(members: &[u64]) -> Arc<TreeName> {
+        let members: Vec<NodeId> = members.iter().copied().map(NodeId).collect();
+        let root = members[0];
+        Arc::new(TreeName { root, members })
+    }
+
+    #[test]
+    fn topics_count_for_the_tree_of_their_last_publication() {
+        let mut table = Advertisements::new(9, Duration::from_secs(100), at(0));
+        for (topic, tree) in [("a", [1, 2]), ("b", [1, 2]), ("c", [1, 3]), ("b", [1, 3])] {
+            table.publish(at(0), topic, &over(&tree));
+        }
+        let topics = table.topics_by_tree();
+        let count = |tree: &[u64]| topics.get(&*over(tree).members).copied();
+        assert_eq!(
+            [count(&[1, 2]), count(&[1, 3]), count(&[1])],
+            [Some(1), Some(2), None]
+        );
+    }
+
     fn at(millis: u64) -> Instant {
         Instant::from_millis(millis)
     }
@@ -129,14 +187,17 @@ mod tests {
         let mut table = Advertisements::new(1000, Duration::from_secs(100), at(0));
         let advertised: Vec<_> = [0, 10, 49_999, 50_000]
             .into_iter()
-            .map(|now| table.publish(at(now), "a"))
+            .map(|now| table.publish(at(now), "a", &over(&[1, 2])))
             .collect();
         assert_eq!(advertised, [true, false, false, true]);
         let many = (0..500)
-            .filter(|number| table.publish(at(60_000), &format!("t/{number}")))
+            .filter(|number| table.publish(at(60_000), &format!("t/{number}"), &over(&[1])))
             .count();
         assert_eq!(many, MAXIMUM_RATE as usize);
-        assert!(table.publish(at(61_000), "t/499"), "a second later it may");
+        assert!(
+            table.publish(at(61_000), "t/499", &over(&[1, 3])),
+            "a second later it may"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::identity::{Incarnation, NodeId};
 use crate::wire::put_bytes;
 
 /// Version of everything links carry. Raised when an older node could misread it.
-pub(crate) const WIRE_VERSION: u16 = 2;
+pub(crate) const WIRE_VERSION: u16 = 3;
 
 /// Authentication method of links with a secret.
 pub(crate) const METHOD: &str = "thicket-1";

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
+use thicket_session::time::Instant;
+
 use crate::identity::{Incarnation, NodeId, StreamId};
 use crate::message::{AcknowledgedStream, put_stream};
 use crate::ranges::RangeSet;
+use crate::record::age_expiry;
 
 /// Streams one node may have in one start; beyond it the link ends.
 const MAXIMUM_STREAMS: usize = 1024;
@@ -35,7 +38,14 @@ struct Window {
     /// The highest number handed over.
     handed_over: u64,
     /// Came over a tree before one that it must follow: the number of that, and the record.
-    waiting: BTreeMap<u64, (u64, Vec<u8>)>,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    before: u64,
+    since: Instant,
+    record: Vec<u8>,
 }
 
 /// Why data ends a link. Protocol: the other node broke a bound it knows.
@@ -89,8 +99,9 @@ impl Inbound {
     /// acknowledged to nobody.
     pub(crate) fn forget_waiting(&mut self) {
         for window in self.windows.values_mut() {
-            for (_, bytes) in std::mem::take(&mut window.waiting).into_values() {
-                self.outstanding = self.outstanding.saturating_sub(bytes.len() as u64);
+            for waiting in std::mem::take(&mut window.waiting).into_values() {
+                let len = waiting.record.len() as u64;
+                self.outstanding = self.outstanding.saturating_sub(len);
             }
         }
     }
@@ -162,8 +173,8 @@ impl Inbound {
     /// under way, so nothing is granted here; what an origin sends beyond twice the window is not taken.
     pub(crate) fn arrive_over_tree(
         &mut self,
-        incarnation: Incarnation,
-        stream: StreamId,
+        now: Instant,
+        (incarnation, stream): (Incarnation, StreamId),
         number: u64,
         gap: u64,
         bytes: &[u8],
@@ -210,24 +221,36 @@ impl Inbound {
             window.hand_over(number, len);
             return Arrival::New;
         }
-        window.waiting.insert(number, (before, bytes.to_vec()));
+        let (since, record) = (now, bytes.to_vec());
+        window.waiting.insert(
+            number,
+            Waiting {
+                before,
+                since,
+                record,
+            },
+        );
         Arrival::Waits
     }
 
-    /// A record that waited for one before it, if that has been handed over.
+    /// A record that waited for one before it, if that has been handed over; with what it has left of its expiry.
     pub(crate) fn take_next(
         &mut self,
-        incarnation: Incarnation,
-        stream: StreamId,
+        now: Instant,
+        stream: (Incarnation, StreamId),
     ) -> Option<Vec<u8>> {
-        let window = self.windows.get_mut(&(incarnation, stream))?;
-        let (&number, (before, _)) = window.waiting.first_key_value()?;
-        if !window.has_handed_over(*before) {
+        let window = self.windows.get_mut(&stream)?;
+        let (&number, next) = window.waiting.first_key_value()?;
+        if !window.has_handed_over(next.before) {
             return None;
         }
-        let (_, bytes) = window.waiting.remove(&number)?;
-        window.hand_over(number, bytes.len() as u32);
-        Some(bytes)
+        let Waiting {
+            since, mut record, ..
+        } = window.waiting.remove(&number)?;
+        window.hand_over(number, record.len() as u32);
+        let waited = now.since(since).as_millis();
+        age_expiry(&mut record, u64::try_from(waited).unwrap_or(u64::MAX));
+        Some(record)
     }
 
     /// The workers have taken these numbers, those of them that were handed over.
@@ -325,6 +348,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Record;
 
     const HERE: (Incarnation, StreamId) = (Incarnation(1), StreamId(0));
 
@@ -374,6 +398,37 @@ mod tests {
             inbound.windows[&HERE].admitted.is_empty(),
             "nothing below low is remembered"
         );
+    }
+
+    #[test]
+    fn what_waits_for_one_before_it_comes_after_it_and_has_less_time_left() {
+        let at = Instant::from_millis;
+        let mut inbound = Inbound::new(1000);
+        inbound
+            .start_batch(HERE.0, HERE.1, 1, 10)
+            .expect("first stream");
+        let record = |number| {
+            let mut bytes = Vec::new();
+            Record {
+                number,
+                expiry_left_ms: Some(5000),
+                topic: "a",
+                ..Record::default()
+            }
+            .encode(&mut bytes);
+            bytes
+        };
+        let late = inbound.arrive_over_tree(at(100), HERE, 7, 3, &record(7));
+        assert_eq!(
+            (late, inbound.take_next(at(100), HERE)),
+            (Arrival::Waits, None)
+        );
+        let first = inbound.arrive_over_tree(at(900), HERE, 4, 0, &record(4));
+        assert_eq!(first, Arrival::New);
+        let next = inbound.take_next(at(900), HERE).expect("its turn");
+        let (next, _) = Record::decode(&next).expect("whole");
+        assert_eq!((next.number, next.expiry_left_ms), (7, Some(4200)));
+        assert_eq!(inbound.take_next(at(900), HERE), None);
     }
 
     #[test]

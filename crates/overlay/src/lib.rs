@@ -85,6 +85,7 @@ mod config;
 mod dialler;
 mod doors;
 mod flow;
+mod held_roots;
 mod hello;
 mod identity;
 mod inbound;

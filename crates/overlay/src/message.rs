@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | link | 1 `Candidate` | has link u8, selects seen varint |
 //! | link | 2 `Select` | |
-//! | link | 3 `Resume` | was up u8, interests received varint (0: none, else version + 1), interests applied (likewise), control received varint, credit limit varint, credit window varint |
+//! | link | 3 `Resume` | given up varint, interests received varint (0: none, else version + 1), interests applied (likewise), control received varint, credit limit varint, credit window varint |
 //! | link | 4 `Hello` | sequence varint, smoothed RTT in microseconds varint (0: unknown, else RTT + 1) |
 //! | link | 5 `HelloReply` | sequence varint |
 //! | link | 6 `Leaving` | |
@@ -74,8 +74,9 @@ pub(crate) enum Message<'a> {
 /// What a node has of the other when a link begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resume {
-    /// The sender has not declared the receiver out since their last link.
-    pub(crate) was_up: bool,
+    /// How often the sender has declared this process of the receiver out. A count, not a flag: a link may end before the receiver
+    /// has read what the sender says on it.
+    pub(crate) given_up: u64,
     /// Version of the receiver's interests that the sender has; `None`: it needs a snapshot.
     pub(crate) interests_received: Option<u64>,
     /// Version that all its workers know.
@@ -167,7 +168,7 @@ impl Message<'_> {
             }
             Self::Select => out.push(2),
             Self::Resume(resume) => {
-                out.extend_from_slice(&[3, u8::from(resume.was_up)]);
+                put_numbered(out, 3, resume.given_up);
                 put_version(out, resume.interests_received);
                 put_version(out, resume.interests_applied);
                 put_varint(out, resume.control_received);
@@ -280,7 +281,7 @@ fn decode_link<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, Wir
         },
         2 => Message::Select,
         3 => Message::Resume(Resume {
-            was_up: boolean(reader, "was up")?,
+            given_up: reader.varint()?,
             interests_received: version(reader)?,
             interests_applied: version(reader)?,
             control_received: reader.varint()?,

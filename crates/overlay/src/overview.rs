@@ -57,6 +57,8 @@ pub struct OverviewTree {
     pub nodes: Vec<NodeId>,
     /// Each link: the node nearer to the root first.
     pub edges: Vec<(NodeId, NodeId)>,
+    /// Topics whose last publication from this node went over it.
+    pub topics: usize,
 }
 
 /// The view of a node and its trees.

@@ -27,6 +27,9 @@ pub(crate) struct Peer {
     pub(crate) link: Option<LinkId>,
     /// How often a link was selected: by us, if we decide, else by the other node.
     pub(crate) selects: u64,
+    /// How often this one has declared it out, and how often it says to have declared this one out.
+    pub(crate) given_up: u64,
+    pub(crate) gave_us_up: u64,
     /// How often a link of our own with it came up.
     pub(crate) link_epoch: u64,
     pub(crate) interests: RemoteInterests,
@@ -88,6 +91,8 @@ impl Peer {
             state: PeerState::Out,
             link: None,
             selects: 0,
+            given_up: 0,
+            gave_us_up: 0,
             link_epoch: 0,
             interests: RemoteInterests::default(),
             hears_us: false,

@@ -77,6 +77,10 @@ pub struct OverlayCounters {
     pub relay_drops: u64,
     /// Messages and frames that no way was known for, or that came where they had no business; their origins send them again.
     pub relay_misses: u64,
+    /// Records of nodes that came again, or after a later one: passed over.
+    pub repeated_records: u64,
+    /// Records of this node that it never wrote: outdone by a later one.
+    pub altered_records: u64,
     /// Links opened over other nodes.
     pub tunnels: u64,
     /// Roots elected for the tree of all nodes, each other than the one before.
@@ -87,6 +91,8 @@ pub struct OverlayCounters {
     pub repairs: u64,
     /// From when a node that is out was heard last until the trees without it were there, the last time, in milliseconds.
     pub last_repair_ms: u64,
+    /// All of those durations together, in milliseconds.
+    pub repair_ms: u64,
     /// Sets of nodes that got no tree of their own: there are as many as may be.
     pub refused_trees: u64,
     /// Bytes of unacknowledged messages kept now.

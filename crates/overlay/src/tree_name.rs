@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::identity::{Incarnation, NodeId, StreamId};
-use crate::record::Record;
+use crate::record::{Record, age_expiry};
 use crate::wire::{Reader, WireError, put_varint};
 
 /// The version in front of every batch on a tree.
@@ -23,8 +23,9 @@ pub(crate) const TREE_BATCH_VERSION: u8 = 1;
 
 const HAS_NAME: u8 = 1;
 
-/// Names said on one link at most; then the table begins anew.
+/// Names said on one link at most, and members in all of them; then the table begins anew.
 const MAXIMUM_ALIASES: usize = 4096;
+const MAXIMUM_MEMBERS: usize = 128 * 1024;
 
 /// The nodes of a tree and its root: what every node needs to compute it from its view.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -190,6 +191,8 @@ fn decode_name(reader: &mut Reader<'_>) -> Result<TreeName, WireError> {
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
     names: Vec<Arc<TreeName>>,
+    /// Of all names.
+    members: usize,
     /// Where a name is in `names`; only of those said.
     places: std::collections::BTreeMap<Arc<TreeName>, usize>,
 }
@@ -200,25 +203,33 @@ impl Aliases {
         if let Some(alias) = self.places.get(name) {
             return (*alias, false);
         }
-        if self.names.len() >= MAXIMUM_ALIASES {
+        if self.is_full_for(name) {
             *self = Self::default();
         }
         let alias = self.names.len();
+        self.members += name.members.len();
         self.names.push(Arc::clone(name));
         self.places.insert(Arc::clone(name), alias);
         (alias, true)
     }
 
+    /// Whether another name would be too much. One alone is bounded by its packet.
+    fn is_full_for(&self, name: &TreeName) -> bool {
+        let members = self.members + name.members.len();
+        self.names.len() >= MAXIMUM_ALIASES || (members > MAXIMUM_MEMBERS && !self.names.is_empty())
+    }
+
     fn hear(&mut self, alias: u64, name: TreeName) -> Result<(), WireError> {
         if alias == 0 {
-            self.names.clear();
+            *self = Self::default();
         }
-        if alias != self.names.len() as u64 || self.names.len() >= MAXIMUM_ALIASES {
+        if alias != self.names.len() as u64 || self.is_full_for(&name) {
             return Err(WireError::Value {
                 field: "tree alias",
                 value: alias,
             });
         }
+        self.members += name.members.len();
         self.names.push(Arc::new(name));
         Ok(())
     }
@@ -249,6 +260,26 @@ pub(crate) struct TreeRecord<'a> {
     pub(crate) bytes: &'a [u8],
     /// For each remaining destination, ascending; none for a record without a number.
     pub(crate) gaps: Vec<u64>,
+}
+
+/// Lowers the expiry left of all records of a batch by `elapsed_ms`: they waited here for so long.
+pub(crate) fn age_records(
+    bytes: &mut [u8],
+    destinations: usize,
+    elapsed_ms: u64,
+) -> Result<(), WireError> {
+    let mut at = 0;
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        age_expiry(rest, elapsed_ms);
+        let (record, len) = Record::decode(rest)?;
+        let mut reader = Reader::new(rest);
+        reader.take(len)?;
+        for _ in 0..if record.number > 0 { destinations } else { 0 } {
+            reader.varint()?;
+        }
+        at += rest.len() - reader.rest().len();
+    }
+    Ok(())
 }
 
 /// Reads all records of a batch with so many remaining destinations.
@@ -350,6 +381,48 @@ mod tests {
             assert_eq!(read, written);
         }
         assert_eq!(heard.names.len(), 10);
+    }
+
+    #[test]
+    fn records_that_waited_have_less_time_left() {
+        let mut batch = OpenBatch {
+            header: header(&name(1, &[1, 2, 3]), &[2, 3]),
+            records: Vec::new(),
+        };
+        for (number, expiry_left_ms) in [
+            (0, Some(5000)),
+            (600, Some(700)),
+            (601, None),
+            (602, Some(100_000)),
+        ] {
+            let mut bytes = Vec::new();
+            Record {
+                number,
+                expiry_left_ms,
+                topic: "a",
+                ..Record::default()
+            }
+            .encode(&mut bytes);
+            let gaps: &[u64] = if number > 0 { &[300, 1] } else { &[] };
+            batch.push(&bytes, gaps);
+        }
+        age_records(&mut batch.records, 2, 1000).expect("whole");
+        let records = read_records(&batch.records, 2).expect("whole");
+        let left: Vec<_> = records
+            .iter()
+            .map(|record| (record.record.number, record.record.expiry_left_ms))
+            .collect();
+        assert_eq!(
+            left,
+            [
+                (0, Some(4000)),
+                (600, Some(0)),
+                (601, None),
+                (602, Some(99_000))
+            ]
+        );
+        batch.records.pop();
+        assert!(age_records(&mut batch.records, 2, 1000).is_err());
     }
 
     proptest! {

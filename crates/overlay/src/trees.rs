@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::config::RoutingConfig;
+use crate::held_roots::HeldRoots;
 use crate::identity::{NodeId, NodeSlot};
 use crate::routing::{RootPolicy, RoutingMode, Topology, Tree, elect};
 use crate::tree_name::TreeName;
@@ -38,8 +39,10 @@ pub(crate) struct Trees {
     lists: BTreeSet<Arc<[NodeSlot]>>,
     /// What others named.
     relayed: BTreeMap<Arc<TreeName>, Arc<NamedTree>>,
-    /// Roots of balanced trees, by members: were they elected anew with every tree, each would move the others.
-    balanced: BTreeMap<Vec<NodeId>, NodeId>,
+    /// Roots of balanced trees that this node elected: were they elected anew with every tree, each would move the others.
+    balanced: HeldRoots,
+    /// Roots of all trees that this node named or heard named.
+    heard: HeldRoots,
     /// Elections of a root of the single tree other than the one before.
     pub(crate) elections: u64,
     /// Sets of nodes that got no tree of their own for want of room.
@@ -60,7 +63,8 @@ impl Trees {
             by_destinations: BTreeMap::new(),
             lists: BTreeSet::new(),
             relayed: BTreeMap::new(),
-            balanced: BTreeMap::new(),
+            balanced: HeldRoots::default(),
+            heard: HeldRoots::default(),
             elections: 0,
             refused: 0,
         }
@@ -86,32 +90,12 @@ impl Trees {
 
     /// Trees of topics known here, the single one left out.
     pub(crate) fn len(&self) -> usize {
-        let others = self
-            .relayed
-            .keys()
-            .filter(|name| !self.is_named(name) && **name != self.single.name);
-        self.named.len() + others.count()
+        self.heard.len()
     }
 
     /// Trees of topics of which this node is the root (R of Overlays 4.2.2).
     pub(crate) fn roots_held(&self) -> u64 {
-        let own = self
-            .named
-            .values()
-            .filter(|named| named.name.root == self.own)
-            .count();
-        let others = self.relayed.keys().filter(|name| {
-            name.root == self.own
-                && !self.is_named(name)
-                && name.members.len() < self.topology.nodes().len()
-        });
-        (own + others.count()) as u64
-    }
-
-    fn is_named(&self, name: &TreeName) -> bool {
-        self.named
-            .get(&name.members)
-            .is_some_and(|named| named.name.root == name.root)
+        self.heard.of(self.own)
     }
 
     /// The view changed: trees are computed anew when they are needed. Answers the destinations that a tree in use reached over a
@@ -124,37 +108,51 @@ impl Trees {
         if topology == self.topology && lost.is_empty() {
             return BTreeSet::new();
         }
+        let cut_off = self.cut_off(&topology, lost);
+        let has_moved = !topology.has_same_links(&self.topology);
+        let elects = |policy: RootPolicy| policy.looks_at_change(&self.topology, &topology);
+        let policy = self.config.root_policy;
+        let (elects_root, elects_roots) = (elects(policy.of_single_tree()), elects(policy));
+        self.topology = topology;
+        if has_moved || elects_root {
+            let single = single_tree(self.own, &self.config, &self.topology);
+            self.elections += u64::from(single.name.root != self.single.name.root);
+            self.single = Arc::new(single);
+        }
+        // Balanced trees keep their roots, so a change of what these are elected by moves none of them.
+        if has_moved || (elects_roots && policy != RootPolicy::Balance) {
+            self.named.clear();
+            self.by_destinations.clear();
+        }
+        if has_moved {
+            self.paths = Tree::spanning(&self.topology, self.own, &self.single.name.members);
+            self.relayed.clear();
+            let topology = &self.topology;
+            self.balanced.retain(|node| topology.contains(node));
+            self.heard.retain(|node| topology.contains(node));
+        }
+        cut_off
+    }
+
+    /// The destinations that a tree in use reached over a link that is not in the new view, or is one of those `lost`.
+    fn cut_off(&self, topology: &Topology, lost: &BTreeSet<(NodeId, NodeId)>) -> BTreeSet<NodeId> {
         let is_lost = |from: NodeId, to: NodeId| {
             topology.link(from, to).is_none() || lost.contains(&(from.min(to), from.max(to)))
         };
-        let any_lost = self.topology.links().any(|(a, b, _)| is_lost(a, b));
         let mut cut_off = BTreeSet::new();
-        if any_lost {
-            let in_use = self.named.values().chain([&self.single]);
-            for named in in_use {
-                let is_cut = |node: &NodeId| path_crosses(&named.tree, self.own, *node, is_lost);
-                cut_off.extend(
-                    named
-                        .name
-                        .members
-                        .iter()
-                        .copied()
-                        .filter(|node| *node != self.own)
-                        .filter(is_cut),
-                );
-            }
+        if !self.topology.links().any(|(a, b, _)| is_lost(a, b)) {
+            return cut_off;
         }
-        let single = single_tree(self.own, &self.config, &topology);
-        self.elections += u64::from(single.name.root != self.single.name.root);
-        self.single = Arc::new(single);
-        self.paths = Tree::spanning(&topology, self.own, &self.single.name.members);
-        self.named.clear();
-        self.by_destinations.clear();
-        self.relayed.clear();
-        self.balanced.retain(|members, root| {
-            topology.contains(*root) && members.iter().all(|node| topology.contains(*node))
-        });
-        self.topology = topology;
+        for named in self.named.values().chain([&self.single]) {
+            let others = named.name.members.iter().copied();
+            let is_cut = |node: &NodeId| {
+                !cut_off.contains(node)
+                    && *node != self.own
+                    && path_crosses(&named.tree, self.own, *node, is_lost)
+            };
+            let found: Vec<NodeId> = others.filter(is_cut).collect();
+            cut_off.extend(found);
+        }
         cut_off
     }
 
@@ -208,6 +206,7 @@ impl Trees {
             return Arc::clone(&self.single);
         };
         let named = Arc::new(named);
+        self.note_root(&named.name);
         self.named.insert(members, Arc::clone(&named));
         named
     }
@@ -217,19 +216,16 @@ impl Trees {
         let policy = self.config.root_policy;
         let kept = self
             .balanced
-            .get(members)
-            .copied()
+            .root(members)
             .filter(|_| policy == RootPolicy::Balance);
-        let given =
-            |node: NodeId| self.balanced.values().filter(|root| **root == node).count() as u64;
-        let root =
-            kept.or_else(|| elect(&self.topology, members, policy, self.config.weights, given))?;
+        let root = kept.or_else(|| self.elect(members))?;
         let tree = Tree::spanning(&self.topology, root, members);
         if !members.iter().all(|member| tree.contains(*member)) {
             return None;
         }
-        if policy == RootPolicy::Balance && self.balanced.len() < self.config.maximum_trees {
-            self.balanced.insert(members.to_vec(), root);
+        if policy == RootPolicy::Balance {
+            self.balanced
+                .note(members, root, self.config.maximum_trees.max(1));
         }
         let members = members.to_vec();
         let name = Arc::new(TreeName { root, members });
@@ -241,20 +237,33 @@ impl Trees {
         if let Some(named) = self.named.get(members) {
             return Some(named.tree.clone());
         }
-        let given =
-            |node: NodeId| self.balanced.values().filter(|root| **root == node).count() as u64;
-        let root = elect(
-            &self.topology,
-            members,
-            self.config.root_policy,
-            self.config.weights,
-            given,
-        )?;
+        let root = self.elect(members)?;
         let tree = Tree::spanning(&self.topology, root, members);
         members
             .iter()
             .all(|member| tree.contains(*member))
             .then_some(tree)
+    }
+
+    fn elect(&self, members: &[NodeId]) -> Option<NodeId> {
+        let policy = self.config.root_policy;
+        let given = |node| self.balanced.of(node);
+        elect(&self.topology, members, policy, self.config.weights, given)
+    }
+
+    fn note_root(&mut self, name: &TreeName) {
+        if name.members.len() < self.topology.nodes().len() {
+            let maximum = self.most_relayed();
+            self.heard.note(&name.members, name.root, maximum);
+        }
+    }
+
+    /// Trees of others, and roots, that are remembered.
+    const fn most_relayed(&self) -> usize {
+        self.config
+            .maximum_trees
+            .saturating_mul(4)
+            .saturating_add(1)
     }
 
     /// The tree another node named, as this one sees it.
@@ -265,14 +274,24 @@ impl Trees {
         if let Some(named) = self.relayed.get(name) {
             return Arc::clone(named);
         }
-        if self.relayed.len() >= self.config.maximum_trees.saturating_mul(4) {
+        if self.relayed.len() >= self.most_relayed() {
             self.relayed.clear();
         }
         let tree = Tree::spanning(&self.topology, name.root, &name.members);
         let name = Arc::clone(name);
         let named = Arc::new(NamedTree { name, tree });
-        self.relayed
-            .insert(Arc::clone(&named.name), Arc::clone(&named));
+        // Whoever makes up nodes makes up no trees that are kept.
+        let topology = &self.topology;
+        if named
+            .name
+            .members
+            .iter()
+            .all(|node| topology.contains(*node))
+        {
+            self.note_root(&named.name);
+            self.relayed
+                .insert(Arc::clone(&named.name), Arc::clone(&named));
+        }
         named
     }
 
@@ -282,7 +301,7 @@ impl Trees {
         let named: usize = self.named.values().map(|named| tree(named)).sum();
         let relayed: usize = self.relayed.values().map(|named| tree(named)).sum();
         let lists: usize = self.lists.iter().map(|list| list.len() * 2 + 64).sum();
-        named + relayed + lists
+        named + relayed + lists + self.balanced.bytes() + self.heard.bytes()
     }
 }
 

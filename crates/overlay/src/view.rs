@@ -10,6 +10,12 @@ use crate::identity::{Incarnation, NodeId};
 use crate::routing::{Topology, TopologyNode};
 use crate::wire::{Reader, WireError, put_bytes, put_varint};
 
+/// Longest record, so that as many as there may be take little: with 4,000 links there is still room for a name.
+const MAXIMUM_RECORD_BYTES: usize = 64 * 1024;
+
+/// No clock gives a higher one, and what a node is said to have must leave room to rise above.
+const MAXIMUM_INCARNATION: u64 = u64::MAX / 2;
+
 /// What a node tells everybody of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeRecord {
@@ -69,6 +75,13 @@ impl NodeRecord {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let len = reader.rest().len();
+        if len > MAXIMUM_RECORD_BYTES {
+            return Err(WireError::Value {
+                field: "record length",
+                value: len as u64,
+            });
+        }
         let mut record = Self {
             node: NodeId(reader.u64()?),
             incarnation: Incarnation(reader.u64()?),
@@ -86,6 +99,12 @@ impl NodeRecord {
             links: Vec::new(),
             epochs: Vec::new(),
         };
+        if record.incarnation.0 > MAXIMUM_INCARNATION {
+            return Err(WireError::Value {
+                field: "incarnation",
+                value: record.incarnation.0,
+            });
+        }
         // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
@@ -129,7 +148,8 @@ impl NodeRecord {
         (self.incarnation.0, self.process, self.version)
     }
 
-    fn lists(&self, node: NodeId) -> bool {
+    /// Whether it says to have a link with the node.
+    pub(crate) fn lists(&self, node: NodeId) -> bool {
         self.links
             .binary_search_by_key(&node, |(other, _)| *other)
             .is_ok()

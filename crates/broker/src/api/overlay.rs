@@ -71,6 +71,8 @@ pub struct TreeEntry {
     pub nodes: Vec<String>,
     /// The node nearer to the root first.
     pub edges: Vec<[String; 2]>,
+    /// Topics whose last publication from the node that answers went over it.
+    pub topics: usize,
 }
 
 /// What happened since the start.
@@ -81,8 +83,14 @@ pub struct OverlayCountersEntry {
     pub convergence_ms: u64,
     pub repairs: u64,
     pub last_repair_ms: u64,
+    /// All repairs together.
+    pub repair_ms: u64,
     pub refused_trees: u64,
     pub refused_links: u64,
+    /// Records of nodes that were known, or older.
+    pub repeated_records: u64,
+    /// Records of the node that answers which it did not write.
+    pub altered_records: u64,
     pub relayed_messages: u64,
     pub relayed_bytes: u64,
     pub relay_drops: u64,
@@ -179,6 +187,7 @@ impl Names {
             root: self.name(tree.root),
             nodes: self.all(&tree.nodes),
             edges: tree.edges.iter().map(edge).collect(),
+            topics: tree.topics,
         }
     }
 }
@@ -224,8 +233,11 @@ impl OverlayEntry {
                 convergence_ms: counters.convergence_ms,
                 repairs: counters.repairs,
                 last_repair_ms: counters.last_repair_ms,
+                repair_ms: counters.repair_ms,
                 refused_trees: counters.refused_trees,
                 refused_links: counters.refused_links,
+                repeated_records: counters.repeated_records,
+                altered_records: counters.altered_records,
                 relayed_messages: counters.relayed_messages,
                 relayed_bytes: counters.relayed_bytes,
                 relay_drops: counters.relay_drops,

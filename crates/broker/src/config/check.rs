@@ -68,6 +68,8 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         workers: workers(settings.workers)?,
         data: settings.data.clone(),
         sync: settings.sync.unwrap_or_default(),
+        backups: backups(settings.backups)?,
+        ack: settings.ack.unwrap_or_default(),
         access,
         secret,
         link_tls,
@@ -81,6 +83,15 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
         listeners,
     })
+}
+
+/// More than one copy is not made yet.
+fn backups(count: Option<u32>) -> Result<u8, ConfigError> {
+    match count {
+        None => Ok(1),
+        Some(count @ 0..=1) => Ok(count as u8),
+        Some(count) => Err(invalid("backups", count, "0 or 1")),
+    }
 }
 
 pub(super) fn invalid(

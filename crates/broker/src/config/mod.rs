@@ -31,7 +31,7 @@ pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
-pub use settings::{DiscoverChoice, LogFormat, LogLevel, OnFullChoice, Settings};
+pub use settings::{Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, Settings};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {
@@ -71,6 +71,10 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// When what is kept there is safe.
     pub sync: SyncMode,
+    /// Other nodes that hold a copy of each persistent session.
+    pub backups: u8,
+    /// What answers to clients wait for.
+    pub ack: Acknowledgement,
     /// Who may connect.
     pub access: Access,
     /// Shared secret of the cluster; `None`: links are not authenticated.

@@ -126,6 +126,12 @@ pub struct Settings {
     /// When what is kept is safe from a loss of power: before it is acknowledged, within a second, or nothing is kept [default: interval]
     #[arg(long, env = "THICKET_SYNC", value_name = "WHEN")]
     pub sync: Option<SyncMode>,
+    /// Other nodes that hold a copy of each persistent session: 0 or 1 [default: 1]
+    #[arg(long, env = "THICKET_BACKUPS", value_name = "COUNT")]
+    pub backups: Option<u32>,
+    /// What an answer to a client waits for: until the copies of its session have it too, or this node alone [default: replicated]
+    #[arg(long, env = "THICKET_ACK", value_name = "WHERE")]
+    pub ack: Option<Acknowledgement>,
     /// Let clients in that give no user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_anonymous: Option<bool>,
@@ -500,10 +506,21 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups ack allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
+}
+
+/// What answers to clients wait for (rule 8 between nodes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledgement {
+    /// The copies of the client's session have it too.
+    #[default]
+    Replicated,
+    /// This node has it, and so have the nodes that want the message.
+    Local,
 }
 
 #[cfg(test)]

@@ -39,6 +39,12 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
             seconds(counters.last_repair_ms),
         ),
         (
+            "thicket_overlay_repair_seconds_total",
+            "counter",
+            "All repairs together: by the number of repairs, the mean",
+            seconds(counters.repair_ms),
+        ),
+        (
             "thicket_overlay_refused_trees_total",
             "counter",
             "Sets of nodes that got no tree of their own",
@@ -49,6 +55,18 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
             "counter",
             "Links of strangers, other clusters or versions",
             counters.refused_links as f64,
+        ),
+        (
+            "thicket_overlay_repeated_records_total",
+            "counter",
+            "Records of nodes that were known, or older",
+            counters.repeated_records as f64,
+        ),
+        (
+            "thicket_overlay_altered_records_total",
+            "counter",
+            "Records of this node that it did not write",
+            counters.altered_records as f64,
         ),
         (
             "thicket_overlay_relayed_messages_total",

@@ -215,8 +215,17 @@ impl Hub {
         let (home, discard) = (first.worker, first.claim.clean_start);
         match source.filter(|source| self.up.values().any(|node| node == source)) {
             Some(source) => self.begin_move(client_id, source, home, discard),
+            None if source.is_some() && self.config.backups > 0 => {
+                // We do not see its node; if that is out, its backup is about to register it.
+                self.claim_later(client_id, Some(now.instant + RETRY));
+            }
             None => self.grant(now, client_id),
         }
+    }
+
+    /// The registrar is asked again then, or when the view has changed.
+    pub(super) fn claim_later(&mut self, client_id: &str, retry_at: Option<Instant>) {
+        self.set_stage(client_id, Stage::Waiting { retry_at });
     }
 
     /// The move came to nothing: the registrar is asked again.

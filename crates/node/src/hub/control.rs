@@ -74,8 +74,8 @@ pub(super) enum Message<'a> {
     RefusalNoted(RefusedNumbers),
     /// Part of a record of a worker's stream of copies.
     Copy { copy: CopyPosition, part: Part<'a> },
-    /// All of a worker's stream up to the position is held here.
-    CopiesHeld { copy: CopyPosition },
+    /// A worker's stream is applied here up to the position, and held up to another one.
+    CopiesHeld { copy: CopyPosition, held: u64 },
     /// Messages that a worker's stream named have not come here: numbers of sessions with sequences.
     CopiesWanted {
         worker: u8,
@@ -249,8 +249,9 @@ impl Message<'_> {
                 put_position(&mut out, *copy);
                 put_part(&mut out, 0, *part, kind::COPY)
             }
-            Self::CopiesHeld { copy } => {
+            Self::CopiesHeld { copy, held } => {
                 put_position(&mut out, *copy);
+                put_u64(&mut out, *held);
                 kind::COPIES_HELD
             }
             Self::CopiesWanted {
@@ -386,6 +387,7 @@ impl<'a> Message<'a> {
             }
             kind::COPIES_HELD => Self::CopiesHeld {
                 copy: reader.position()?,
+                held: reader.u64()?,
             },
             kind::COPIES_WANTED => Self::CopiesWanted {
                 worker: reader.u8()?,
@@ -629,7 +631,7 @@ mod tests {
             Message::Refused(refused()),
             Message::RefusalNoted(refused()),
             Message::Copy { copy, part },
-            Message::CopiesHeld { copy },
+            Message::CopiesHeld { copy, held: 1 },
             Message::CopiesWanted {
                 worker: 1,
                 stream: 2,

@@ -136,12 +136,13 @@ impl Hub {
         self.mail_after_records(home, content);
     }
 
-    pub(super) fn handle_copies_held(&mut self, by: NodeId, copy: CopyPosition) {
+    pub(super) fn handle_copies_held(&mut self, by: NodeId, copy: CopyPosition, held: u64) {
         if copy.worker < self.config.workers {
             let content = Content::CopiesAreHeld {
                 by,
                 stream: copy.stream,
-                position: copy.position,
+                applied: copy.position,
+                held,
             };
             self.mail(WorkerId(copy.worker), content);
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hashbrown::HashMap;
-use thicket_overlay::{NodeId, rendezvous};
+use thicket_overlay::{Incarnation, NodeId, rendezvous};
 
 use super::{Hub, Message, control::Registration};
 use crate::{Now, WorkerId, mail::SessionState};
@@ -27,7 +27,9 @@ pub(super) struct Directory {
     pub entries: HashMap<Arc<str>, Entry, foldhash::quality::FixedState>,
     /// This node and those that are up, ascending.
     reachable: Vec<NodeId>,
-    /// Names that set: nodes with equal sets agree on every registrar.
+    /// Of the nodes that are, or were, up.
+    pub incarnations: BTreeMap<NodeId, Incarnation>,
+    /// Names that set, each node with its incarnation: nodes with equal sets agree on every registrar, and on who was out meanwhile.
     pub view: u64,
     /// The rounds in which the registrars asked last.
     pub asked: BTreeMap<NodeId, u64>,
@@ -96,7 +98,13 @@ impl Hub {
     pub(super) fn directory_sees(&mut self, now: Now) {
         self.directory.reachable = self.up.values().copied().chain([self.own()]).collect();
         self.directory.reachable.sort_unstable();
-        self.directory.view = view_of(&self.directory.reachable);
+        let own = (self.own(), self.config.overlay.incarnation);
+        let started = |node: &NodeId| match self.directory.incarnations.get(node) {
+            Some(incarnation) if *node != own.0 => (*node, *incarnation),
+            Some(_) | None => own,
+        };
+        let view = self.directory.reachable.iter().map(started);
+        self.directory.view = view_of(view);
         self.register_everywhere(now);
     }
 
@@ -178,8 +186,11 @@ fn register_pages<'a>(
 }
 
 /// A fingerprint of a set of nodes (FNV-1a): the same on every machine.
-fn view_of(nodes: &[NodeId]) -> u64 {
-    let bytes = nodes.iter().flat_map(|node| node.0.to_le_bytes());
+fn view_of(nodes: impl Iterator<Item = (NodeId, Incarnation)>) -> u64 {
+    let bytes = nodes.flat_map(|(node, incarnation)| {
+        let numbers = [node.0, incarnation.0];
+        numbers.into_iter().flat_map(u64::to_le_bytes)
+    });
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     })

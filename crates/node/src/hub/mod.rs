@@ -339,14 +339,15 @@ impl Hub {
                 to,
                 worker,
                 stream,
-                position,
+                applied,
+                held,
             } => {
                 let copy = CopyPosition {
                     worker,
                     stream,
-                    position,
+                    position: applied,
                 };
-                self.send(to, &Message::CopiesHeld { copy });
+                self.send(to, &Message::CopiesHeld { copy, held });
             }
             Content::CopiesWanted {
                 to,
@@ -408,8 +409,14 @@ impl Hub {
                     .outputs
                     .push_back(HubOutput::Close(ConnectionId(link.0))),
                 Output::NodeUp {
-                    slot, node, name, ..
-                } => self.handle_node_up(now, slot, node, &name),
+                    slot,
+                    node,
+                    incarnation,
+                    name,
+                } => {
+                    self.directory.incarnations.insert(node, incarnation);
+                    self.handle_node_up(now, slot, node, &name);
+                }
                 Output::NodeDown { slot } => self.handle_node_down(now, slot),
                 Output::InterestChanged {
                     slot,
@@ -433,6 +440,7 @@ impl Hub {
                     for worker in 0..self.config.workers {
                         self.mail(WorkerId(worker), Content::Incarnation(incarnation));
                     }
+                    self.view_changed(now);
                 }
                 Output::Event(event) => {
                     let level = match event.level {
@@ -469,8 +477,8 @@ impl Hub {
             "node down",
             vec![("node", node.to_string())],
         );
-        self.forget_interests_of(slot);
         self.tell_nodes();
+        self.forget_interests_of(slot);
         self.promote_copies(node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);

@@ -92,7 +92,7 @@ impl Hub {
             Message::Refused(numbers) => self.handle_refused(node, numbers),
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
             Message::Copy { copy, part } => self.handle_copy(node, copy, part),
-            Message::CopiesHeld { copy } => self.handle_copies_held(node, copy),
+            Message::CopiesHeld { copy, held } => self.handle_copies_held(node, copy, held),
             Message::CopiesWanted {
                 worker,
                 stream,
@@ -355,26 +355,25 @@ impl Hub {
     pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
         self.thaw_all(node);
         for request in self.arriving_from(node) {
-            self.give_up_move(now, request);
+            if let Some(client_id) = self.give_up_move(request) {
+                self.claim_again(now, &client_id);
+            }
         }
     }
 
-    /// What has come of a session goes again, and it is claimed anew.
-    fn give_up_move(&mut self, now: Now, request: u64) {
-        let Some(Arriving {
+    /// What has come of a session goes again. Its client identifier, which is to be claimed anew.
+    fn give_up_move(&mut self, request: u64) -> Option<Arc<str>> {
+        let Arriving {
             client_id,
             home,
             stage,
             ..
-        }) = self.moves.arriving.remove(&request)
-        else {
-            return;
-        };
+        } = self.moves.arriving.remove(&request)?;
         if !matches!(stage, Stage::Fetching { .. }) {
             let client_id = Arc::clone(&client_id);
             self.mail_after_records(home, Content::Forget { client_id });
         }
-        self.claim_again(now, &client_id);
+        Some(client_id)
     }
 
     /// A node is out: what it had is out of reach with it.
@@ -387,8 +386,10 @@ impl Hub {
                 .get(&request)
                 .is_some_and(|arriving| !matches!(arriving.stage, Stage::Fetching { .. }));
             if self.config.backups > 0 {
-                // Its backup has all of the session, and registers it.
-                self.give_up_move(now, request);
+                // Its backup has all of the session, and registers it: the claim begins again when the view has changed.
+                if let Some(client_id) = self.give_up_move(request) {
+                    self.claim_later(&client_id, None);
+                }
                 continue;
             }
             if is_here {

@@ -162,24 +162,19 @@ impl Hub {
             // A round has begun: the claimant registers what it has.
             return;
         };
-        if known.claimed_by == Some(from) {
-            let former = known.owner.replace((epoch, from));
-            known.epoch = known.epoch.max(epoch);
-            known.claimed_by = None;
-            // The former owner has handed the session over, unless it was out of the claimant's reach.
-            if let Some((_, former)) = former.filter(|(_, former)| *former != from) {
-                self.evict(now, former, client_id, epoch);
-            }
+        let ends_claim = known.claimed_by == Some(from);
+        known.claimed_by.take_if(|claimant| *claimant == from);
+        // Granted by us, its epoch is above all others and the former owner has handed the session over, unless it was out of the
+        // claimant's reach. Granted under another view it is like any session that turns up: another one may be above it.
+        let is_claim = false;
+        let registration = Registration {
+            client_id,
+            epoch,
+            is_claim,
+        };
+        self.register(now, from, registration);
+        if ends_claim {
             self.grant_next(now, client_id);
-        } else {
-            // Granted under another view: like any session that turns up.
-            let is_claim = false;
-            let registration = Registration {
-                client_id,
-                epoch,
-                is_claim,
-            };
-            self.register(now, from, registration);
         }
     }
 

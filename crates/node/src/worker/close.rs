@@ -60,8 +60,9 @@ impl Worker {
                 reason_string: self.config.limits.reason_strings.then_some(reason),
                 ..Disconnect::new(reason_code)
             };
-            if let Some(connection) = self.connection_mut(id) {
-                connection.out.drop_held();
+            let connection = self.connection_mut(id);
+            if !connection.is_some_and(|connection| connection.out.drop_held()) {
+                return;
             }
             self.send(id, &Packet::Disconnect(disconnect));
         }
@@ -159,6 +160,11 @@ impl Worker {
         self.announce(changes);
         self.journal.forget(&session);
         self.tell_session(&session.client_id, SessionState::Ended);
+        if let Some(request) = session.freeze_request {
+            // Another node waits for a session that is no more.
+            let snapshot = None;
+            self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+        }
         Some(session)
     }
 
@@ -216,6 +222,7 @@ impl Worker {
                     self.handle_expiry(now, session, serial)
                 }
                 Timer::Copies => self.check_copies(now),
+                Timer::Orphaned => self.forget_orphaned(now),
             }
         }
     }

@@ -3,10 +3,14 @@
 use std::{collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
 
 use thicket_access::scram::ServerExchange;
-use thicket_mqtt::{PacketId, ProtocolVersion};
+use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion};
 use thicket_session::time::Instant;
 
-use super::{SessionKey, authentication::Reauthentication};
+use super::{
+    SessionKey,
+    authentication::Reauthentication,
+    copies::{Level, Progress},
+};
 use crate::{Admission, ListenerId};
 
 /// A connection and how far it has come.
@@ -107,6 +111,15 @@ impl AliasesOut {
     }
 }
 
+/// Bytes that wait for a backup.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    /// Counted from the first byte that was ever appended.
+    from: u64,
+    position: u64,
+    level: Level,
+}
+
 /// Bytes on their way to a socket.
 #[derive(Debug, Default)]
 pub(super) struct OutBuffer {
@@ -114,8 +127,8 @@ pub(super) struct OutBuffer {
     start: usize,
     /// Bytes that the socket took.
     taken: u64,
-    /// From where on bytes wait, and for which position of a stream of copies; both ascending.
-    holds: VecDeque<(u64, u64)>,
+    /// From where on bytes wait, and for what of a stream of copies.
+    holds: VecDeque<Hold>,
 }
 
 impl OutBuffer {
@@ -126,40 +139,52 @@ impl OutBuffer {
     pub fn pending(&self) -> &[u8] {
         let end = match self.holds.front() {
             None => self.bytes.len(),
-            Some((from, _)) => self.start + (from - self.taken) as usize,
+            Some(hold) => self.start + (hold.from - self.taken) as usize,
         };
         &self.bytes[self.start..end]
     }
 
-    /// What is appended from now on is not sent before `release(position)`. False: it waits for that already.
-    pub fn hold(&mut self, position: u64) -> bool {
+    /// What is appended from now on is not sent before `release_held` says so. False: it waits for that already.
+    pub fn hold(&mut self, position: u64, level: Level) -> bool {
         let from = self.taken + self.len() as u64;
-        let is_new = self.holds.back().is_none_or(|(_, last)| *last < position);
+        let covers = |hold: &Hold| hold.position == position && hold.level == level;
+        let is_new = !self.holds.back().is_some_and(covers);
         if is_new {
-            self.holds.push_back((from, position));
+            self.holds.push_back(Hold {
+                from,
+                position,
+                level,
+            });
         }
         is_new
     }
 
-    /// What waited for `position` may be sent.
-    pub fn release_held(&mut self, position: u64) {
-        while self.holds.pop_front_if(|(_, at)| *at <= position).is_some() {}
+    /// The other node is this far: what waited for it may be sent.
+    pub fn release_held(&mut self, progress: Progress) {
+        let is_done = |hold: &mut Hold| progress.has(hold.position, hold.level);
+        while self.holds.pop_front_if(is_done).is_some() {}
     }
 
     /// What waits, waits for another position now. False: nothing waits.
     pub fn move_holds(&mut self, position: u64) -> bool {
         self.holds.truncate(1);
         let first = self.holds.front_mut();
-        first.map(|(_, at)| *at = position).is_some()
+        first
+            .map(|hold| (hold.position, hold.level) = (position, Level::Applied))
+            .is_some()
     }
 
-    /// What waits is never sent: the connection ends.
-    pub fn drop_held(&mut self) {
-        if let Some((from, _)) = self.holds.front() {
-            self.bytes
-                .truncate(self.start + (from - self.taken) as usize);
-            self.holds.clear();
-        }
+    /// What waits is never sent: the connection ends. Whether the CONNACK was sent before.
+    pub fn drop_held(&mut self) -> bool {
+        let Some(hold) = self.holds.front() else {
+            return true;
+        };
+        let at = self.start + (hold.from - self.taken) as usize;
+        let is_connack = |byte: &u8| byte >> 4 == PacketKind::Connack as u8;
+        let is_acknowledged = !self.bytes.get(at).is_some_and(is_connack);
+        self.bytes.truncate(at);
+        self.holds.clear();
+        is_acknowledged
     }
 
     pub const fn len(&self) -> usize {

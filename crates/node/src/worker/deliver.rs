@@ -12,7 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
-    copies::hold,
+    copies::{Level, hold},
     interests::Taker,
     journal::Taken,
 };
@@ -188,6 +188,18 @@ impl Worker {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
+        if qos != Qos::AtLeastOnce
+            && let Some(publication) = outgoing.publication
+            && session.is_persistent()
+        {
+            if session.awaits_queue {
+                session.early.push((*publication, outgoing.id));
+            }
+            if !session.taken.insert(*publication) {
+                self.journal.passed(session.stored, outgoing.id);
+                return;
+            }
+        }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),
             qos,
@@ -234,7 +246,8 @@ impl Worker {
                     };
                     self.journal.append(session, now, outgoing, taken);
                     if qos == Qos::ExactlyOnce && self.config.waits_for_copies {
-                        hold(&mut self.journal.streams, connection, id, session.stored);
+                        let streams = &mut self.journal.streams;
+                        hold(streams, connection, id, session.stored, Level::Applied);
                     }
                 }
                 if has_place {

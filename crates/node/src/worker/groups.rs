@@ -1,15 +1,19 @@
 //! Shared subscriptions: who of a group takes a message, here or elsewhere, and who takes it when that one is gone.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::NodeSlot;
-use thicket_session::server::{Delivery, Message, Outbound, Redelivery};
+use thicket_session::{
+    server::{Delivery, Message, Outbound, Redelivery},
+    time::Instant,
+    topic::SubscriptionFilter,
+};
 
-use super::{Debt, Worker, deliver::Outgoing, interests::GroupRoute};
+use super::{Debt, Worker, deliver::Outgoing, interests::GroupRoute, timers::Timer};
 use crate::{
     Now,
-    mail::{Interest, NumberRuns, Place},
+    mail::{Interest, InterestChange, NumberRuns, Place},
 };
 
 /// A message on its way to a member on another node.
@@ -20,6 +24,27 @@ pub(super) struct Chosen {
     group: Arc<str>,
     message: Rc<Message>,
 }
+
+/// A message for members that were on nodes that are out.
+#[derive(Debug)]
+struct Homeless {
+    group: Arc<str>,
+    message: Rc<Message>,
+    debt: Option<Debt>,
+}
+
+/// Groups whose members were on nodes that are out: their copies are about to go on elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Orphaned {
+    /// Until when they are remembered.
+    groups: Vec<(Instant, NodeSlot, SubscriptionFilter)>,
+    homeless: Vec<Homeless>,
+}
+
+/// Time that a copy has to go on with its session, until everybody knows.
+const GRACE: Duration = Duration::from_secs(3);
+/// Messages that wait for members to appear again.
+const HOMELESS: usize = 10_000;
 
 /// All of them, by their numbers: until they are acknowledged.
 pub(super) type ChosenElsewhere = BTreeMap<u64, Chosen>;
@@ -39,6 +64,19 @@ impl Worker {
             Some(Choice::Local(index)) => {
                 let index = self.member_with_room(group, index, outgoing.publish);
                 self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
+            }
+            Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
+                let is_kept = outgoing.publish.qos.min(interest.qos) > Qos::AtMostOnce;
+                if is_kept && self.orphaned.homeless.len() < HOMELESS {
+                    *open += u16::from(debt.is_some());
+                    self.orphaned.homeless.push(Homeless {
+                        group: Arc::clone(&group.key),
+                        message: outgoing.message(),
+                        debt,
+                    });
+                } else {
+                    self.traffic.dropped_messages += 1;
+                }
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
@@ -81,7 +119,7 @@ impl Worker {
         let connected = group.connected as usize;
         let total = connected + elsewhere;
         if total == 0 {
-            return choose_absent(group, turn);
+            return self.choose_absent(group, turn);
         }
         let mut turn = turn % total;
         if turn < connected {
@@ -95,6 +133,26 @@ impl Worker {
             turn -= interest.weight as usize;
         }
         None
+    }
+
+    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is out only
+    /// if there is no other.
+    fn choose_absent(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
+        if !group.local.is_empty() {
+            return Some(Choice::Local(turn % group.local.len()));
+        }
+        let is_here = |place: &Place| match place {
+            Place::Worker(_) => true,
+            Place::Node(slot) => self.is_up(*slot),
+        };
+        let persistent = group
+            .peers
+            .iter()
+            .filter(|(_, interest)| interest.persistent);
+        let (here, gone): (Vec<_>, Vec<_>) = persistent.partition(|(place, _)| is_here(place));
+        let waiting = if here.is_empty() { gone } else { here };
+        let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
+        Some(Choice::Peer(*place, *interest))
     }
 
     /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
@@ -124,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// Another member of a group takes a message.
+    /// Another member of a group takes a message; if all were on nodes that are out, one whose copy goes on elsewhere.
     fn choose_again(&mut self, now: Now, group: &str, message: &Rc<Message>, debt: Option<Debt>) {
         let publish = Publish {
             qos: message.qos(),
@@ -145,6 +203,56 @@ impl Worker {
         }
     }
 
+    fn is_up(&self, slot: NodeSlot) -> bool {
+        self.config.backups == 0 || self.owned.nodes.iter().any(|(_, up)| *up == slot)
+    }
+
+    /// Others want something else. What the members of a group on a node that is out wanted is remembered for a while: their copies
+    /// go on elsewhere.
+    pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
+        for (place, change) in changes {
+            if let (Place::Node(slot), None) = (place, change.interest)
+                && change.key.is_shared()
+                && !self.is_up(*slot)
+                && self.interests.orphan(*place, &change.key)
+            {
+                self.orphaned
+                    .groups
+                    .push((now.instant + GRACE, *slot, change.key.clone()));
+                self.timers.set(now.instant + GRACE, Timer::Orphaned);
+                continue;
+            }
+            self.interests.apply(*place, change);
+        }
+        self.choose_for_homeless(now);
+    }
+
+    /// What waits for members that were on nodes that are out is given to those that are there now.
+    pub(super) fn choose_for_homeless(&mut self, now: Now) {
+        for Homeless {
+            group,
+            message,
+            debt,
+        } in std::mem::take(&mut self.orphaned.homeless)
+        {
+            self.choose_again(now, &group, &message, debt);
+        }
+    }
+
+    /// No copies have gone on with the members, or the node is up again and says itself what it wants.
+    pub(super) fn forget_orphaned(&mut self, now: Now) {
+        let (forgotten, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
+            .into_iter()
+            .partition(|(due, slot, _)| *due <= now.instant || self.is_up(*slot));
+        self.orphaned.groups = kept;
+        for (_, slot, key) in forgotten {
+            let interest = None;
+            self.interests
+                .apply(Place::Node(slot), &InterestChange { key, interest });
+        }
+        self.choose_for_homeless(now);
+    }
+
     /// Others have these messages, or have refused them.
     pub(super) fn chosen_are_done(&mut self, runs: &NumberRuns) {
         if self.chosen.is_empty() {
@@ -158,9 +266,15 @@ impl Worker {
     }
 
     /// Nodes are out: what was on its way to members there goes to other members (rule 16: at least once a group).
-    pub(super) fn choose_instead_of(&mut self, now: Now, is_up: impl Fn(NodeSlot) -> bool) {
-        let gone = |_: &u64, chosen: &mut Chosen| !is_up(chosen.slot);
-        let gone: Vec<(u64, Chosen)> = self.chosen.extract_if(.., gone).collect();
+    pub(super) fn choose_instead_of_gone(&mut self, now: Now) {
+        let gone: Vec<u64> = (self.chosen.iter())
+            .filter(|(_, chosen)| !self.is_up(chosen.slot))
+            .map(|(number, _)| *number)
+            .collect();
+        let gone: Vec<(u64, Chosen)> = gone
+            .into_iter()
+            .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
+            .collect();
         for (number, Chosen { group, message, .. }) in gone {
             // Nobody answers for that number any more; the next one is waited for instead.
             let debt = self.pending.take(number).flatten();
@@ -196,18 +310,4 @@ impl GroupRoute {
             .nth(turn)
             .map(|(index, _)| index)
     }
-}
-
-/// Nobody of the group is connected anywhere: a session that waits for its client keeps the message.
-fn choose_absent(group: &GroupRoute, turn: usize) -> Option<Choice> {
-    if !group.local.is_empty() {
-        return Some(Choice::Local(turn % group.local.len()));
-    }
-    let waiting: Vec<_> = group
-        .peers
-        .iter()
-        .filter(|(_, interest)| interest.persistent)
-        .collect();
-    let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
-    Some(Choice::Peer(*place, *interest))
 }

@@ -109,6 +109,8 @@ pub struct Worker {
     unblocked: Vec<copies::Unblocked>,
     /// Messages of shared subscriptions on their way to other nodes.
     chosen: groups::ChosenElsewhere,
+    /// Groups whose members were on nodes that are out.
+    orphaned: groups::Orphaned,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -195,6 +197,7 @@ impl Worker {
             sources: copies::Sources::default(),
             unblocked: Vec::new(),
             chosen: groups::ChosenElsewhere::new(),
+            orphaned: groups::Orphaned::default(),
             placeholder: copies::placeholder(),
             config,
         }
@@ -408,9 +411,7 @@ impl Worker {
                 self.handle_interest_settled(sequence, retained);
             }
             Content::Peers { sequence, changes } => {
-                for (place, change) in &changes {
-                    self.interests.apply(*place, change);
-                }
+                self.apply_interests(now, &changes);
                 self.mail(Peer::Hub, Content::PeersApplied { sequence });
             }
             Content::Granted {
@@ -470,12 +471,13 @@ impl Worker {
             Content::CopiesAreHeld {
                 by,
                 stream,
-                position,
-            } => self.handle_copies_held(now, by, stream, position),
+                applied,
+                held,
+            } => self.handle_copies_held(by, stream, copies::Progress { applied, held }),
             Content::CopiesAreWanted { by, stream, wanted } => {
                 self.handle_copies_wanted(now, by, stream, &wanted);
             }
-            Content::CopiesLost { node } => self.handle_copies_lost(now, node),
+            Content::CopiesLost { node } => self.handle_copies_lost(node),
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }

@@ -63,9 +63,15 @@ impl Worker {
         }
         match self.sessions.find(client_id) {
             Some(key) => {
-                if let Some(session) = self.sessions.get_mut(key) {
+                let session = self.sessions.get_mut(key);
+                let earlier = session.and_then(|session| {
                     session.is_frozen = true;
-                    session.freeze_request = Some(request);
+                    session.freeze_request.replace(request)
+                });
+                if let Some(request) = earlier {
+                    // Two nodes ask under two views: only one of them can have it.
+                    let snapshot = None;
+                    self.mail(Peer::Hub, Content::Frozen { request, snapshot });
                 }
                 self.answer_freeze(now, key);
             }
@@ -148,7 +154,12 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
-                queue::encode(&marks, session.outbound.queue(), now.instant)
+                queue::encode(
+                    &marks,
+                    session.taken.iter(),
+                    session.outbound.queue(),
+                    now.instant,
+                )
             }
             None => queue::empty(),
         };
@@ -263,17 +274,28 @@ impl Worker {
         };
         session.awaits_queue = false;
         match queue::decode(bytes, now.instant) {
-            Some((marks, earlier)) => {
+            Some(queue::Moved {
+                marks,
+                taken,
+                queue: earlier,
+            }) => {
+                for id in taken {
+                    session.taken.insert_before(id);
+                }
                 // Both queues hold each stream in order, the earlier one from further back: it goes first. What both hold, or what
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
                 session.imported.extend(ids.filter(|id| id.number > 0));
                 session.marks = marks;
+                let mut early = std::mem::take(&mut session.early);
+                early.retain(|(publication, _)| session.taken.is_before(*publication));
                 let here = session.outbound.take_queue();
                 let here = here
                     .into_iter()
                     .filter(|delivery| {
-                        delivery.group.is_some() || !session.is_imported(delivery.message.id())
+                        let id = delivery.message.id();
+                        let is_early = early.iter().any(|(_, early)| *early == id);
+                        delivery.group.is_some() || !(is_early || session.is_imported(id))
                     })
                     .collect();
                 session.outbound.prepend(here);

@@ -285,6 +285,9 @@ impl Recovery {
             | JournalEntry::Subscribed { .. }
             | JournalEntry::Unsubscribed { .. }
             | JournalEntry::Ended { .. }
+            | JournalEntry::Whole { .. }
+            | JournalEntry::Covered { .. }
+            | JournalEntry::Taken { .. }
             | JournalEntry::Passed { .. } => {
                 return Err(JournalError::Malformed("an entry for other nodes"));
             }
@@ -331,6 +334,9 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Subscribed { .. }
         | JournalEntry::Unsubscribed { .. }
         | JournalEntry::Ended { .. }
+        | JournalEntry::Whole { .. }
+        | JournalEntry::Covered { .. }
+        | JournalEntry::Taken { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
     }
 }

@@ -1,7 +1,7 @@
 //! QoS 2 publications of persistent publishers that came here: whoever sends one again after its node stopped is told apart
 //! from whoever sends a new one (rule 10 between nodes).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use thicket_overlay::record::PublicationId;
 use thicket_session::server::SEEN_WORDS;
@@ -103,10 +103,55 @@ impl Seen {
     }
 }
 
+/// Publications that one session took last.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    last: VecDeque<PublicationId>,
+    /// Those it took where it was before: sent again, they come here for the first time.
+    before: BTreeSet<PublicationId>,
+}
+
+impl Taken {
+    /// Publications remembered of a session.
+    const MAXIMUM: usize = 256;
+
+    /// Notes a publication; whether it is new to the session.
+    pub fn insert(&mut self, id: PublicationId) -> bool {
+        if !self.before.is_empty() && self.before.contains(&id) {
+            return false;
+        }
+        if self.last.len() >= Self::MAXIMUM {
+            self.last.pop_front();
+            self.before.clear();
+        }
+        self.last.push_back(id);
+        true
+    }
+
+    /// It was taken where the session was before.
+    pub fn insert_before(&mut self, id: PublicationId) {
+        self.before.insert(id);
+        self.last.push_back(id);
+    }
+
+    /// Whether it was taken where the session was before.
+    pub fn is_before(&self, id: PublicationId) -> bool {
+        self.before.contains(&id)
+    }
+
+    /// The session goes on here: what it took so far is not new any more.
+    pub fn go_on(&mut self) {
+        self.before.extend(self.last.iter().copied());
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &PublicationId> {
+        self.last.iter()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn id(generation: u32) -> PublicationId {
         PublicationId {
@@ -134,6 +179,22 @@ mod tests {
         assert!(seen.insert(id(0)));
         assert!(!seen.insert(id(u32::MAX)));
         assert!(!seen.insert(id(0)));
+    }
+
+    #[test]
+    fn what_a_session_took_elsewhere_is_not_new_until_it_has_taken_many_more() {
+        let mut taken = Taken::default();
+        assert!(taken.insert(id(1)));
+        assert!(taken.insert(id(1)), "the worker tells those apart");
+        taken.go_on();
+        taken.insert_before(id(2));
+        assert!(!taken.insert(id(1)));
+        assert!(!taken.insert(id(2)));
+        for generation in 3..3 + Taken::MAXIMUM as u32 {
+            assert!(taken.insert(id(generation)), "{generation}");
+        }
+        assert_eq!(taken.iter().count(), Taken::MAXIMUM);
+        assert!(taken.insert(id(1)));
     }
 
     #[test]

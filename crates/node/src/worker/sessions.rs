@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 use thicket_access::Grant;
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
         Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill, Subscription,
@@ -22,6 +23,7 @@ use super::{
     copies::{Shadow, StoredAs},
     journal::wall_ms,
     rights::SessionRights,
+    seen::Taken,
 };
 use crate::{
     ConnectionId, Limits, Now,
@@ -79,6 +81,10 @@ pub(super) struct Session {
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
     pub rights: Option<Box<SessionRights>>,
+    /// QoS 2 publications it took, as it outlives its connection.
+    pub taken: Taken,
+    /// QoS 2 publications that came since an import began: where the session was it may have had them.
+    pub early: Vec<(PublicationId, MessageId)>,
     /// Where it is written down.
     pub stored: StoredAs,
     /// See `StoredSession::epoch`.
@@ -153,6 +159,8 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
+            taken: Taken::default(),
+            early: Vec::new(),
             stored: StoredAs::default(),
             epoch: 0,
             shadow: None,

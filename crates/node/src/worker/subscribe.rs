@@ -8,7 +8,7 @@ use thicket_mqtt::{
 };
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
-use super::{Refusal, SessionKey, Worker, interests::Member};
+use super::{Refusal, SessionKey, Worker, copies::Level, interests::Member};
 use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, InterestChange},
@@ -324,7 +324,7 @@ impl Worker {
         if !is_same {
             return;
         }
-        self.hold_output(gated.connection, gated.session);
+        self.hold_output_until(gated.connection, gated.session, Level::Held);
         self.send(
             gated.connection,
             &Packet::Suback(Suback::new(gated.packet_id, gated.reason_codes)),

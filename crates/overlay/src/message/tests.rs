@@ -66,7 +66,7 @@ fn encoded_messages() -> Vec<(Channel, Vec<u8>)> {
     };
     put_stream(&mut streams, stream, 2, [4..=9, 300..=300].into_iter());
     let resume = Resume {
-        was_up: true,
+        given_up: 300,
         interests_received: None,
         interests_applied: Some(0),
         control_received: 8,

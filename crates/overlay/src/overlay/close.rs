@@ -116,6 +116,7 @@ impl Overlay {
             return;
         }
         peer.state = PeerState::Out;
+        peer.given_up += 1;
         peer.interests.set_aside();
         peer.owes_applied = false;
         peer.interests_sent = None;

@@ -26,15 +26,21 @@ impl Overlay {
                 maximum,
             });
         }
+        let goes_over_tree = self.routes_over_trees() && !message.destinations.is_empty();
+        let tree = goes_over_tree.then(|| {
+            let wanted = message.interested.unwrap_or(message.destinations);
+            self.tree_for(wanted)
+        });
         if !message.destinations.is_empty() {
             self.rate.count();
-            self.advertise_topic(now, message.record);
+            if let Some(tree) = &tree {
+                self.advertise_topic(now, message.record, &tree.name);
+            }
         }
         if message.number == 0 {
-            if self.routes_over_trees() {
-                self.send_plain_over_tree(&message);
-            } else {
-                self.forward_plain(&message);
+            match tree {
+                Some(tree) => self.send_plain_over_tree(&message, &tree),
+                None => self.forward_plain(&message),
             }
             return Ok(());
         }
@@ -79,8 +85,8 @@ impl Overlay {
             now,
             incarnation,
         );
-        if self.routes_over_trees() && waiting > 0 {
-            self.send_over_tree(now, &message);
+        if let Some(tree) = tree.filter(|_| waiting > 0) {
+            self.send_over_tree(now, &message, &tree);
         }
         Ok(())
     }

@@ -481,7 +481,7 @@ impl Overlay {
         self.set_incarnation(now, known.incarnation.next());
     }
 
-    fn set_incarnation(&mut self, now: Instant, incarnation: Incarnation) {
+    pub(super) fn set_incarnation(&mut self, now: Instant, incarnation: Incarnation) {
         let own = self.view.own_mut();
         own.incarnation = incarnation;
         own.version = 1;

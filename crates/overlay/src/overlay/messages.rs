@@ -34,9 +34,14 @@ pub(super) enum LinkError {
         message: &'static str,
         state: &'static str,
     },
+    #[error("number {number} is acknowledged and was never sent")]
+    NeverSent { number: u64 },
     #[error("{origin} is not the node at the other end")]
     Relayed { origin: NodeId },
 }
+
+/// No link takes longer to answer: an hour.
+const MAXIMUM_RTT_US: u64 = 3_600_000_000;
 
 /// Longest packet before the other end is known.
 const MAXIMUM_HANDSHAKE_BYTES: u32 = 64 * 1024;
@@ -207,7 +212,7 @@ impl Overlay {
         if channel == Channel::Tree {
             peer.counters.data_in_bytes += len as u64;
             self.require_up(id, "a batch")?;
-            return self.on_tree_batch(slot, id, publish.payload, deliver);
+            return self.on_tree_batch(now, slot, id, publish.payload, deliver);
         }
         peer.counters.control_in_messages += 1;
         peer.counters.control_in_bytes += len as u64;
@@ -275,8 +280,8 @@ impl Overlay {
                 LinkState::Selected { .. } | LinkState::Up { .. },
                 Message::Hello { sequence, rtt_us },
             ) => {
-                if let Some(peer) = self.peer_mut(slot).filter(|_| rtt_us.is_some()) {
-                    peer.rtt_us = rtt_us;
+                if let (Some(peer), Some(rtt_us)) = (self.peer_mut(slot), rtt_us) {
+                    peer.rtt_us = Some(rtt_us.min(MAXIMUM_RTT_US));
                 }
                 self.write_message(slot, id, &Message::HelloReply { sequence });
             }
@@ -323,16 +328,15 @@ impl Overlay {
     /// A record, of this node or another, flooded by its neighbours.
     fn on_record(&mut self, now: Instant, id: LinkId, record: NodeRecord) {
         if record.node == self.config.node {
-            let known = KnownAs {
-                incarnation: record.incarnation,
-                process: record.process,
-            };
-            return self.on_known_as(now, known);
+            return self.on_own_record(now, &record);
         }
         let (node, process, address) = (record.node, record.process, record.address.clone());
         let former = self.view.record(node).cloned();
         match self.view.apply(record.clone()) {
-            RecordNews::Old => return,
+            RecordNews::Old => {
+                self.counters.repeated_records += 1;
+                return;
+            }
             RecordNews::Full => {
                 let fields = vec![("node", node.to_string())];
                 return self.event(
@@ -367,6 +371,35 @@ impl Overlay {
         }
     }
 
+    /// What others say of this node. One that says more than this process ever did would have everybody believe it: it is outdone.
+    fn on_own_record(&mut self, now: Instant, record: &NodeRecord) {
+        let own = self.view.own();
+        let is_this_process =
+            record.process == self.process && record.incarnation == own.incarnation;
+        if !is_this_process {
+            let known = KnownAs {
+                incarnation: record.incarnation,
+                process: record.process,
+            };
+            return self.on_known_as(now, known);
+        }
+        if record.version < own.version || record == own {
+            return;
+        }
+        self.counters.altered_records += 1;
+        let fields = vec![("version", record.version.to_string())];
+        self.event(EventLevel::Warn, "own record came back altered", fields);
+        match record.version.checked_add(1) {
+            Some(version) => {
+                let own = self.view.own_mut();
+                own.version = version;
+                let own = own.clone();
+                self.flood(&own, None);
+            }
+            None => self.set_incarnation(now, record.incarnation.next()),
+        }
+    }
+
     /// A node publishes to a topic: passed on along the tree of all, once.
     fn on_advertisement(&mut self, now: Instant, id: LinkId, origin: NodeId, topic: &str) {
         if origin != self.config.node
@@ -391,20 +424,25 @@ impl Overlay {
         }
     }
 
-    /// Passes a record on to every neighbour but the one it came from.
+    /// Passes a record on to every neighbour but the one it came from, and but those that its owner says to have a link with: it
+    /// wrote to them itself. If that link breaks, the owner's next record does not list it, or lists it as another one, over which
+    /// all records go first. So a record costs a message a node, not one a link.
     pub(super) fn flood(&mut self, record: &NodeRecord, from: Option<LinkId>) {
-        let message = Message::Record(record.clone());
-        let links: Vec<_> = self
-            .peers
-            .iter()
-            .filter_map(|peer| Some((peer.link?, peer.node)))
+        let is_own = record.node == self.config.node;
+        let is_reached = |node: NodeId| !is_own && record.lists(node);
+        let links: Vec<_> = (1..)
+            .map(NodeSlot)
+            .zip(&self.peers)
+            .filter(|(_, peer)| !is_reached(peer.node))
+            .filter_map(|(slot, peer)| Some((slot, peer.link?)))
+            .filter(|(_, link)| Some(*link) != from)
             .collect();
-        for (link, node) in links {
-            if Some(link) != from
-                && let Some(slot) = self.slots.get(&node).copied()
-            {
-                self.write_message(slot, link, &message);
-            }
+        if links.is_empty() {
+            return;
+        }
+        let message = Message::Record(record.clone());
+        for (slot, link) in links {
+            self.write_message(slot, link, &message);
         }
     }
 
@@ -465,8 +503,11 @@ impl Overlay {
         peer.outbound.raise_limit(view.credit_limit);
         peer.control.confirm(view.control_received);
         let mut relayed = None;
+        let mut never_sent = None;
         view.for_each_range(|stream, range| {
-            if stream.origin == own {
+            if stream.origin == own && *range.end() > store.last(stream.stream) {
+                never_sent = Some(*range.end());
+            } else if stream.origin == own {
                 // Numbers go on over a change of incarnation, so they alone name the message.
                 let flow = &mut peer.flow;
                 peer.outbound.acknowledge(stream.stream, &range, |number| {
@@ -478,7 +519,11 @@ impl Overlay {
                 relayed = Some(stream.origin);
             }
         })?;
-        relayed.map_or(Ok(()), |origin| Err(LinkError::Relayed { origin }))
+        match (relayed, never_sent) {
+            (Some(origin), _) => Err(LinkError::Relayed { origin }),
+            (None, Some(number)) => Err(LinkError::NeverSent { number }),
+            (None, None) => Ok(()),
+        }
     }
 
     fn on_control(&mut self, slot: NodeSlot, sequence: u64, kind: u8, payload: &[u8]) {

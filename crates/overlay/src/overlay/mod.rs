@@ -83,6 +83,10 @@ pub struct Overlay {
     last_measures: (u64, u64, u64),
     /// When our record went out last.
     record_sent: Instant,
+    /// The links to list, or their RTTs, are not those that it lists; as of the last round.
+    links_moved: bool,
+    /// Since when links are up that it does not list.
+    links_gained: Option<Instant>,
     /// Nodes that others reach and we do not, and until when they are waited for.
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
@@ -157,6 +161,8 @@ impl Overlay {
             rate: RateMeter::new(now),
             last_measures: (0, 0, 0),
             record_sent: now,
+            links_moved: false,
+            links_gained: None,
             linkless: BTreeMap::new(),
             view_changed: false,
             last_round: now,
@@ -406,10 +412,12 @@ impl Overlay {
         self.peer(*self.slots.get(&node)?)
     }
 
-    /// Whether a link of its own with `node` is selected or on its way to be.
-    fn has_link(&self, node: NodeId) -> bool {
-        let mut own = self.links.iter().filter(|(id, _)| !Self::is_tunnel(**id));
-        own.any(|(_, link)| link.state.node() == Some(node))
+    /// The nodes with which a link of our own is selected or on its way to be, ascending.
+    fn linked_nodes(&self) -> Vec<NodeId> {
+        let own = self.links.iter().filter(|(id, _)| !Self::is_tunnel(**id));
+        let mut nodes: Vec<NodeId> = own.filter_map(|(_, link)| link.state.node()).collect();
+        nodes.sort_unstable();
+        nodes
     }
 
     /// What this node says of itself on a new link.

@@ -1,6 +1,6 @@
 //! What this node knows of view, trees and paths, for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Overlay;
 use crate::identity::{NodeId, NodeSlot};
@@ -9,6 +9,7 @@ use crate::overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
 };
 use crate::routing::{HOP_COST, RoutingMode, Tree};
+use crate::trees::NamedTree;
 
 impl Overlay {
     /// The view and the trees.
@@ -33,6 +34,7 @@ impl Overlay {
                 via: self.trees.hop_towards(node.node).filter(|_| !has_link),
             }
         });
+        let topics = self.advertisements.topics_by_tree();
         Overview {
             own: self.config.node,
             state: self.state(),
@@ -43,11 +45,11 @@ impl Overlay {
                 .links()
                 .map(|(a, b, cost)| (a, b, cost.saturating_sub(HOP_COST)))
                 .collect(),
-            single: overview_of(&self.trees.single().tree),
+            single: overview_of(self.trees.single(), &topics),
             trees: self
                 .trees
                 .named()
-                .map(|named| overview_of(&named.tree))
+                .map(|named| overview_of(named, &topics))
                 .collect(),
             tree_count: self.trees.len(),
             tree_bytes: self.trees.bytes(),
@@ -198,8 +200,11 @@ fn written(key: &InterestKey) -> String {
     }
 }
 
-fn overview_of(tree: &Tree) -> OverviewTree {
+fn overview_of(named: &NamedTree, topics: &BTreeMap<&[NodeId], usize>) -> OverviewTree {
+    let tree = &named.tree;
+    let topics = topics.get(&*named.name.members);
     OverviewTree {
+        topics: topics.copied().unwrap_or(0),
         root: tree.root(),
         nodes: tree.nodes(),
         edges: tree.edges().collect(),

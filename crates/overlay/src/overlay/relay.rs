@@ -11,9 +11,10 @@ use crate::doors::Delivery;
 use crate::identity::{LinkId, NodeId, NodeSlot, Origin};
 use crate::inbound::Arrival;
 use crate::record::Record;
-use crate::tree_name::{MemberSet, TreeHeader, TreeRecord, read_records};
+use crate::tree_name::{MemberSet, TreeHeader, TreeRecord, age_records, read_records};
 use crate::trees::NamedTree;
 use crate::tunnel::MAXIMUM_HOPS;
+use crate::wire::WireError;
 
 /// Batches and their bytes without a way that are kept.
 const MAXIMUM_HELD: usize = 1024;
@@ -22,16 +23,51 @@ const MAXIMUM_HELD_BYTES: usize = 1024 * 1024;
 /// A batch with destinations for which no way is known.
 #[derive(Debug)]
 pub(super) struct Held {
+    since: Instant,
     until: Instant,
     header: TreeHeader,
     missed: Vec<NodeId>,
     records: Vec<u8>,
 }
 
+#[cfg(test)]
+impl Held {
+    /// Bytes of its records.
+    pub(super) const fn len(&self) -> usize {
+        self.records.len()
+    }
+}
+
+/// A batch of another node that goes on.
+struct Batch<'a> {
+    header: &'a TreeHeader,
+    /// Its records as they came, and read.
+    bytes: &'a [u8],
+    records: &'a [TreeRecord<'a>],
+    /// The neighbour it came from, unless it waited here.
+    from: Option<NodeId>,
+    since: Instant,
+    /// How long it may wait for a way.
+    until: Instant,
+}
+
+/// Nobody sends what he says he never sends again.
+fn check_low(low: u64, records: &[TreeRecord<'_>]) -> Result<(), WireError> {
+    let mut numbers = records.iter().map(|record| record.record.number);
+    match numbers.find(|number| *number > 0 && *number < low) {
+        Some(value) => Err(WireError::Value {
+            field: "number below those sent again",
+            value,
+        }),
+        None => Ok(()),
+    }
+}
+
 impl Overlay {
     /// A batch on a tree, from a neighbour: for us, for others, or both.
     pub(super) fn on_tree_batch(
         &mut self,
+        now: Instant,
         slot: NodeSlot,
         id: LinkId,
         payload: &[u8],
@@ -44,6 +80,7 @@ impl Overlay {
         let (header, bytes) = TreeHeader::decode(payload, &mut link.heard)?;
         let nodes: Vec<NodeId> = header.remaining.nodes(&header.name).collect();
         let records = read_records(bytes, nodes.len())?;
+        check_low(header.low, &records)?;
         let from = self.peer_mut(slot).map(|peer| {
             peer.counters.data_in_messages += records.len() as u64;
             peer.node
@@ -54,11 +91,20 @@ impl Overlay {
             return Ok(());
         }
         if let Some(place) = nodes.iter().position(|node| *node == own) {
-            self.take_from_tree(&header, &records, place, deliver);
+            self.take_from_tree(now, &header, &records, place, deliver);
         }
         let rest: Vec<_> = nodes.into_iter().filter(|node| *node != own).collect();
         if !rest.is_empty() {
-            self.relay(&header, &rest, bytes, &records, from);
+            let until = now + self.config.timing.resend_after;
+            let batch = Batch {
+                header: &header,
+                bytes,
+                records: &records,
+                from,
+                since: now,
+                until,
+            };
+            self.relay(&batch, &rest);
         }
         Ok(())
     }
@@ -66,6 +112,7 @@ impl Overlay {
     /// Hands over what is new here of a batch, each message after those it must follow.
     fn take_from_tree(
         &mut self,
+        now: Instant,
         header: &TreeHeader,
         records: &[TreeRecord<'_>],
         place: usize,
@@ -102,10 +149,13 @@ impl Overlay {
         } in records
         {
             let gap = gaps.get(place).copied().unwrap_or(0);
-            match peer
-                .inbound
-                .arrive_over_tree(incarnation, stream, record.number, gap, bytes)
-            {
+            match peer.inbound.arrive_over_tree(
+                now,
+                (incarnation, stream),
+                record.number,
+                gap,
+                bytes,
+            ) {
                 Arrival::New => deliver(Delivery {
                     origin,
                     record: *record,
@@ -115,7 +165,7 @@ impl Overlay {
                 Arrival::Known => peer.counters.duplicates += 1,
                 Arrival::NoRoom => peer.counters.dropped += 1,
             }
-            while let Some(bytes) = peer.inbound.take_next(incarnation, stream) {
+            while let Some(bytes) = peer.inbound.take_next(now, (incarnation, stream)) {
                 if let Ok((record, _)) = Record::decode(&bytes) {
                     let bytes = &bytes;
                     deliver(Delivery {
@@ -144,27 +194,42 @@ impl Overlay {
     }
 
     /// No way is known to these: kept for the next view, for a while and within a bound (rule 20).
-    fn hold(&mut self, header: &TreeHeader, missed: Vec<NodeId>, bytes: &[u8]) {
+    fn hold(&mut self, batch: &Batch<'_>, missed: Vec<NodeId>) {
+        let before = self.held.len();
+        self.held.retain(|held| batch.since < held.until);
+        self.counters.relay_misses += (before - self.held.len()) as u64;
         let held: usize = self.held.iter().map(|held| held.records.len()).sum();
-        if held + bytes.len() > MAXIMUM_HELD_BYTES || self.held.len() >= MAXIMUM_HELD {
+        if held + batch.bytes.len() > MAXIMUM_HELD_BYTES || self.held.len() >= MAXIMUM_HELD {
             self.counters.relay_misses += 1;
             return;
         }
         self.held.push(Held {
-            until: self.last_round + self.config.timing.resend_after,
-            header: header.clone(),
+            since: batch.since,
+            until: batch.until,
+            header: batch.header.clone(),
             missed,
-            records: bytes.to_vec(),
+            records: batch.bytes.to_vec(),
         });
     }
 
     /// The view changed: what had no way may have one.
     pub(super) fn relay_held(&mut self, now: Instant) {
-        for held in std::mem::take(&mut self.held) {
+        for mut held in std::mem::take(&mut self.held) {
             let count = held.header.remaining.nodes(&held.header.name).count();
-            match read_records(&held.records, count) {
+            let waited = now.since(held.since).as_millis();
+            let waited = u64::try_from(waited).unwrap_or(u64::MAX);
+            let aged = age_records(&mut held.records, count, waited);
+            match aged.and_then(|()| read_records(&held.records, count)) {
                 Ok(records) if now < held.until => {
-                    self.relay(&held.header, &held.missed, &held.records, &records, None);
+                    let batch = Batch {
+                        header: &held.header,
+                        bytes: &held.records,
+                        records: &records,
+                        from: None,
+                        since: now,
+                        until: held.until,
+                    };
+                    self.relay(&batch, &held.missed);
                 }
                 Ok(_) | Err(_) => self.counters.relay_misses += 1,
             }
@@ -173,25 +238,19 @@ impl Overlay {
 
     /// Passes a batch on. Numbered messages never wait here and are never dropped for want of room: their origins' windows
     /// bound them. Others are.
-    fn relay(
-        &mut self,
-        header: &TreeHeader,
-        rest: &[NodeId],
-        bytes: &[u8],
-        records: &[TreeRecord<'_>],
-        from: Option<NodeId>,
-    ) {
+    fn relay(&mut self, batch: &Batch<'_>, rest: &[NodeId]) {
+        let header = batch.header;
         let tree = self.trees.of_name(&header.name);
         let mut branches: BTreeMap<Hop, BTreeSet<NodeId>> = BTreeMap::new();
         let mut missed = Vec::new();
         for node in rest {
-            match self.next_for(&tree, *node, header.hops, from) {
+            match self.next_for(&tree, *node, header.hops, batch.from) {
                 Some(hop) => drop(branches.entry(hop).or_default().insert(*node)),
                 None => missed.push(*node),
             }
         }
         if !missed.is_empty() {
-            self.hold(header, missed, bytes);
+            self.hold(batch, missed);
         }
         for (hop, nodes) in branches {
             let before = header.remaining.nodes(&header.name).enumerate();
@@ -208,7 +267,7 @@ impl Overlay {
                 record,
                 bytes,
                 gaps,
-            } in records
+            } in batch.records
             {
                 if record.number == 0 && self.is_congested(hop.1) {
                     self.counters.relay_drops += 1;

@@ -1,5 +1,7 @@
 //! The end of a round: deadlines, our record, what is owed to each node, data, and what became true for the hub.
 
+use std::time::Duration;
+
 use thicket_session::time::Instant;
 
 use super::{Overlay, slot_of_index};
@@ -11,6 +13,9 @@ use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message}
 use crate::overview::OverlayState;
 use crate::peer::PeerState;
 use crate::view::NodeRecord;
+
+/// Links that come up within this time go into one record: when many nodes start, each gets many at once.
+const GATHERING: Duration = Duration::from_millis(20);
 
 /// Deadlines of links, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,13 +108,16 @@ impl Overlay {
         let dial = if self.leaving {
             None
         } else {
-            self.dialler.next_due(|node| self.has_link(node))
+            let linked = self.linked_nodes();
+            self.dialler
+                .next_due(|node| linked.binary_search(&node).is_ok())
         };
         let refill = (self.has_room_to_fill() || self.can_pump()).then_some(self.last_round);
         links
             .chain(peers)
             .chain(linkless)
             .chain(record)
+            .chain(self.links_gained.map(|since| since + GATHERING))
             .chain(dial)
             .chain(refill)
             .chain(self.next_tunnel_due())
@@ -188,6 +196,7 @@ impl Overlay {
                 let took = now.since(since).as_millis();
                 self.counters.repairs += 1;
                 self.counters.last_repair_ms = u64::try_from(took).unwrap_or(u64::MAX);
+                self.counters.repair_ms += self.counters.last_repair_ms;
                 let reason = if is_unreachable {
                     "unreachable"
                 } else {
@@ -198,26 +207,21 @@ impl Overlay {
         }
     }
 
-    /// Links are told at once; numbers for people wait for `record_interval`.
+    /// Links that are lost are told at once, new ones gathered; numbers for people wait for `record_interval`.
     fn update_own_record(&mut self, now: Instant) {
-        self.measures_to_publish(now);
+        let measures = self.measures_to_publish(now);
         let links = self.listed_links();
+        self.links_moved = self.view.own().links != links;
         let epochs: Vec<u64> = links.iter().map(|(node, _)| self.epoch_of(*node)).collect();
-        let has_same_links = {
-            let own = self.view.own();
-            let same = |(before, link): (&(NodeId, u32), &(NodeId, u32))| before.0 == link.0;
-            own.epochs == epochs
-                && own.links.len() == links.len()
-                && own.links.iter().zip(&links).all(same)
-        };
         let is_due =
             now >= self.record_sent + self.config.timing.record_interval && self.record_is_stale();
-        if has_same_links && !is_due {
+        if !is_due && !self.links_are_due(now, &links, &epochs) {
             return;
         }
+        self.links_gained = None;
+        self.links_moved = false;
         let (clients, subscriptions) = (self.clients, self.subscriptions);
         let interest_version = self.own_interests.version();
-        let measures = self.measures_to_publish(now);
         let own = self.view.own_mut();
         own.version += 1;
         let before = own.clone();
@@ -232,6 +236,26 @@ impl Overlay {
         self.record_sent = now;
         self.view_changed = true;
         self.flood(&record, None);
+    }
+
+    /// Whether others should hear at once how these links differ from those in our record.
+    fn links_are_due(&mut self, now: Instant, links: &[(NodeId, u32)], epochs: &[u64]) -> bool {
+        let own = self.view.own();
+        let nodes = links.iter().map(|(node, _)| node).zip(epochs);
+        let is_kept = |before: (&NodeId, &u64)| {
+            let at = links.binary_search_by_key(before.0, |(node, _)| *node);
+            at.is_ok_and(|at| epochs[at] == *before.1)
+        };
+        let mut before = own.links.iter().map(|(node, _)| node).zip(&own.epochs);
+        if !before.clone().all(is_kept) {
+            return true;
+        }
+        if before.by_ref().count() == nodes.count() {
+            self.links_gained = None;
+            return false;
+        }
+        let since = *self.links_gained.get_or_insert(now);
+        now >= since + GATHERING
     }
 
     fn epoch_of(&self, node: NodeId) -> u64 {
@@ -257,10 +281,8 @@ impl Overlay {
             .filter(is_own);
         let mut links: Vec<_> = up
             .map(|peer| {
-                let before = published
-                    .iter()
-                    .find(|(node, _)| *node == peer.node)
-                    .map(|(_, rtt)| *rtt);
+                let at = published.binary_search_by_key(&peer.node, |(node, _)| *node);
+                let before = at.ok().map(|at| published[at].1);
                 let measured = peer.rtt_us.unwrap_or(0);
                 let rtt =
                     before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
@@ -277,7 +299,7 @@ impl Overlay {
             || own.subscriptions != self.subscriptions
             || own.interest_version != self.own_interests.version()
             || (own.capability, own.roots, own.rate) != self.last_measures
-            || own.links != self.listed_links()
+            || self.links_moved
     }
 
     /// Capability, roots held and publish rate as the record should show them.
@@ -506,13 +528,9 @@ impl Overlay {
         if self.leaving {
             return;
         }
-        let linked: Vec<NodeId> = self
-            .links
-            .iter()
-            .filter(|(id, _)| !Self::is_tunnel(**id))
-            .filter_map(|(_, link)| link.state.node())
-            .collect();
-        for address in self.dialler.take_due(now, |node| linked.contains(&node)) {
+        let linked = self.linked_nodes();
+        let has_link = |node| linked.binary_search(&node).is_ok();
+        for address in self.dialler.take_due(now, has_link) {
             self.outputs.push_back(Output::Dial { address });
         }
     }

@@ -141,7 +141,7 @@ impl Overlay {
         peer.hears_us = false;
         peer.selects += 1;
         let resume = Message::Resume(Resume {
-            was_up: !peer.is_out(),
+            given_up: peer.given_up,
             interests_received: peer.interests.received(),
             interests_applied: peer.interests.applied(),
             control_received: peer.control_received,
@@ -182,7 +182,9 @@ impl Overlay {
             .interests_applied
             .filter(|version| *version <= own_version && has_changes.is_some());
         peer.owes_applied = peer.interests.applied().is_some();
-        if !resume.was_up {
+        let has_given_us_up = resume.given_up != peer.gave_us_up;
+        peer.gave_us_up = resume.given_up;
+        if has_given_us_up {
             peer.inbound.forget_waiting();
         }
         // Says that this end is up.
@@ -208,7 +210,7 @@ impl Overlay {
                 self.outputs.push_back(up);
                 self.event(EventLevel::Info, "node is up", fields);
             }
-            PeerState::Lost { .. } if !resume.was_up => {
+            PeerState::Lost { .. } if has_given_us_up => {
                 self.outputs.push_back(Output::ControlLost { slot })
             }
             PeerState::Lost { .. } | PeerState::Up => {}

@@ -11,6 +11,8 @@ use crate::channel::Channel;
 use crate::hello::{METHOD, Role, prove};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message, Resume};
 
+mod lies;
+
 const SECRET: &[u8] = b"low tide";
 const OWN: u64 = 5;
 const LINK: LinkId = LinkId(1);
@@ -238,7 +240,7 @@ fn message(name: &str, peer: u64) -> Message<'static> {
         },
         "Select" => Message::Select,
         "Resume" => Message::Resume(Resume {
-            was_up: false,
+            given_up: 0,
             interests_received: None,
             interests_applied: None,
             control_received: 0,

@@ -10,12 +10,21 @@ use thicket_session::time::Instant;
 use super::{Overlay, slot_of_index};
 use crate::channel::Channel;
 use crate::doors::{EventLevel, Forward};
-use crate::identity::{LinkId, NodeId, NodeSlot, StreamId};
+use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, StreamId};
 use crate::link::{Link, LinkState};
 use crate::record::{Record, age_expiry};
 use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
+
+/// A record of this node on its way out.
+struct OwnCopy<'a> {
+    incarnation: Incarnation,
+    stream: StreamId,
+    /// 0: none.
+    number: u64,
+    record: &'a [u8],
+}
 
 /// A neighbour and the link to it.
 pub(super) type Hop = (NodeSlot, LinkId);
@@ -26,10 +35,9 @@ impl Overlay {
     }
 
     /// The first publication of a topic, and then one from time to time, is advertised (rule 22).
-    pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8]) {
-        if self.routes_over_trees()
-            && let Ok((record, _)) = Record::decode(record)
-            && self.advertisements.publish(now, record.topic)
+    pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8], tree: &Arc<TreeName>) {
+        if let Ok((record, _)) = Record::decode(record)
+            && self.advertisements.publish(now, record.topic, tree)
         {
             self.advertise(self.config.node, record.topic, None);
         }
@@ -69,18 +77,16 @@ impl Overlay {
     }
 
     /// A numbered message, kept already: sent to those destinations whose window and link have room.
-    pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>) {
+    pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>, tree: &NamedTree) {
         let (slots, nodes) = self.those_not_out(message.destinations);
         let wanted = message.interested.unwrap_or(message.destinations);
         let route = self.trees.intern(wanted);
-        self.routes
-            .insert((message.stream, message.number), Arc::clone(&route));
-        let tree = self.tree_for(&route);
+        self.routes.insert((message.stream, message.number), route);
         let len = message.record.len() as u32;
         let mut ready = Vec::with_capacity(slots.len());
         for (slot, node) in slots.into_iter().zip(nodes) {
             let is_open = self
-                .hop(&tree, node)
+                .hop(tree, node)
                 .is_some_and(|(_, link)| !self.is_congested(link));
             let Some(peer) = self.peer_mut(slot) else {
                 continue;
@@ -93,34 +99,26 @@ impl Overlay {
                 ready.push(node);
             }
         }
-        self.transmit(now, &tree, message.stream, message.number, &ready);
+        self.transmit(now, tree, message.stream, message.number, &ready);
     }
 
     /// A message without a number: sent once, dropped where there is no room.
-    pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>) {
+    pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>, tree: &NamedTree) {
         let (_, nodes) = self.those_not_out(message.destinations);
-        let tree = self.tree_for(message.interested.unwrap_or(message.destinations));
-        let incarnation = self.view.own().incarnation;
-        let (stream, low) = (message.stream, self.store.low(message.stream));
-        for ((slot, link), destinations) in self.split(&tree, &nodes) {
+        let copy = OwnCopy {
+            incarnation: self.view.own().incarnation,
+            stream: message.stream,
+            number: 0,
+            record: message.record,
+        };
+        for ((slot, link), destinations) in self.split(tree, &nodes) {
             if self.is_congested(link) {
                 if let Some(peer) = self.peer_mut(slot) {
                     peer.counters.dropped += destinations.len() as u64;
                 }
                 continue;
             }
-            for (name, remaining) in self.name_all(&tree.name, destinations) {
-                let header = TreeHeader {
-                    name,
-                    origin: self.config.node,
-                    incarnation,
-                    stream,
-                    low,
-                    hops: 0,
-                    remaining,
-                };
-                self.append((slot, link), header, message.record, &[]);
-            }
+            self.append_own((slot, link), &tree.name, destinations, &copy);
         }
     }
 
@@ -151,21 +149,42 @@ impl Overlay {
             // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
             age_expiry(&mut record, u64::try_from(waited).unwrap_or(u64::MAX));
         }
-        let low = self.store.low(stream);
+        let record = &record;
+        let copy = OwnCopy {
+            incarnation,
+            stream,
+            number,
+            record,
+        };
         for (hop, destinations) in self.split(tree, ready) {
-            for (name, remaining) in self.name_all(&tree.name, destinations) {
-                let header = TreeHeader {
-                    name,
-                    origin: self.config.node,
-                    incarnation,
-                    stream,
-                    low,
-                    hops: 0,
-                    remaining,
-                };
-                let gaps = self.gaps(&header, number);
-                self.append(hop, header, &record, &gaps);
-            }
+            self.append_own(hop, &tree.name, destinations, &copy);
+        }
+    }
+
+    /// Adds a record of this node to the batch under way on a link, under the name of each tree it rides on.
+    fn append_own(
+        &mut self,
+        hop: Hop,
+        name: &Arc<TreeName>,
+        destinations: Vec<NodeId>,
+        copy: &OwnCopy<'_>,
+    ) {
+        let low = self.store.low(copy.stream);
+        for (name, remaining) in self.name_all(name, destinations) {
+            let header = TreeHeader {
+                name,
+                origin: self.config.node,
+                incarnation: copy.incarnation,
+                stream: copy.stream,
+                low,
+                hops: 0,
+                remaining,
+            };
+            let gaps = match copy.number {
+                0 => Vec::new(),
+                number => self.gaps(&header, number),
+            };
+            self.append(hop, header, copy.record, &gaps);
         }
     }
 
@@ -368,7 +387,7 @@ impl Overlay {
         }
     }
 
-    fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
+    pub(super) fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
         let (_, nodes) = self.those_not_out(route);
         self.trees.pick(route, &nodes)
     }

@@ -1,5 +1,7 @@
 //! Nodes that others reach and this one does not: a link with them over others.
 
+use std::collections::BTreeSet;
+
 use thicket_session::time::Instant;
 
 use super::Overlay;
@@ -22,7 +24,7 @@ impl Overlay {
     /// Opens tunnels to nodes of our component that have been without a link for a while. The node with the lower id does.
     pub(super) fn open_tunnels(&mut self, now: Instant) {
         let own = self.config.node;
-        let linked: Vec<NodeId> = self
+        let linked: BTreeSet<NodeId> = self
             .links
             .values()
             .filter_map(|link| link.state.node())
@@ -31,7 +33,8 @@ impl Overlay {
         let unlinked: Vec<_> = nodes
             .filter(|node| *node != own && !linked.contains(node))
             .collect();
-        self.unlinked.retain(|node, _| unlinked.contains(node));
+        self.unlinked
+            .retain(|node, _| unlinked.binary_search(node).is_ok());
         let after = self.config.timing.tunnel_after;
         for node in unlinked {
             let due = *self.unlinked.entry(node).or_insert(now + after);

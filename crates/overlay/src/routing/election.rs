@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::str::FromStr;
 
-use super::{Topology, Tree};
+use super::{Topology, TopologyNode, Tree};
 use crate::identity::NodeId;
 
 /// What makes a node a good root.
@@ -31,6 +31,17 @@ impl RootPolicy {
             Self::Balance => "balance",
             Self::Delay => "delay",
         }
+    }
+
+    /// Whether two topologies with the same nodes and links may have different roots by this policy.
+    pub(crate) fn looks_at_change(self, before: &Topology, after: &Topology) -> bool {
+        let key = |node: &TopologyNode| match self {
+            Self::Capacity => (node.capability, 0),
+            Self::Balance => (node.roots, node.clients),
+            Self::Delay => (node.rate, 0),
+        };
+        let keys = before.nodes().iter().map(key);
+        keys.ne(after.nodes().iter().map(key))
     }
 
     /// The policy for the one tree of all nodes.

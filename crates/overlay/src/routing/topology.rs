@@ -92,6 +92,15 @@ impl Topology {
         Self::new(reached.into_iter().map(|index| self.nodes[index].clone()))
     }
 
+    /// Whether the nodes, their order of addresses and the links with their costs are those of `other`.
+    pub(crate) fn has_same_links(&self, other: &Self) -> bool {
+        let is_same = |(one, other): (&TopologyNode, &TopologyNode)| one.node == other.node;
+        self.nodes.len() == other.nodes.len()
+            && self.edges == other.edges
+            && self.ranks == other.ranks
+            && self.nodes.iter().zip(&other.nodes).all(is_same)
+    }
+
     /// Ascending by identity.
     #[must_use]
     pub fn nodes(&self) -> &[TopologyNode] {

@@ -23,10 +23,13 @@
 //! filter  13 | session | is held u8 | subscription, or the filter's text
 //! ended   14 | session
 //! passed  15 | session | reference
+//! whole   16 | session
+//! covered 17 | session
+//! taken   18 | session | publication u128 u16 u32
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
 //!
-//! The last four stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
+//! The last seven stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
 //! message that such a node has from elsewhere.
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
@@ -54,6 +57,9 @@ mod tag {
     pub(super) const FILTER: u8 = 13;
     pub(super) const ENDED: u8 = 14;
     pub(super) const PASSED: u8 = 15;
+    pub(super) const WHOLE: u8 = 16;
+    pub(super) const COVERED: u8 = 17;
+    pub(super) const TAKEN: u8 = 18;
 }
 
 mod flag {
@@ -185,6 +191,23 @@ pub enum JournalEntry<'a> {
         /// The message.
         message: MessageId,
     },
+    /// All that the session is stands before this.
+    Whole {
+        /// Whose.
+        session: u64,
+    },
+    /// What came for the session before it was told whole, and is not named since, was done with before.
+    Covered {
+        /// Whose.
+        session: u64,
+    },
+    /// The session took a publication not long ago: sent again, it is none of its messages.
+    Taken {
+        /// Whose.
+        session: u64,
+        /// Which one.
+        publication: Publication,
+    },
 }
 
 impl JournalEntry<'_> {
@@ -204,6 +227,9 @@ impl JournalEntry<'_> {
             | Self::Subscribed { session, .. }
             | Self::Unsubscribed { session, .. }
             | Self::Ended { session }
+            | Self::Whole { session }
+            | Self::Covered { session }
+            | Self::Taken { session, .. }
             | Self::Passed { session, .. } => Some(*session),
             Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
         }
@@ -407,6 +433,23 @@ impl JournalWriter {
     /// The session is no more.
     pub fn ended(&mut self, session: u64) {
         put_varint(self.begin(tag::ENDED), session);
+    }
+
+    /// All that the session is stands before this.
+    pub fn whole(&mut self, session: u64) {
+        put_varint(self.begin(tag::WHOLE), session);
+    }
+
+    /// What came before the session was told whole was done with before.
+    pub fn covered(&mut self, session: u64) {
+        put_varint(self.begin(tag::COVERED), session);
+    }
+
+    /// The session took a publication not long ago.
+    pub fn taken(&mut self, session: u64, publication: Publication) {
+        let out = self.begin(tag::TAKEN);
+        put_varint(out, session);
+        put_publication(out, publication);
     }
 
     /// The session does not take a message that matches its subscriptions.

@@ -55,12 +55,22 @@ pub fn overview(entry: &OverlayEntry) -> String {
         })
         .collect();
     let _ = write!(text, "\n{}", render(&["LINK", "WITH", "RTT"], &rows));
-    let _ = write!(text, "\nORT\n{}", branches(&entry.tree));
+    let topics = |tree: &TreeEntry| match tree.topics {
+        1 => "1 topic".to_owned(),
+        count => format!("{count} topics"),
+    };
+    let _ = write!(
+        text,
+        "\nORT, {}\n{}",
+        topics(&entry.tree),
+        branches(&entry.tree)
+    );
     for tree in &entry.topic_trees {
         let _ = write!(
             text,
-            "\nt-ORT of {}\n{}",
+            "\nt-ORT of {}, {}\n{}",
             tree.nodes.join(", "),
+            topics(tree),
             branches(tree)
         );
     }
@@ -183,6 +193,7 @@ mod tests {
             root: root.into(),
             nodes: Vec::new(),
             edges: edges.iter().map(|edge| edge.map(str::to_owned)).collect(),
+            topics: 0,
         }
     }
 

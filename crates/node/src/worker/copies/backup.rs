@@ -1,13 +1,13 @@
 //! The backup's side: shadows of sessions that live on other nodes, and what becomes of them when their node is out.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, record::PublicationId};
 use thicket_session::{
     server::{
         Delivery, JournalEntries, JournalEntry, Message, MessageId, RecoveredSession,
@@ -17,6 +17,7 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
+use super::Progress;
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, InterestChange, SessionState},
@@ -45,11 +46,22 @@ pub(in super::super) struct Shadow {
     stored: StoredSession,
     held: RecoveredSession,
     /// Messages that came and of which the owner has not spoken, in the order they came.
-    pending: VecDeque<(Instant, Delivery)>,
+    pending: VecDeque<Pending>,
+    /// Messages that came.
+    arrivals: u64,
+    /// How many of them had come when all that was sent before the owner told the whole session had.
+    mark: u64,
     /// Messages that the owner named and that have not come.
     awaited: BTreeMap<MessageId, Awaited>,
-    /// Messages that the owner passed over and that have not come.
-    passed: BTreeSet<MessageId>,
+    /// Messages that the owner passed over, or told whole, and that have not come; some never will.
+    passed: BTreeMap<MessageId, Instant>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    arrival: u64,
+    since: Instant,
+    delivery: Delivery,
 }
 
 #[derive(Debug)]
@@ -73,12 +85,29 @@ pub(in super::super) struct Unblocked {
 struct Source {
     stream: u64,
     position: u64,
-    acknowledged: u64,
+    /// What the owner was told.
+    told: Progress,
+    held: u64,
     sessions: HashMap<u64, SessionKey>,
-    /// Positions with the interests that must be applied everywhere before they are held.
-    unacknowledged: VecDeque<(u64, u64)>,
+    unacknowledged: VecDeque<Unacknowledged>,
+    /// Sessions that were told whole, with the positions, until a barrier is behind them.
+    wholes: Vec<(u64, u64)>,
+    /// The number of a barrier that has begun, and up to which position it counts.
+    barrier: Option<(u64, u64)>,
+    /// Up to which position all barriers are passed.
+    passed: u64,
     /// Positions with the number of messages that must come before they are held.
     blocked: BTreeMap<u64, u32>,
+}
+
+/// A record that is not held yet.
+#[derive(Debug)]
+struct Unacknowledged {
+    position: u64,
+    /// Interests that must be applied everywhere first.
+    interests: u64,
+    /// A session was told whole: what was on its way here then must have come first.
+    has_whole: bool,
 }
 
 /// All of them.
@@ -104,8 +133,13 @@ impl Shadow {
             self.held.resolve(awaited.sequence, &delivery.message);
             return self.unblocked(awaited);
         }
-        if !self.passed.remove(&id) {
-            self.pending.push_back((now, delivery));
+        if self.passed.remove(&id).is_none() {
+            self.arrivals += 1;
+            self.pending.push_back(Pending {
+                arrival: self.arrivals,
+                since: now,
+                delivery,
+            });
         }
         None
     }
@@ -122,16 +156,46 @@ impl Shadow {
 
     /// The owner has come to a message: it is pending no more.
     fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
-        let is_it = |(_, delivery): &(Instant, Delivery)| delivery.message.id() == id;
+        let is_it = |pending: &Pending| pending.delivery.message.id() == id;
         let index = self.pending.iter().position(is_it)?;
-        let (_, delivery) = self.pending.remove(index)?;
-        Some(delivery.message)
+        Some(self.pending.remove(index)?.delivery.message)
     }
 
     fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
         let has = |(_, awaited): &(&MessageId, &Awaited)| awaited.sequence == sequence;
         let id = *self.awaited.iter().find(has)?.0;
         self.awaited.remove(&id)
+    }
+}
+
+impl Source {
+    /// The last position that lacks no message which its client may have.
+    fn applied(&self) -> u64 {
+        let blocked = self.blocked.keys().next();
+        blocked.map_or(self.position, |position| position - 1)
+    }
+
+    /// Moves on past all that is held. False: a barrier is wanted first.
+    fn advance(&mut self, settled: u64) -> bool {
+        let applied = self.applied();
+        while let Some(front) = self.unacknowledged.front() {
+            if front.interests > settled || front.position > applied {
+                return true;
+            }
+            if front.has_whole && front.position > self.passed {
+                return false;
+            }
+            self.held = front.position;
+            self.unacknowledged.pop_front();
+        }
+        true
+    }
+
+    /// The last position whose interests are applied everywhere.
+    fn settled_position(&self, settled: u64) -> Option<u64> {
+        let applied = self.unacknowledged.iter();
+        let applied = applied.take_while(|record| record.interests <= settled);
+        applied.last().map(|record| record.position)
     }
 }
 
@@ -145,6 +209,8 @@ struct Reading {
     /// Messages that must come before the position is held.
     blocks: u32,
     unblocked: Vec<Unblocked>,
+    /// Sessions told whole.
+    wholes: Vec<u64>,
 }
 
 impl Worker {
@@ -180,6 +246,7 @@ impl Worker {
             changes,
             blocks: 0,
             unblocked: Vec::new(),
+            wholes: Vec::new(),
         };
         if let Err(error) = self.read_copies(now, &mut reading, record) {
             let fields = vec![("node", source.0.to_string()), ("error", error)];
@@ -194,6 +261,7 @@ impl Worker {
             changes,
             blocks,
             unblocked,
+            wholes,
             ..
         } = reading;
         let has_changed = !changes.is_empty();
@@ -201,7 +269,14 @@ impl Worker {
         let waits_for = if has_changed { self.announced() } else { 0 };
         if let Some(known) = self.sources.sources.get_mut(&source) {
             known.position = position;
-            known.unacknowledged.push_back((position, waits_for));
+            known.unacknowledged.push_back(Unacknowledged {
+                position,
+                interests: waits_for,
+                has_whole: !wholes.is_empty(),
+            });
+            known
+                .wholes
+                .extend(wholes.iter().map(|number| (position, *number)));
             if blocks > 0 {
                 *known.blocked.entry(position).or_default() += blocks;
             }
@@ -241,6 +316,21 @@ impl Worker {
                         reading.changes.extend(changes);
                     }
                 }
+                JournalEntry::Taken {
+                    session,
+                    publication: (uid, packet_id, generation),
+                } => {
+                    let source = self.sources.sources.get(&reading.source);
+                    let key = source.and_then(|it| it.sessions.get(session)).copied();
+                    if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+                        session.taken.insert_before(PublicationId {
+                            session: *uid,
+                            packet_id: *packet_id,
+                            generation: *generation,
+                        });
+                    }
+                }
+                JournalEntry::Whole { session } => reading.wholes.push(*session),
                 entry => self.read_entry(now, reading, entry),
             }
         }
@@ -263,16 +353,24 @@ impl Worker {
         match entry {
             JournalEntry::Passed { message, .. } => {
                 if shadow.take_pending(*message).is_none() {
-                    shadow.passed.insert(*message);
+                    shadow.passed.insert(*message, now.instant);
                 }
+            }
+            JournalEntry::Covered { .. } => {
+                let mark = shadow.mark;
+                shadow.pending.retain(|pending| pending.arrival > mark);
             }
             JournalEntry::Append(append) => {
                 let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
                 let known = match append.reference {
                     Some(id) => shadow.take_pending(id),
                     None => {
-                        if let Some(message) = &last {
-                            shadow.take_pending(message.id());
+                        if let Some(message) = &last
+                            && append.group.is_none()
+                            && message.id().number > 0
+                            && shadow.take_pending(message.id()).is_none()
+                        {
+                            shadow.passed.insert(message.id(), now.instant);
                         }
                         last
                     }
@@ -334,8 +432,10 @@ impl Worker {
             stored,
             held: RecoveredSession::default(),
             pending: VecDeque::new(),
+            arrivals: 0,
+            mark: 0,
             awaited: BTreeMap::new(),
-            passed: BTreeSet::new(),
+            passed: BTreeMap::new(),
         }));
         let key = self.sessions.insert_shadow(session);
         if let Some(known) = self.sources.sources.get_mut(&source) {
@@ -403,7 +503,7 @@ impl Worker {
             };
             shadow
                 .pending
-                .retain(|(_, delivery)| is_wanted(delivery.message.topic()));
+                .retain(|pending| is_wanted(pending.delivery.message.topic()));
         }
     }
 
@@ -445,25 +545,63 @@ impl Worker {
         let settled = self.settled();
         let mut mail = Vec::new();
         for (&(to, worker), source) in &mut self.sources.sources {
-            let blocked = source.blocked.keys().next().copied().unwrap_or(u64::MAX);
-            let before = source.acknowledged;
-            while let Some((position, _)) = source
-                .unacknowledged
-                .pop_front_if(|(position, interest)| *interest <= settled && *position < blocked)
+            if !source.advance(settled)
+                && source.barrier.is_none()
+                && let Some(until) = source.settled_position(settled)
             {
-                source.acknowledged = position;
+                let barrier = self.owned.next_barrier();
+                source.barrier = Some((barrier, until));
+                mail.push(Content::CopyBarrier { barrier });
             }
-            if source.acknowledged > before {
+            let progress = Progress {
+                applied: source.applied(),
+                held: source.held,
+            };
+            if progress != source.told {
+                source.told = progress;
                 mail.push(Content::CopiesHeld {
                     to,
                     worker,
                     stream: source.stream,
-                    position: source.acknowledged,
+                    applied: progress.applied,
+                    held: progress.held,
                 });
             }
         }
+        if !mail.is_empty() {
+            let origin = self.origin();
+            self.batches.seal(origin, &mut self.outputs);
+        }
         for content in mail {
             self.mail(Peer::Hub, content);
+        }
+    }
+
+    /// All that was on its way here when a barrier began has come.
+    pub(super) fn backup_barrier_passed(&mut self, barrier: u64) {
+        let is_it = |source: &Source| source.barrier.is_some_and(|(number, _)| number == barrier);
+        let Some(source) = self.sources.sources.values_mut().find(|it| is_it(it)) else {
+            return;
+        };
+        let Some((_, until)) = source.barrier.take() else {
+            return;
+        };
+        source.passed = until;
+        let wholes: Vec<(u64, u64)> = source
+            .wholes
+            .extract_if(.., |(position, _)| *position <= until)
+            .collect();
+        let keys = wholes
+            .iter()
+            .filter_map(|(_, number)| source.sessions.get(number));
+        for key in keys {
+            if let Some(shadow) = self
+                .sessions
+                .get_mut(*key)
+                .and_then(|it| it.shadow.as_mut())
+            {
+                shadow.mark = shadow.arrivals;
+            }
         }
     }
 
@@ -480,9 +618,11 @@ impl Worker {
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         for shadow in self.sessions.shadows_mut() {
             let since = |at: Instant, patience: Duration| at + patience <= now.instant;
-            while let Some(_forgotten) =
-                shadow.pending.pop_front_if(|(at, _)| since(*at, FORGOTTEN))
+            while let Some(_forgotten) = shadow
+                .pending
+                .pop_front_if(|pending| since(pending.since, FORGOTTEN))
             {}
+            shadow.passed.retain(|_, at| !since(*at, FORGOTTEN));
             let asked = wanted.entry(shadow.source).or_default();
             for awaited in shadow.awaited.values_mut() {
                 if !awaited.is_asked && since(awaited.since, PATIENCE) && asked.len() < ASKED {
@@ -537,6 +677,7 @@ impl Worker {
             }
         }
         self.announce(changes);
+        self.choose_for_homeless(now);
         if promoted > 0 {
             let fields = vec![
                 ("node", node.to_string()),
@@ -583,12 +724,13 @@ impl Worker {
             held.handle_dropped(awaited.sequence);
         }
         held.restore(&mut session.outbound, &mut session.inbound);
-        for (_, delivery) in pending {
+        for Pending { delivery, .. } in pending {
             if session.outbound.enqueue(delivery).is_err() {
                 session.dropped_messages += 1;
                 self.traffic.dropped_messages += 1;
             }
         }
+        session.taken.go_on();
         session.revive(now, stored);
         session.epoch += 1;
         for (filter, subscription) in session.subscriptions.clone() {

@@ -17,6 +17,10 @@
 //! | PUBACK, PUBREC of a message for sessions of the owner | the message: the backup is one of its destinations |
 //! | PUBACK, PUBREC of a message that only one member of a shared subscription gets | the message, which the stream carries whole |
 //!
+//! A position of a stream is *applied* when the backup has read everything up to it and lacks no message that the client may have; it is
+//! *held* when besides all interests in it are applied everywhere and all barriers behind it are passed. What messages wait for is only
+//! ever applied, so that a barrier, which waits for messages, comes to its end.
+//!
 //! A session is *covered* when all of that holds: from its beginning, or when the backup has been told the whole of it (`learning`), has
 //! its interests applied everywhere, and all that was on its way to the owner before has come (a barrier, as for a session that moves).
 
@@ -27,5 +31,5 @@ mod stream;
 pub(super) use self::{
     backup::{Shadow, Sources, Unblocked, placeholder},
     owner::{Owned, hold},
-    stream::{Copy, Release, StoredAs, Streams},
+    stream::{Copy, Level, Progress, Release, StoredAs, Streams},
 };

@@ -9,7 +9,7 @@ use std::{
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
-use super::{Copy, Release, StoredAs, Streams};
+use super::{Copy, Level, Progress, Release, StoredAs, Streams};
 use crate::{
     ConnectionId, Now, Peer,
     mail::Content,
@@ -31,11 +31,19 @@ const RECORD_BYTES: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub(in super::super) struct Owned {
     /// The other nodes that are up.
-    nodes: Vec<(NodeId, NodeSlot)>,
+    pub nodes: Vec<(NodeId, NodeSlot)>,
     /// Sessions to be told whole to a backup, with their serials.
     to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
+}
+
+impl Owned {
+    /// A number for a barrier, of this worker as owner or as backup.
+    pub const fn next_barrier(&mut self) -> u64 {
+        self.next_barrier += 1;
+        self.next_barrier
+    }
 }
 
 /// What is covered when a barrier has been passed.
@@ -47,12 +55,13 @@ struct Behind {
     sessions: Vec<(SessionKey, u64)>,
 }
 
-/// Has what is appended to the connection from now on wait until the session's backup holds what was written so far.
+/// Has what is appended to the connection from now on wait until the session's backup has what was written so far.
 pub(in super::super) fn hold(
     streams: &mut Streams,
     connection: &mut Connection,
     id: ConnectionId,
     stored: StoredAs,
+    level: Level,
 ) {
     if !stored.is_covered() {
         return;
@@ -61,14 +70,24 @@ pub(in super::super) fn hold(
         return;
     };
     let position = stream.position();
-    if !stream.is_held(position) && connection.out.hold(position) {
-        stream.wait(Release::Output(id, connection.serial));
+    if !stream.has(position, level) && connection.out.hold(position, level) {
+        stream.wait(level, Release::Output(id, connection.serial));
     }
 }
 
 impl Worker {
     /// See [`hold`].
     pub(in super::super) fn hold_output(&mut self, id: ConnectionId, key: SessionKey) {
+        self.hold_output_until(id, key, Level::Applied);
+    }
+
+    /// See [`hold`].
+    pub(in super::super) fn hold_output_until(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        level: Level,
+    ) {
         if !self.config.waits_for_copies || self.journal.streams.is_empty() {
             return;
         }
@@ -81,7 +100,7 @@ impl Worker {
             .get_mut(id.0 as usize)
             .and_then(Option::as_deref_mut)
         {
-            hold(&mut self.journal.streams, connection, id, stored);
+            hold(&mut self.journal.streams, connection, id, stored, level);
         }
     }
 
@@ -105,7 +124,7 @@ impl Worker {
             if outgoing.waits_for & (1 << index) != 0
                 && let Some(stream) = self.journal.streams.get_mut(index)
             {
-                stream.wait(Release::Debt(debt, shared.clone()));
+                stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
             }
         }
         u16::from(count)
@@ -123,26 +142,26 @@ impl Worker {
             .collect();
         self.owned.nodes = nodes;
         for node in gone {
-            self.lose_copies(now, node);
+            self.lose_copies(node);
         }
         self.tell_uncopied();
-        let up: BTreeSet<NodeSlot> = self.owned.nodes.iter().map(|(_, slot)| *slot).collect();
-        self.choose_instead_of(now, |slot| up.contains(&slot));
+        self.forget_orphaned(now);
+        self.choose_instead_of_gone(now);
     }
 
     /// What a node was told may be lost: if it is still up it is told everything anew.
-    pub(in super::super) fn handle_copies_lost(&mut self, now: Now, node: NodeId) {
-        self.lose_copies(now, node);
+    pub(in super::super) fn handle_copies_lost(&mut self, node: NodeId) {
+        self.lose_copies(node);
         self.tell_uncopied();
     }
 
-    fn lose_copies(&mut self, now: Now, node: NodeId) {
+    fn lose_copies(&mut self, node: NodeId) {
         let Some(index) = self.journal.streams.find(node) else {
             return;
         };
         self.journal.write_done();
         for release in self.journal.streams.end(index) {
-            self.release(now, release, u64::MAX);
+            self.release(release, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
             session.stored.copy.take_if(|copy| copy.stream == index);
@@ -226,7 +245,7 @@ impl Worker {
                 .and_then(Option::as_deref_mut)
             && connection.out.move_holds(stream.position())
         {
-            stream.wait(Release::Output(id, connection.serial));
+            stream.wait(Level::Applied, Release::Output(id, connection.serial));
         }
     }
 
@@ -296,9 +315,14 @@ impl Worker {
                 .writer
                 .subscribed(number, &encode_subscription(filter, subscription));
         }
+        for id in session.taken.iter() {
+            let publication = (id.session, id.packet_id, id.generation);
+            stream.writer.taken(number, publication);
+        }
         write_messages(&mut stream.writer, now, session);
         if !is_empty {
-            stream.wait(Release::Learned(key, number));
+            stream.writer.whole(number);
+            stream.wait(Level::Held, Release::Learned(key, number));
         }
     }
 
@@ -342,17 +366,16 @@ impl Worker {
             self.mail(Peer::Hub, content);
         }
         for node in overrun {
-            self.handle_copies_lost(now, node);
+            self.handle_copies_lost(node);
         }
     }
 
-    /// A backup holds everything up to a position.
+    /// A backup says how far it is.
     pub(in super::super) fn handle_copies_held(
         &mut self,
-        now: Now,
         node: NodeId,
         id: u64,
-        position: u64,
+        progress: Progress,
     ) {
         let Some(index) = self.journal.streams.find(node) else {
             return;
@@ -363,18 +386,18 @@ impl Worker {
         if stream.id != id {
             return;
         }
-        for release in stream.acknowledge(position) {
-            self.release(now, release, position);
+        for release in stream.handle_progress(progress) {
+            self.release(release, progress);
         }
         self.begin_barrier(index);
     }
 
-    fn release(&mut self, _now: Now, release: Release, position: u64) {
+    fn release(&mut self, release: Release, progress: Progress) {
         match release {
             Release::Output(id, serial) => {
                 let connection = self.connection_mut(id);
                 if let Some(connection) = connection.filter(|it| it.serial == serial) {
-                    connection.out.release_held(position);
+                    connection.out.release_held(progress);
                     self.mark_dirty(id);
                 }
             }
@@ -410,8 +433,7 @@ impl Worker {
             stream: stream.id,
             sessions: std::mem::take(&mut stream.learned),
         };
-        self.owned.next_barrier += 1;
-        let barrier = self.owned.next_barrier;
+        let barrier = self.owned.next_barrier();
         self.owned.behind_barriers.insert(barrier, behind);
         self.mail_after_records(Peer::Hub, Content::CopyBarrier { barrier });
     }
@@ -419,6 +441,7 @@ impl Worker {
     /// All that was on its way here when the barrier began has come.
     pub(in super::super) fn copy_barrier_passed(&mut self, barrier: u64) {
         let Some(Behind { stream, sessions }) = self.owned.behind_barriers.remove(&barrier) else {
+            self.backup_barrier_passed(barrier);
             return;
         };
         let found = self
@@ -435,6 +458,7 @@ impl Worker {
                 && copy.stream == index
             {
                 copy.is_covered = true;
+                stream.writer.covered(number);
             }
         }
         self.begin_barrier(index);

@@ -43,6 +43,37 @@ pub(in super::super) struct Copy {
     pub is_covered: bool,
 }
 
+/// How much of a position another node must have done.
+#[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq)]
+pub(in super::super) enum Level {
+    /// Read, with all messages that the client may have.
+    Applied,
+    /// And its interests are applied everywhere.
+    Held,
+}
+
+/// How far another node is.
+#[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq, Default)]
+pub(in super::super) struct Progress {
+    pub applied: u64,
+    pub held: u64,
+}
+
+impl Progress {
+    /// Nothing is waited for any more.
+    pub const END: Self = Self {
+        applied: u64::MAX,
+        held: u64::MAX,
+    };
+
+    pub const fn has(self, position: u64, level: Level) -> bool {
+        match level {
+            Level::Applied => position <= self.applied,
+            Level::Held => position <= self.held,
+        }
+    }
+}
+
 /// What waits until another node holds what it was told.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Release {
@@ -64,11 +95,12 @@ pub(in super::super) struct Stream {
     pub writer: JournalWriter,
     /// Of the last record that left, from 1.
     sent: u64,
-    acknowledged: u64,
-    /// Position and bytes of each record that is not acknowledged.
+    progress: Progress,
+    /// Position and bytes of each record that is not applied.
     under_way: VecDeque<(u64, usize)>,
     under_way_bytes: usize,
-    waiting: VecDeque<(u64, Release)>,
+    for_applied: VecDeque<(u64, Release)>,
+    for_held: VecDeque<(u64, Release)>,
     /// Sessions that the other node was told whole, with their numbers, until the next barrier takes them up.
     pub learned: Vec<(SessionKey, u64)>,
     pub has_barrier: bool,
@@ -80,14 +112,18 @@ impl Stream {
         self.sent + u64::from(!self.writer.is_empty())
     }
 
-    /// The other node holds all that was told before and at `position`.
-    pub const fn is_held(&self, position: u64) -> bool {
-        position <= self.acknowledged
+    /// Whether the other node has done `position`.
+    pub const fn has(&self, position: u64, level: Level) -> bool {
+        self.progress.has(position, level)
     }
 
     /// Has `release` wait for all that was written so far.
-    pub fn wait(&mut self, release: Release) {
-        self.waiting.push_back((self.position(), release));
+    pub fn wait(&mut self, level: Level, release: Release) {
+        let position = self.position();
+        match level {
+            Level::Applied => self.for_applied.push_back((position, release)),
+            Level::Held => self.for_held.push_back((position, release)),
+        }
     }
 
     /// Whether the other node keeps up, so that sessions may be told anew.
@@ -113,15 +149,21 @@ impl Stream {
         Some((self.sent, record))
     }
 
-    /// The other node holds everything up to `position`: what waited for it.
-    pub fn acknowledge(&mut self, position: u64) -> Vec<Release> {
-        self.acknowledged = self.acknowledged.max(position.min(self.sent));
-        let acknowledged = self.acknowledged;
-        while let Some((_, bytes)) = self.under_way.pop_front_if(|(at, _)| *at <= acknowledged) {
+    /// The other node is this far: what waited for it.
+    pub fn handle_progress(&mut self, progress: Progress) -> Vec<Release> {
+        self.progress = Progress {
+            applied: self.progress.applied.max(progress.applied.min(self.sent)),
+            held: self.progress.held.max(progress.held.min(self.sent)),
+        };
+        let Progress { applied, held } = self.progress;
+        while let Some((_, bytes)) = self.under_way.pop_front_if(|(at, _)| *at <= applied) {
             self.under_way_bytes -= bytes;
         }
         let mut released = Vec::new();
-        while let Some((_, release)) = self.waiting.pop_front_if(|(at, _)| *at <= acknowledged) {
+        while let Some((_, release)) = self.for_applied.pop_front_if(|(at, _)| *at <= applied) {
+            released.push(release);
+        }
+        while let Some((_, release)) = self.for_held.pop_front_if(|(at, _)| *at <= held) {
             released.push(release);
         }
         released
@@ -148,10 +190,11 @@ impl Streams {
             id: id(),
             writer: JournalWriter::default(),
             sent: 0,
-            acknowledged: 0,
+            progress: Progress::default(),
             under_way: VecDeque::new(),
             under_way_bytes: 0,
-            waiting: VecDeque::new(),
+            for_applied: VecDeque::new(),
+            for_held: VecDeque::new(),
             learned: Vec::new(),
             has_barrier: false,
         };
@@ -180,8 +223,9 @@ impl Streams {
     /// Ends a stream: all that waited for it waits no more.
     pub fn end(&mut self, index: u8) -> Vec<Release> {
         let ended = self.list.get_mut(usize::from(index)).and_then(Option::take);
-        let waiting = ended.map(|stream| stream.waiting).unwrap_or_default();
-        waiting.into_iter().map(|(_, release)| release).collect()
+        let waiting = ended.map(|stream| stream.for_applied.into_iter().chain(stream.for_held));
+        let waiting = waiting.into_iter().flatten();
+        waiting.map(|(_, release)| release).collect()
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u8, &mut Stream)> {

@@ -36,9 +36,20 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
 /// The session of its publisher was two for a while: the one that was kept may hold an identifier that its client released at the
 /// other, and takes what comes under it for a repetition.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
-    let lives = &ledger.records[publication.publisher].lives;
-    let life = publication.life.checked_sub(1).and_then(|at| lives.get(at));
+    let life = life_of(ledger, publication);
     publication.qos == Qos::ExactlyOnce && life.is_some_and(|life| life.forks > 0)
+}
+
+/// The session of its publisher.
+fn life_of<'a>(ledger: &'a Ledger, publication: &Publication) -> Option<&'a Life> {
+    let lives = &ledger.records[publication.publisher].lives;
+    lives.get(publication.life.checked_sub(1)?)
+}
+
+/// It was sent again to the other one of two sessions that its publisher had for a while.
+fn is_taken_by_both(ledger: &Ledger, publication: &Publication) -> bool {
+    let life = life_of(ledger, publication);
+    publication.is_sent_again && life.is_some_and(|life| life.forked_at >= publication.submitted_at)
 }
 
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
@@ -92,6 +103,7 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             // Parted nodes may each have had the publisher's session, and taken the message.
             let until = publication.acknowledged_at.unwrap_or(u64::MAX);
             let is_taken_once = publication.qos == Qos::ExactlyOnce
+                && !is_taken_by_both(ledger, publication)
                 && ledger.is_calm(publication.submitted_at, until);
             // Across the death of a node: at least once a group (rule 16).
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
@@ -166,13 +178,16 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                     && matches(held, &publication.topic)
             });
             // When nodes see each other again, copies of retained messages come before what is sent again.
-            let is_copy =
-                publication.retain && !ledger.is_calm(publication.submitted_at, arrival.at);
+            let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
+            let is_copy = publication.retain && is_parted;
+            // What was published where the subscriber was out of sight may come only when its publisher sends it again: between
+            // parted nodes no order is promised.
+            let is_late = publication.is_sent_again && is_parted;
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
             // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.
             let is_overtaken = arrival.qos == Qos::AtMostOnce && routing != RoutingMode::Mesh;
-            if !was_held || is_copy || is_lowered || is_overtaken {
+            if !was_held || is_copy || is_late || is_lowered || is_overtaken {
                 continue;
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);
@@ -295,8 +310,9 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
     Ok(())
 }
 
-/// All nodes have the same retained messages, and each is one that no later one was acknowledged after.
-pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> Verdict {
+/// All nodes have the same retained messages, and each is one that no later one was acknowledged after. Clocks of nodes differ by
+/// up to `skew` ms: the last writer is known only so far when nodes were parted.
+pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], skew: u64) -> Verdict {
     for (node, at_node) in retained.iter().enumerate() {
         if *at_node != retained[0] {
             return Err(format!(
@@ -313,7 +329,10 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> 
         let Some(acknowledged_at) = publication.acknowledged_at else {
             continue;
         };
-        if !publication.retain || !ledger.is_calm(publication.submitted_at, acknowledged_at) {
+        if !publication.retain
+            || !ledger.is_calm(publication.submitted_at, acknowledged_at)
+            || is_from_forked(ledger, publication)
+        {
             continue;
         }
         let of_topic = kept
@@ -322,8 +341,14 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>]) -> 
         let is_overtaken = of_topic.is_some_and(|kept| {
             // A message sent again after its connection broke counts from then.
             let kept = &ledger.publications[*kept];
-            kept.acknowledged_at
-                .is_none_or(|at| at >= publication.submitted_at)
+            let is_later = kept
+                .acknowledged_at
+                .is_none_or(|at| at >= publication.submitted_at);
+            // A message that was written while nodes were parted has the time of its node's clock.
+            let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
+            let is_skewed = !ledger.is_calm(kept.submitted_at, at_the_latest)
+                && at_the_latest.saturating_add(skew) >= publication.submitted_at;
+            is_later || is_skewed
         });
         if !is_overtaken {
             return Err(format!(

@@ -18,6 +18,8 @@ pub struct Publication {
     pub retain: bool,
     pub submitted_at: u64,
     pub acknowledged_at: Option<u64>,
+    /// Its publisher connected again before it was acknowledged, and sent it again.
+    pub is_sent_again: bool,
 }
 
 /// A filter of a session.

@@ -262,6 +262,9 @@ impl Run {
                         held.until.get_or_insert(now);
                     }
                 }
+                for publication in record.publishing.values() {
+                    self.ledger.publications[*publication].is_sent_again = true;
+                }
                 record.is_cleaning = false;
                 record.uncertain -= 1;
                 record.dropped += 1;
@@ -485,6 +488,7 @@ impl Run {
                 retain,
                 submitted_at: now,
                 acknowledged_at: None,
+                is_sent_again: false,
             };
             self.say(client, || format!("publishes p{number} {publication:?}"));
             self.ledger.publications.push(publication);
@@ -647,7 +651,8 @@ impl Run {
         let retained: Vec<Vec<String>> = (0..self.plan.nodes)
             .map(|node| self.retained_at(node))
             .collect();
-        super::checks::retained_messages_converge(&self.ledger, &retained)
+        let skew = self.plan.skew * (self.plan.nodes as u64 - 1);
+        super::checks::retained_messages_converge(&self.ledger, &retained, skew)
     }
 
     /// What a node has retained, in words.

@@ -102,6 +102,16 @@ impl<'a> JournalEntries<'a> {
             tag::ENDED => Ok(JournalEntry::Ended {
                 session: self.varint("session")?,
             }),
+            tag::WHOLE => Ok(JournalEntry::Whole {
+                session: self.varint("session")?,
+            }),
+            tag::COVERED => Ok(JournalEntry::Covered {
+                session: self.varint("session")?,
+            }),
+            tag::TAKEN => Ok(JournalEntry::Taken {
+                session: self.varint("session")?,
+                publication: self.publication()?,
+            }),
             tag::PASSED => Ok(JournalEntry::Passed {
                 session: self.varint("session")?,
                 message: self.reference()?,

@@ -73,6 +73,9 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.subscribed(3, b"subscription");
     writer.unsubscribed(3, "a/+");
     writer.passed(3, message(9, 0).id);
+    writer.whole(3);
+    writer.covered(3);
+    writer.taken(3, (9, 8, 7));
     writer.ended(3);
     entries.extend([
         JournalEntry::Assign {
@@ -129,6 +132,12 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         JournalEntry::Passed {
             session: 3,
             message: message(9, 0).id,
+        },
+        JournalEntry::Whole { session: 3 },
+        JournalEntry::Covered { session: 3 },
+        JournalEntry::Taken {
+            session: 3,
+            publication: (9, 8, 7),
         },
         JournalEntry::Ended { session: 3 },
     ]);
