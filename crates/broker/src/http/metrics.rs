@@ -180,13 +180,13 @@ impl Page {
                 traffic.sessions,
             ),
             (
-                "thicket_copies",
+                "thicket_session_copies",
                 "Copies of sessions of other nodes",
                 traffic.copies,
             ),
             (
                 "thicket_sessions_without_copies",
-                "Persistent sessions that no other node has a whole copy of, though there are other nodes",
+                "Persistent sessions with fewer copies on other nodes than they should have",
                 traffic.sessions_without_copies,
             ),
             (

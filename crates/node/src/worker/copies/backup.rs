@@ -509,9 +509,18 @@ impl Worker {
 
     fn drop_shadow(&mut self, key: SessionKey) -> Vec<InterestChange> {
         let mut changes = Vec::new();
-        let Some(session) = self.sessions.remove(key) else {
+        let Some(mut session) = self.sessions.remove(key) else {
             return changes;
         };
+        if let Some(shadow) = session.shadow.take() {
+            let awaited = shadow.awaited.into_values();
+            self.unblocked.extend(awaited.filter_map(|it| {
+                Some(Unblocked {
+                    source: shadow.source,
+                    position: it.blocks?,
+                })
+            }));
+        }
         for filter in session.subscriptions.keys() {
             if !filter.is_shared() {
                 changes.extend(self.interests.unsubscribe(key, filter));
