@@ -360,9 +360,11 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], ske
             let is_later = kept
                 .acknowledged_at
                 .is_none_or(|at| at >= publication.submitted_at);
-            // A message that was written while nodes were parted has the time of its node's clock.
+            // A message that was written while nodes were parted has the time of its node's clock; so has one that was left
+            // behind at a node on its way, and sent again at another one.
             let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
-            let is_skewed = !ledger.is_calm(kept.submitted_at, at_the_latest)
+            let is_parted = !ledger.is_calm(kept.submitted_at, at_the_latest);
+            let is_skewed = (is_parted || kept.is_sent_again)
                 && at_the_latest.saturating_add(skew) >= publication.submitted_at;
             is_later || is_skewed
         });

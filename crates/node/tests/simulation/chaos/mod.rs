@@ -125,10 +125,13 @@ fn nodes_whose_links_break_keep_every_promise() {
     play(
         "nodes_whose_links_break_keep_every_promise",
         Plan::CUT,
-        &[(
-            RoutingMode::Mesh,
-            &[0, 7, 13, 25, 47, 73, 97, 157, 196, 1050],
-        )],
+        &[
+            (
+                RoutingMode::Mesh,
+                &[0, 7, 13, 25, 47, 73, 97, 157, 196, 1050],
+            ),
+            (RoutingMode::Topic, &[5, 197]),
+        ],
     );
 }
 
@@ -144,7 +147,7 @@ fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
             ),
             (RoutingMode::Topic, &[48, 138, 139, 334, 453, 956]),
             (RoutingMode::Tree, &[1, 50, 98, 636]),
-            (RoutingMode::Flood, &[95, 117, 203]),
+            (RoutingMode::Flood, &[95, 117, 203, 764]),
         ],
     );
 }
