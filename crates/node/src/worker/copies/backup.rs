@@ -116,7 +116,10 @@ pub(in super::super) struct Sources {
     sources: BTreeMap<SourceKey, Source>,
     /// Their filters, which are not this worker's own.
     subscriptions: usize,
-    has_timer: bool,
+    /// A message that an owner named has not come.
+    lacks: bool,
+    /// When the copies are looked at next.
+    timer_at: Option<Instant>,
 }
 
 impl Sources {
@@ -213,6 +216,8 @@ struct Reading {
     unblocked: Vec<Unblocked>,
     /// Sessions told whole.
     wholes: Vec<u64>,
+    /// A message that was named has not come.
+    lacks: bool,
 }
 
 impl Worker {
@@ -250,6 +255,7 @@ impl Worker {
             blocks: 0,
             unblocked: Vec::new(),
             wholes: Vec::new(),
+            lacks: false,
         };
         if let Err(error) = self.read_copies(now, &mut reading, record) {
             let fields = vec![("node", source.0.to_string()), ("error", error)];
@@ -265,6 +271,7 @@ impl Worker {
             blocks,
             unblocked,
             wholes,
+            lacks,
             ..
         } = reading;
         let has_changed = !changes.is_empty();
@@ -285,6 +292,7 @@ impl Worker {
             }
         }
         self.unblocked.extend(unblocked);
+        self.sources.lacks |= lacks;
         self.watch_copies(now);
     }
 
@@ -407,6 +415,7 @@ impl Worker {
                     };
                     reading.blocks += u32::from(is_given);
                     shadow.awaited.insert(id, awaited);
+                    reading.lacks = true;
                 }
             }
             JournalEntry::Assign { sequence, .. } => {
@@ -632,29 +641,41 @@ impl Worker {
         }
     }
 
+    /// Copies are looked at again: soon if one lacks a message, else now and then.
     fn watch_copies(&mut self, now: Now) {
-        if !self.sources.has_timer && !self.sources.sources.is_empty() {
-            self.sources.has_timer = true;
-            self.timers.set(now.instant + PATIENCE, Timer::Copies);
+        let wait = if self.sources.lacks {
+            PATIENCE
+        } else {
+            FORGOTTEN / 3
+        };
+        let at = now.instant + wait;
+        if self.sessions.shadows() > 0 && self.sources.timer_at.is_none_or(|set| at < set) {
+            self.sources.timer_at = Some(at);
+            self.timers.set(at, Timer::Copies);
         }
     }
 
     /// Asks owners for what did not come, forgets what they will not speak of.
     pub(in super::super) fn check_copies(&mut self, now: Now) {
-        self.sources.has_timer = false;
+        if self.sources.timer_at.is_none_or(|at| at > now.instant) {
+            // One that was set before a nearer one.
+            return;
+        }
+        self.sources.timer_at = None;
+        self.sources.lacks = false;
+        let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         for shadow in self.sessions.shadows_mut() {
-            let since = |at: Instant, patience: Duration| at + patience <= now.instant;
-            while let Some(_forgotten) = shadow
-                .pending
-                .pop_front_if(|pending| since(pending.since, FORGOTTEN))
-            {}
+            let is_forgotten = |pending: &mut Pending| since(pending.since, FORGOTTEN);
+            while shadow.pending.pop_front_if(is_forgotten).is_some() {}
             shadow.passed.retain(|_, at| !since(*at, FORGOTTEN));
-            let asked = wanted.entry(shadow.source).or_default();
-            for awaited in shadow.awaited.values_mut() {
-                if !awaited.is_asked && since(awaited.since, PATIENCE) && asked.len() < ASKED {
+            for awaited in shadow.awaited.values_mut().filter(|it| !it.is_asked) {
+                let asked = wanted.entry(shadow.source).or_default();
+                if since(awaited.since, PATIENCE) && asked.len() < ASKED {
                     awaited.is_asked = true;
                     asked.push((shadow.number, awaited.sequence));
+                } else {
+                    self.sources.lacks = true;
                 }
             }
         }
@@ -670,9 +691,7 @@ impl Worker {
                 self.mail(Peer::Hub, content);
             }
         }
-        if self.sessions.shadows() > 0 {
-            self.watch_copies(now);
-        }
+        self.watch_copies(now);
     }
 
     /// A node is out: its sessions go on here, as far as their copies are here.
