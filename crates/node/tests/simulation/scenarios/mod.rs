@@ -2,6 +2,7 @@
 
 mod cluster;
 mod connecting;
+mod copies;
 mod durability;
 mod flows;
 mod keep_alive;

@@ -1,0 +1,207 @@
+//! Copies of sessions on other nodes: what a client finds when the node that had its session is gone.
+
+use thicket_mqtt::{Acknowledgement, Connect, Packet, Unsubscribe, Will};
+
+use super::{V5, id, resuming};
+use crate::world::{TesterId, World, net::Weather, node::NodeSpec};
+
+/// Plays a scenario on three nodes with one or two workers, in two kinds of weather.
+#[track_caller]
+fn play(stores: bool, scenario: impl Fn(&mut World)) {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for index in 0..3_u8 {
+            let mut spec = NodeSpec::new(1 + (index + seed as u8) % 2);
+            spec.stores = stores;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        scenario(&mut world);
+    }
+}
+
+/// Waits until the nodes see each other and every session has its copy.
+#[track_caller]
+fn become_covered(world: &mut World) {
+    for _ in 0..60 {
+        world.run_for(500);
+        if world.is_covered() {
+            return;
+        }
+    }
+    panic!("every session gets its copy (seed {})", world.net.seed);
+}
+
+#[track_caller]
+fn client_at(world: &mut World, node: usize, connect: Connect<'_>, connack: &str) -> TesterId {
+    let tester = world.connect(node, connect);
+    world.expect(tester, &[connack]);
+    tester
+}
+
+fn plain(packet_id: u16) -> Acknowledgement<'static> {
+    Acknowledgement::new(id(packet_id), thicket_mqtt::ReasonCode::Success)
+}
+
+/// A client with a session at `node`, subscribed to `a/#` at QoS 2, that has gone.
+fn subscriber_gone_from(world: &mut World, node: usize) {
+    let away = client_at(world, node, resuming(V5, "away", 1000), "CONNACK");
+    world.subscribe(away, "a/#", 2);
+    world.hang_up(away);
+    become_covered(world);
+}
+
+#[test]
+fn a_queue_is_found_on_any_node_when_the_node_that_had_it_is_gone() {
+    for other in [0, 2] {
+        play(false, |world| {
+            subscriber_gone_from(world, 1);
+            let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+            world.publish(publisher, "a/1", "one", 1, 1);
+            world.publish(publisher, "a/2", "two", 2, 2);
+            world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
+            world.kill(1);
+            // The others may not even know it yet.
+            world.publish(publisher, "a/3", "three", 1, 3);
+            world.expect(publisher, &["PUBACK 3"]);
+            let back = world.connect(other, resuming(V5, "away", 1000));
+            let expected = [
+                "CONNACK present",
+                "PUBLISH a/1 'one' q1 #1",
+                "PUBLISH a/2 'two' q2 #2",
+                "PUBLISH a/3 'three' q1 #3",
+            ];
+            world.expect(back, &expected);
+        });
+    }
+}
+
+#[test]
+fn what_was_under_way_goes_on_where_it_stood() {
+    play(false, |world| {
+        let client = client_at(world, 1, resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        for number in 1..=3 {
+            world.publish(publisher, "a", &number.to_string(), 2, number);
+        }
+        world.expect(publisher, &["PUBREC 1", "PUBREC 2", "PUBREC 3"]);
+        let heard = world.hear(client);
+        assert_eq!(heard.len(), 3, "{heard:?}");
+        world.send(client, &Packet::Pubrec(plain(1)));
+        world.expect(client, &["PUBREL 1"]);
+        world.send(client, &Packet::Pubcomp(plain(1)));
+        world.send(client, &Packet::Pubrec(plain(2)));
+        world.expect(client, &["PUBREL 2"]);
+        world.kill(1);
+        let back = world.connect(2, resuming(V5, "client", 1000));
+        let heard = world.hear(back);
+        // PUBCOMP was not waited for by anybody: its PUBREL may come again.
+        let expected = ["CONNACK present", "PUBREL 2", "PUBLISH a '3' q2 #3 dup"];
+        let heard: Vec<&str> = heard.iter().map(String::as_str).collect();
+        let heard: Vec<&str> = heard
+            .into_iter()
+            .filter(|said| *said != "PUBREL 1")
+            .collect();
+        assert_eq!(heard, expected, "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn a_publication_that_is_sent_again_elsewhere_is_not_taken_twice() {
+    play(false, |world| {
+        let subscriber = client_at(world, 0, resuming(V5, "subscriber", 1000), "CONNACK");
+        world.subscribe(subscriber, "a", 2);
+        let publisher = client_at(world, 1, resuming(V5, "publisher", 1000), "CONNACK");
+        become_covered(world);
+        world.publish(publisher, "a", "x", 2, 7);
+        world.expect(publisher, &["PUBREC 7"]);
+        world.expect(subscriber, &["PUBLISH a 'x' q2 #1"]);
+        world.kill(1);
+        let back = client_at(world, 2, resuming(V5, "publisher", 1000), "CONNACK present");
+        let publish = thicket_mqtt::Publish {
+            qos: thicket_mqtt::Qos::ExactlyOnce,
+            packet_id: Some(id(7)),
+            dup: true,
+            ..thicket_mqtt::Publish::new("a", b"x")
+        };
+        world.send(back, &Packet::Publish(publish));
+        world.expect(back, &["PUBREC 7"]);
+        world.send(back, &Packet::Pubrel(plain(7)));
+        world.expect(back, &["PUBCOMP 7"]);
+        world.expect(subscriber, &[]);
+    });
+}
+
+#[test]
+fn an_unsubscribe_and_the_end_of_a_session_are_not_undone() {
+    play(false, |world| {
+        let client = client_at(world, 1, resuming(V5, "client", 1000), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.subscribe(client, "b", 1);
+        world.send(
+            client,
+            &Packet::Unsubscribe(Unsubscribe::new(id(9), vec!["a"])),
+        );
+        let heard = world.hear(client);
+        assert_eq!(heard, ["UNSUBACK 9 [00]"]);
+        let ended = client_at(world, 1, resuming(V5, "ended", 1000), "CONNACK");
+        world.hang_up(ended);
+        let clean = client_at(world, 1, Connect::new(V5, "ended"), "CONNACK");
+        world.hang_up(clean);
+        become_covered(world);
+        world.kill(1);
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        world.publish(publisher, "a", "not wanted", 1, 1);
+        world.publish(publisher, "b", "wanted", 1, 2);
+        assert_eq!(world.hear(publisher), ["PUBACK 1 0x10", "PUBACK 2"]);
+        let back = world.connect(2, resuming(V5, "client", 1000));
+        world.expect(back, &["CONNACK present", "PUBLISH b 'wanted' q1 #1"]);
+        client_at(world, 2, resuming(V5, "ended", 1000), "CONNACK");
+    });
+}
+
+#[test]
+fn the_will_of_a_client_goes_out_when_its_node_dies() {
+    play(false, |world| {
+        let watcher = client_at(world, 0, Connect::new(V5, "watcher"), "CONNACK");
+        world.subscribe(watcher, "will", 1);
+        let connect = Connect {
+            will: Some(Will::new("will", b"gone")),
+            ..resuming(V5, "mortal", 1000)
+        };
+        client_at(world, 1, connect, "CONNACK");
+        become_covered(world);
+        world.kill(1);
+        world.run_for(4_000);
+        assert_eq!(world.hear(watcher), ["PUBLISH will 'gone'"]);
+    });
+}
+
+#[test]
+fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
+    play(true, |world| {
+        subscriber_gone_from(world, 1);
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        world.publish(publisher, "a/1", "one", 1, 1);
+        world.expect(publisher, &["PUBACK 1"]);
+        become_covered(world);
+        world.kill(1);
+        let back = world.connect(2, resuming(V5, "away", 1000));
+        world.expect(back, &["CONNACK present", "PUBLISH a/1 'one' q1 #1"]);
+        world.send(back, &Packet::Puback(plain(1)));
+        world.publish(publisher, "a/2", "two", 1, 2);
+        world.expect(publisher, &["PUBACK 2"]);
+        world.hear(back);
+        world.send(back, &Packet::Puback(plain(2)));
+        world.hang_up(back);
+        world.start(1);
+        become_covered(world);
+        world.publish(publisher, "a/3", "three", 1, 3);
+        world.expect(publisher, &["PUBACK 3"]);
+        // What it had kept is done with, and what came meanwhile is not lost.
+        let back = world.connect(1, resuming(V5, "away", 1000));
+        world.expect(back, &["CONNACK present", "PUBLISH a/3 'three' q1 #3"]);
+    });
+}
