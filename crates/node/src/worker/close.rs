@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, ReasonCode};
+use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, Qos, ReasonCode};
+use thicket_session::server::Held;
 
 use super::{Phase, Refusal, SessionKey, Worker, sessions::Session, timers::Timer};
 use crate::{
@@ -145,6 +146,15 @@ impl Worker {
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
         if let Some(session) = self.remove_session(key) {
+            let held = session.outbound.held_from(0);
+            let plain = held.filter(|held| match held {
+                Held::Queued { delivery, .. } => delivery.group.is_none(),
+                Held::InFlight { delivery, .. } => {
+                    delivery.group.is_none() && delivery.qos == Qos::AtLeastOnce
+                }
+                Held::Received { .. } => false,
+            });
+            self.traffic.dropped_messages += plain.count() as u64;
             self.pass_shared_on(now, &session.outbound);
         }
     }

@@ -57,7 +57,7 @@ impl Worker {
         let takes = self
             .listener(id)
             .map_or(Takes::Both, |listener| listener.takes);
-        if connect.client_id.starts_with(LINK_PREFIX) {
+        if connect.client_id.starts_with(LINK_PREFIX) && connect.version == ProtocolVersion::V5 {
             if takes == Takes::Clients {
                 self.note_refused(
                     id,
@@ -91,6 +91,9 @@ impl Worker {
     fn check_connect(&self, id: ConnectionId, connect: &Connect<'_>) -> Result<(), Refusal> {
         let invalid =
             |reason: &str| Err(Refusal::new(ReasonCode::ClientIdentifierNotValid, reason));
+        if connect.client_id.starts_with(LINK_PREFIX) {
+            return invalid("client identifiers that start with $thicket/ are those of nodes");
+        }
         if connect.client_id.is_empty() {
             match connect.version {
                 ProtocolVersion::V31 => {

@@ -123,6 +123,15 @@ impl Worker {
         }
     }
 
+    /// No session takes a message that was here before, though their copies may get it for the first time.
+    pub(super) fn pass_all(&mut self, takers: &[Taker], outgoing: &Outgoing<'_>) {
+        if !self.journal.streams.is_empty() {
+            for taker in takers {
+                self.pass(taker.session, outgoing);
+            }
+        }
+    }
+
     /// The session does not take a message that its copy gets.
     fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
         if let Some(session) = self.sessions.get(key) {
@@ -195,7 +204,9 @@ impl Worker {
             if session.awaits_queue {
                 session.early.push((*publication, outgoing.id));
             }
-            if !session.taken.insert(*publication) {
+            // What a copy holds is what its owner says.
+            let is_new = session.taken.insert(*publication);
+            if !is_new && session.shadow.is_none() {
                 self.journal.passed(session.stored, outgoing.id);
                 return;
             }

@@ -297,6 +297,8 @@ impl Worker {
             if record.publication.is_none_or(|id| self.seen.insert(id)) {
                 self.deliver(now, &route.takers, &mut outgoing, None);
                 self.journal.note(&outgoing);
+            } else {
+                self.pass_all(&route.takers, &outgoing);
             }
         } else {
             for (name, filter) in record.shared.iter() {

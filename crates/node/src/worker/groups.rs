@@ -28,6 +28,7 @@ pub(super) struct Chosen {
 /// A message for members that were on nodes that are out.
 #[derive(Debug)]
 struct Homeless {
+    until: Instant,
     group: Arc<str>,
     message: Rc<Message>,
     debt: Option<Debt>,
@@ -37,12 +38,14 @@ struct Homeless {
 #[derive(Debug, Default)]
 pub(super) struct Orphaned {
     /// Until when they are remembered.
-    groups: Vec<(Instant, NodeSlot, SubscriptionFilter)>,
+    groups: Vec<(Instant, SubscriptionFilter)>,
     homeless: Vec<Homeless>,
 }
 
 /// Time that a copy has to go on with its session, until everybody knows.
 const GRACE: Duration = Duration::from_secs(3);
+/// The place of members that were on nodes that are out; no node has this slot.
+const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Messages that wait for members to appear again.
 const HOMELESS: usize = 10_000;
 
@@ -70,6 +73,7 @@ impl Worker {
                 if is_kept && self.orphaned.homeless.len() < HOMELESS {
                     *open += u16::from(debt.is_some());
                     self.orphaned.homeless.push(Homeless {
+                        until: now.instant + GRACE,
                         group: Arc::clone(&group.key),
                         message: outgoing.message(),
                         debt,
@@ -169,7 +173,6 @@ impl Worker {
         let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
         for delivery in deliveries {
             let Some(key) = &delivery.group else {
-                self.traffic.dropped_messages += 1;
                 continue;
             };
             let message = &delivery.message;
@@ -178,12 +181,21 @@ impl Worker {
                 continue;
             }
             let (key, message) = (Arc::clone(key), Rc::clone(message));
-            self.choose_again(now, &key, &message, None);
+            self.choose_again(
+                now,
+                Homeless {
+                    until: now.instant,
+                    group: key,
+                    message,
+                    debt: None,
+                },
+            );
         }
     }
 
     /// Another member of a group takes a message; if all were on nodes that are out, one whose copy goes on elsewhere.
-    fn choose_again(&mut self, now: Now, group: &str, message: &Rc<Message>, debt: Option<Debt>) {
+    fn choose_again(&mut self, now: Now, chosen: Homeless) {
+        let message = &chosen.message;
         let publish = Publish {
             qos: message.qos(),
             message_expiry_interval: message.expiry_left(now.instant),
@@ -193,9 +205,16 @@ impl Worker {
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
         outgoing.id = message.id();
         let route = self.route(publish.topic);
+        let group = route.groups.iter().find(|known| known.key == chosen.group);
+        let debt = chosen.debt;
         let mut open = 0;
-        if let Some(group) = route.groups.iter().find(|known| &*known.key == group) {
-            self.publish_to_group(now, group, &mut outgoing, debt, &mut open);
+        match group {
+            Some(group) => self.publish_to_group(now, group, &mut outgoing, debt, &mut open),
+            None if chosen.until > now.instant => {
+                self.orphaned.homeless.push(chosen);
+                return;
+            }
+            None => self.traffic.dropped_messages += 1,
         }
         open += self.wait_for_copies(&outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
@@ -212,15 +231,17 @@ impl Worker {
     pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
         for (place, change) in changes {
             if let (Place::Node(slot), None) = (place, change.interest)
-                && change.key.is_shared()
                 && !self.is_up(*slot)
-                && self.interests.orphan(*place, &change.key)
+                && let Some(interest) = self.interests.absent_members(*place, &change.key)
             {
-                self.orphaned
-                    .groups
-                    .push((now.instant + GRACE, *slot, change.key.clone()));
-                self.timers.set(now.instant + GRACE, Timer::Orphaned);
-                continue;
+                let until = now.instant + GRACE;
+                self.orphaned.groups.push((until, change.key.clone()));
+                self.timers.set(until, Timer::Orphaned);
+                let remembered = InterestChange {
+                    key: change.key.clone(),
+                    interest: Some(interest),
+                };
+                self.interests.apply(Place::Node(GONE), &remembered);
             }
             self.interests.apply(*place, change);
         }
@@ -229,26 +250,23 @@ impl Worker {
 
     /// What waits for members that were on nodes that are out is given to those that are there now.
     pub(super) fn choose_for_homeless(&mut self, now: Now) {
-        for Homeless {
-            group,
-            message,
-            debt,
-        } in std::mem::take(&mut self.orphaned.homeless)
-        {
-            self.choose_again(now, &group, &message, debt);
+        for homeless in std::mem::take(&mut self.orphaned.homeless) {
+            self.choose_again(now, homeless);
         }
     }
 
-    /// No copies have gone on with the members, or the node is up again and says itself what it wants.
+    /// Copies have gone on with the members by now, or never will.
     pub(super) fn forget_orphaned(&mut self, now: Now) {
-        let (forgotten, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
+        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
             .into_iter()
-            .partition(|(due, slot, _)| *due <= now.instant || self.is_up(*slot));
+            .partition(|(until, _)| *until <= now.instant);
         self.orphaned.groups = kept;
-        for (_, slot, key) in forgotten {
-            let interest = None;
-            self.interests
-                .apply(Place::Node(slot), &InterestChange { key, interest });
+        for (_, key) in due {
+            if self.orphaned.groups.iter().all(|(_, kept)| *kept != key) {
+                let interest = None;
+                self.interests
+                    .apply(Place::Node(GONE), &InterestChange { key, interest });
+            }
         }
         self.choose_for_homeless(now);
     }
@@ -278,7 +296,15 @@ impl Worker {
         for (number, Chosen { group, message, .. }) in gone {
             // Nobody answers for that number any more; the next one is waited for instead.
             let debt = self.pending.take(number).flatten();
-            self.choose_again(now, &group, &message, debt);
+            self.choose_again(
+                now,
+                Homeless {
+                    until: now.instant + GRACE,
+                    group,
+                    message,
+                    debt,
+                },
+            );
         }
     }
 

@@ -324,18 +324,15 @@ impl Interests {
         self.peers.touch();
     }
 
-    /// A place with members of a group is out. True: some of them wait for their clients, so they are remembered, without a turn.
-    pub fn orphan(&mut self, place: Place, key: &SubscriptionFilter) -> bool {
-        let name = key.share_name.as_ref();
-        let peers = self.peers.get_mut(&key.filter);
-        let group = name.and_then(|name| peers?.groups.get_mut(name));
-        let Some(interest) = group.and_then(|group| group.places.get_mut(&place)) else {
-            return false;
-        };
-        interest.weight = 0;
-        let is_kept = interest.persistent;
-        self.peers.touch();
-        is_kept
+    /// What the members of a group want that wait for their clients in another place.
+    pub fn absent_members(&self, place: Place, key: &SubscriptionFilter) -> Option<Interest> {
+        let peers = self.peers.get(&key.filter)?;
+        let group = peers.groups.get(key.share_name.as_ref()?)?;
+        let interest = group.places.get(&place)?;
+        interest.persistent.then_some(Interest {
+            weight: 0,
+            ..*interest
+        })
     }
 
     fn remove_peer(

@@ -451,7 +451,7 @@ impl Worker {
             Content::Synchronised { request } => self.handle_synchronised(now, request),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
-            Content::Forget { client_id } => self.handle_forget(&client_id),
+            Content::Forget { client_id } => self.handle_forget(now, &client_id),
             Content::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue)
             }

@@ -252,15 +252,15 @@ impl Worker {
     }
 
     /// The import came to nothing: the session goes on where it was.
-    pub(super) fn handle_forget(&mut self, client_id: &str) {
+    pub(super) fn handle_forget(&mut self, now: Now, client_id: &str) {
         let key = self.sessions.find(client_id);
         let unused = key.filter(|key| {
             self.sessions
                 .get(*key)
                 .is_some_and(|session| session.awaits_queue)
         });
-        if let Some(key) = unused {
-            self.remove_session(key);
+        if let Some(session) = unused.and_then(|key| self.remove_session(key)) {
+            self.pass_shared_on(now, &session.outbound);
         }
     }
 

@@ -300,6 +300,9 @@ impl Worker {
         }
         let mut open = 0;
         outgoing.id = self.forward(route, publish, source, &mut open);
+        if !is_new_here {
+            self.pass_all(&route.takers, &outgoing);
+        }
         self.deliver(now, takers, &mut outgoing, source.session);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);

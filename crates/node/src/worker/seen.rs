@@ -130,8 +130,12 @@ impl Taken {
 
     /// It was taken where the session was before.
     pub fn insert_before(&mut self, id: PublicationId) {
-        self.before.insert(id);
-        self.last.push_back(id);
+        if self.before.insert(id) {
+            self.last.push_back(id);
+        }
+        if self.last.len() > Self::MAXIMUM {
+            self.last.pop_front();
+        }
     }
 
     /// Whether it was taken where the session was before.

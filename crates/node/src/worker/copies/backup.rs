@@ -10,7 +10,7 @@ use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::{NodeId, record::PublicationId};
 use thicket_session::{
     server::{
-        Delivery, JournalEntries, JournalEntry, Message, MessageId, RecoveredSession,
+        Delivery, JournalEntries, JournalEntry, Message, MessageId, Publication, RecoveredSession,
         StoredMessage, StoredSession, decode_subscription,
     },
     time::Instant,
@@ -205,6 +205,8 @@ struct Reading {
     source: SourceKey,
     position: u64,
     last: Option<Rc<Message>>,
+    /// Of the last message.
+    publication: Option<Publication>,
     changes: Vec<InterestChange>,
     /// Messages that must come before the position is held.
     blocks: u32,
@@ -243,6 +245,7 @@ impl Worker {
             source,
             position,
             last: None,
+            publication: None,
             changes,
             blocks: 0,
             unblocked: Vec::new(),
@@ -295,7 +298,10 @@ impl Worker {
         for entry in JournalEntries::new(record).map_err(|error| text(&error))? {
             let entry = entry.map_err(|error| text(&error))?;
             match &entry {
-                JournalEntry::Message(message) => reading.last = Some(message_of(now, message)),
+                JournalEntry::Message(message) => {
+                    reading.publication = message.publication;
+                    reading.last = Some(message_of(now, message));
+                }
                 JournalEntry::Value { session, value } => {
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
                     self.shadow_session(reading.source, *session, stored);
@@ -318,23 +324,35 @@ impl Worker {
                 }
                 JournalEntry::Taken {
                     session,
-                    publication: (uid, packet_id, generation),
-                } => {
-                    let source = self.sources.sources.get(&reading.source);
-                    let key = source.and_then(|it| it.sessions.get(session)).copied();
-                    if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
-                        session.taken.insert_before(PublicationId {
-                            session: *uid,
-                            packet_id: *packet_id,
-                            generation: *generation,
-                        });
-                    }
-                }
+                    publication,
+                } => self.shadow_took(reading.source, *session, *publication),
                 JournalEntry::Whole { session } => reading.wholes.push(*session),
-                entry => self.read_entry(now, reading, entry),
+                entry => {
+                    if let (JournalEntry::Append(append), Some(publication)) =
+                        (entry, reading.publication)
+                        && append.reference.is_none()
+                    {
+                        self.shadow_took(reading.source, append.session, publication);
+                    }
+                    self.read_entry(now, reading, entry);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Sent again, the publication is none of the session's messages.
+    fn shadow_took(&mut self, source: SourceKey, number: u64, publication: Publication) {
+        let source = self.sources.sources.get(&source);
+        let key = source.and_then(|it| it.sessions.get(&number)).copied();
+        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+            let (session_uid, packet_id, generation) = publication;
+            session.taken.insert_before(PublicationId {
+                session: session_uid,
+                packet_id,
+                generation,
+            });
+        }
     }
 
     fn shadow_mut(&mut self, source: SourceKey, number: u64) -> Option<&mut Shadow> {
@@ -712,7 +730,9 @@ impl Worker {
                 return false;
             }
             // It was on its way here, and its queue went down with its node.
-            self.remove_session(here);
+            if let Some(session) = self.remove_session(here) {
+                self.pass_shared_on(now, &session.outbound);
+            }
         }
         self.sessions.promote(key);
         let Some(session) = self.sessions.get_mut(key) else {

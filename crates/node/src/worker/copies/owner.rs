@@ -145,7 +145,6 @@ impl Worker {
             self.lose_copies(node);
         }
         self.tell_uncopied();
-        self.forget_orphaned(now);
         self.choose_instead_of_gone(now);
     }
 
@@ -488,6 +487,11 @@ impl Worker {
             let is_here = session.stored.copy.is_some_and(|copy| copy.stream == index);
             if !is_here || !numbers.contains(&number) {
                 continue;
+            }
+            for id in session.taken.iter() {
+                // Among them are those of the messages that follow.
+                let publication = (id.session, id.packet_id, id.generation);
+                stream.writer.taken(number, publication);
             }
             let sequences = wanted.iter().filter(|(of, _)| *of == number);
             for (_, sequence) in sequences {

@@ -13,6 +13,9 @@ use crate::world::World;
 
 pub type Verdict = Result<(), String>;
 
+/// In this time everybody has heard that a node died.
+const HEARD_MILLIS: u64 = 2_000;
+
 /// All that can be said of the ledger when everything is quiet.
 pub fn check(ledger: &Ledger, routing: RoutingMode) -> Verdict {
     no_acknowledged_message_is_lost(ledger)?;
@@ -50,6 +53,16 @@ fn life_of<'a>(ledger: &'a Ledger, publication: &Publication) -> Option<&'a Life
 fn is_taken_by_both(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
     publication.is_sent_again && life.is_some_and(|life| life.forked_at >= publication.submitted_at)
+}
+
+/// A node died, or others were about to hear of it.
+fn has_died(ledger: &Ledger, from: u64, to: u64) -> bool {
+    (ledger.kills.iter()).any(|at| at + HEARD_MILLIS >= from && *at <= to)
+}
+
+/// Nodes saw each other again, and compared what is retained.
+fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
+    !ledger.is_calm(from, to) || has_died(ledger, from, to)
 }
 
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
@@ -107,13 +120,15 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
                 && ledger.is_calm(publication.submitted_at, until);
             // Across the death of a node: at least once a group (rule 16).
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
-                && (ledger.kills.iter()).any(|at| (publication.submitted_at..=until).contains(at));
-            // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before.
-            let is_lowered = arrival.qos == Qos::AtMostOnce && routing != RoutingMode::Mesh;
+                && has_died(ledger, publication.submitted_at, until);
+            // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a
+            // node sent at QoS 0 before it died, nobody else knows of.
+            let is_moved = routing != RoutingMode::Mesh || !ledger.kills.is_empty();
+            let is_lowered = arrival.qos == Qos::AtMostOnce && is_moved;
             let is_taken_once = is_taken_once && !is_lowered;
             // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
             let is_told_again =
-                publication.retain && !ledger.is_calm(publication.submitted_at, arrival.at);
+                publication.retain && is_compared(ledger, publication.submitted_at, arrival.at);
             let once = (publication.qos == Qos::AtMostOnce && !is_told_again)
                 || (is_taken_once && arrival.qos != Qos::AtLeastOnce && !is_chosen_again);
             if once {
@@ -179,7 +194,8 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
             });
             // When nodes see each other again, copies of retained messages come before what is sent again.
             let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
-            let is_copy = publication.retain && is_parted;
+            let is_copy = publication.retain
+                && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
             // What was published where the subscriber was out of sight may come only when its publisher sends it again: between
             // parted nodes no order is promised.
             let is_late = publication.is_sent_again && is_parted;
