@@ -1,7 +1,7 @@
 //! The trees this node uses: those it named as an origin, and those it relays on. All are computed from the view and kept
 //! until it changes; what must not change with every record, the roots of balanced trees, is kept beside them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::config::RoutingConfig;
@@ -12,6 +12,9 @@ use crate::tree_name::TreeName;
 
 /// Sets of destinations remembered for each tree that may be named: a list costs little, a tree more.
 const LISTS_PER_TREE: usize = 64;
+
+/// Trees remembered that others have replaced.
+const FORMER_TREES: usize = 64;
 
 /// A tree with its name.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(crate) struct Trees {
     by_destinations: BTreeMap<Arc<[NodeSlot]>, Arc<NamedTree>>,
     /// Lists in use, each once.
     lists: BTreeSet<Arc<[NodeSlot]>>,
+    /// What was in use before the last changes: messages may still be under way over them.
+    former: VecDeque<Arc<NamedTree>>,
     /// What others named.
     relayed: BTreeMap<Arc<TreeName>, Arc<NamedTree>>,
     /// Roots of balanced trees that this node elected: were they elected anew with every tree, each would move the others.
@@ -62,6 +67,7 @@ impl Trees {
             named: BTreeMap::new(),
             by_destinations: BTreeMap::new(),
             lists: BTreeSet::new(),
+            former: VecDeque::new(),
             relayed: BTreeMap::new(),
             balanced: HeldRoots::default(),
             heard: HeldRoots::default(),
@@ -116,14 +122,18 @@ impl Trees {
         self.topology = topology;
         if has_moved || elects_root {
             let single = single_tree(self.own, &self.config, &self.topology);
+            self.former.push_back(Arc::clone(&self.single));
             self.elections += u64::from(single.name.root != self.single.name.root);
             self.single = Arc::new(single);
         }
         // Balanced trees keep their roots, so a change of what these are elected by moves none of them.
         if has_moved || (elects_roots && policy != RootPolicy::Balance) {
-            self.named.clear();
+            self.former
+                .extend(std::mem::take(&mut self.named).into_values());
             self.by_destinations.clear();
         }
+        let too_many = self.former.len().saturating_sub(FORMER_TREES);
+        self.former.drain(..too_many);
         if has_moved {
             self.paths = Tree::spanning(&self.topology, self.own, &self.single.name.members);
             self.relayed.clear();
@@ -149,6 +159,19 @@ impl Trees {
                 !cut_off.contains(node)
                     && *node != self.own
                     && path_crosses(&named.tree, self.own, *node, is_lost)
+            };
+            let found: Vec<NodeId> = others.filter(is_cut).collect();
+            cut_off.extend(found);
+        }
+        // What went over a tree that another one has replaced since may be lost with a link of that one.
+        let is_newly_lost =
+            |from: NodeId, to: NodeId| self.topology.link(from, to).is_some() && is_lost(from, to);
+        for named in &self.former {
+            let others = named.name.members.iter().copied();
+            let is_cut = |node: &NodeId| {
+                !cut_off.contains(node)
+                    && *node != self.own
+                    && path_crosses(&named.tree, self.own, *node, is_newly_lost)
             };
             let found: Vec<NodeId> = others.filter(is_cut).collect();
             cut_off.extend(found);
@@ -354,6 +377,16 @@ mod tests {
         }))
     }
 
+    /// The same with another capability of one node.
+    fn same_but(topology: &Topology, id: u64, capability: u64) -> Topology {
+        Topology::new(topology.nodes().iter().cloned().map(|mut node| {
+            if node.node == NodeId(id) {
+                node.capability = capability;
+            }
+            node
+        }))
+    }
+
     fn trees(
         mode: RoutingMode,
         root_policy: RootPolicy,
@@ -491,8 +524,19 @@ mod tests {
             "it came back meanwhile"
         );
         assert_eq!(trees.elections, 0);
-        // 3 hung on 1, as the lowest address.
-        let rest: Vec<NodeId> = [2, 4, 5].map(NodeId).to_vec();
+        // Another root, and only then is the former one found to be gone: 4 hung on it.
+        let mut stronger = same_but(&mesh(5, &[]), 2, 99);
+        let mut moved = self::trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
+        assert_eq!(moved.update(stronger, &BTreeSet::new()), BTreeSet::new());
+        stronger = same_but(&mesh(5, &[(1, 5)]), 2, 99);
+        let behind: Vec<NodeId> = [2, 3, 4, 5].map(NodeId).to_vec();
+        assert_eq!(
+            moved.update(stronger, &BTreeSet::new()),
+            behind.into_iter().collect(),
+            "what went to 2, 3 and 4 over 5 before"
+        );
+        // 3 hung on 1 at the end, and on 5 before.
+        let rest: Vec<NodeId> = [2, 3, 4, 5].map(NodeId).to_vec();
         assert_eq!(
             trees.update(mesh(4, &[]), &BTreeSet::new()),
             rest.into_iter().collect(),
