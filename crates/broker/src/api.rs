@@ -333,6 +333,15 @@ pub struct KickEntry {
     pub client_id: String,
 }
 
+/// What a node that is drained still has: the answer of `POST /v1/drain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainEntry {
+    /// Clients connected.
+    pub connections: u64,
+    /// Sessions that outlive their connections.
+    pub sessions: u64,
+}
+
 /// What to watch: the body of `POST /v1/trace`. One of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

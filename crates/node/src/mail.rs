@@ -277,6 +277,8 @@ pub(crate) enum Content {
     Promote { node: NodeId },
     /// Worker to hub: they are.
     Promoted { node: NodeId },
+    /// Worker to hub: a session that its owner handed over is here, with this epoch.
+    TakenOver { client_id: Arc<str>, epoch: u64 },
     /// Hub to worker: another node has the session with a higher epoch; it ends here, and nobody hears of it.
     Evict { client_id: Arc<str> },
 }

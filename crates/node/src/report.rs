@@ -103,6 +103,15 @@ impl Traffic {
     }
 }
 
+/// What a node that is drained still has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drained {
+    /// Clients connected.
+    pub connections: u64,
+    /// Sessions that outlive their connections.
+    pub sessions: u64,
+}
+
 /// Where the memory of a worker is. Bytes are what was asked for; the allocator takes some more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]

@@ -15,6 +15,7 @@
 //! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
 //! | POST `/v1/kick` | ends the connection of a client |
+//! | POST `/v1/drain` | lets nobody in any more and hands sessions to the nodes with their copies |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
 //! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
 //! | `/v1/openapi.json` | all of this for machines |

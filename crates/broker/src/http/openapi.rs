@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 19] = [
+const OPERATIONS: [Operation; 20] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -98,6 +98,13 @@ const OPERATIONS: [Operation; 19] = [
         summary: "Ends the connection of a client (0x98); 404 if it is not connected to this node",
         body: Some("Kick"),
         answer: Answer::One("Kick"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/drain",
+        summary: "Lets nobody in any more and hands sessions to the nodes with their copies; what is left: ask again until it is nothing",
+        body: None,
+        answer: Answer::One("Drain"),
     },
     Operation {
         method: "post",
@@ -227,6 +234,7 @@ fn schemas() -> Value {
         "Memory": of_fields(MemoryEntry::FIELDS),
         "MemoryLedger": object(ledger),
         "Kick": object(json!({ "client_id": text })),
+        "Drain": object(json!({ "connections": number, "sessions": number })),
         "TraceRequest": { "type": "object", "properties": { "client_id": perhaps_text, "topic": perhaps_text } },
         "TraceLine": object(line),
         "TraceLines": object(json!({ "lines": many("TraceLine"), "lost": number })),

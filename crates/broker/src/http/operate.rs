@@ -13,7 +13,7 @@ use thicket_node::{Direction, TraceSubject};
 use thicket_session::topic::TopicFilter;
 
 use super::{Answer, Inspector, failure, openapi, silent};
-use crate::api::{KickEntry, MemoryLedger, TraceEntry, TraceLines, TraceRequest};
+use crate::api::{DrainEntry, KickEntry, MemoryLedger, TraceEntry, TraceLines, TraceRequest};
 
 /// A trace whose lines nobody fetches ends by itself.
 const ABANDONED: Duration = Duration::from_secs(10);
@@ -50,6 +50,7 @@ pub(super) fn router() -> Router<Inspector> {
     Router::new()
         .route("/v1/memory", get(memory))
         .route("/v1/kick", post(kick))
+        .route("/v1/drain", post(drain))
         .route("/v1/trace", post(start_trace).delete(stop_trace))
         .route("/v1/trace/lines", post(trace_lines))
         .route("/v1/openapi.json", get(openapi))
@@ -84,6 +85,18 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
             StatusCode::NOT_FOUND,
             "no such client is connected to this node",
         ),
+        Err(silence) => silent(silence),
+    }
+}
+
+/// One step; to be asked again until nothing is left.
+async fn drain(State(inspector): State<Inspector>) -> Response {
+    match inspector.ask_all(|worker, now| worker.drain(now)).await {
+        Ok(left) => Json(DrainEntry {
+            connections: left.iter().map(|left| left.connections).sum(),
+            sessions: left.iter().map(|left| left.sessions).sum(),
+        })
+        .into_response(),
         Err(silence) => silent(silence),
     }
 }

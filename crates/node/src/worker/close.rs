@@ -199,19 +199,28 @@ impl Worker {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
-        let connection = self
-            .sessions
-            .get(key)
-            .and_then(|session| session.connection);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.handed_at.is_some() && session.is_leaving {
+            // A third node is about to have it, with all that it holds.
+            return;
+        }
+        let (connection, handed_at) = (session.connection, session.handed_at);
         if let Some(connection) = connection {
-            self.disconnect(
-                connection,
-                ReasonCode::SessionTakenOver,
-                "another node has the session",
-            );
+            let (reason_code, reason) = match handed_at {
+                Some(_) => (ReasonCode::UseAnotherServer, "the node is drained"),
+                None => (ReasonCode::SessionTakenOver, "another node has the session"),
+            };
+            self.disconnect(connection, reason_code, reason);
             self.detach(now, connection, Cause::Moved);
         }
-        self.remove_session(key);
+        if let Some(session) = self.remove_session(key)
+            && let Some(from) = handed_at
+        {
+            // What only this member of a group got since is not among what its backup has.
+            self.pass_shared_on_from(now, &session.outbound, from);
+        }
     }
 
     /// Timers that are due.

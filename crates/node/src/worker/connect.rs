@@ -79,6 +79,11 @@ impl Worker {
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             return;
         }
+        if let Some(reason_code) = self.refuses_clients(connect.version) {
+            let refusal = Refusal::new(reason_code, "the node is drained");
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            return;
+        }
         let Some(connection) = self.connection_mut(id) else {
             return;
         };

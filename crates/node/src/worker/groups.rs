@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::NodeSlot;
 use thicket_session::{
-    server::{Delivery, Message, Outbound, Redelivery},
+    server::{Delivery, Held, Message, Outbound},
     time::Instant,
     topic::SubscriptionFilter,
 };
@@ -162,15 +162,18 @@ impl Worker {
     /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
     /// what was sent at QoS 1. A QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
     pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
-        let sent = outbound
-            .in_flight()
-            .filter_map(|redelivery| match redelivery {
-                Redelivery::Publish(_, delivery) if delivery.qos == Qos::AtLeastOnce => {
-                    Some(delivery)
-                }
-                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
-            });
-        let deliveries: Vec<Delivery> = sent.chain(outbound.queue().cloned()).collect();
+        self.pass_shared_on_from(now, outbound, 0);
+    }
+
+    /// The same of what it took from a sequence on.
+    pub(super) fn pass_shared_on_from(&mut self, now: Now, outbound: &Outbound, from: u64) {
+        let held = outbound.held_from(from);
+        let kept = held.filter_map(|held| match held {
+            Held::Queued { delivery, .. } => Some(delivery),
+            Held::InFlight { delivery, .. } if delivery.qos == Qos::AtLeastOnce => Some(delivery),
+            Held::InFlight { .. } | Held::Received { .. } => None,
+        });
+        let deliveries: Vec<Delivery> = kept.cloned().collect();
         for delivery in deliveries {
             let Some(key) = &delivery.group else {
                 continue;

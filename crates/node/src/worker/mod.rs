@@ -11,6 +11,7 @@ mod connect;
 mod connection;
 mod copies;
 mod deliver;
+mod drain;
 mod forward;
 mod groups;
 mod interests;
@@ -111,6 +112,8 @@ pub struct Worker {
     chosen: groups::ChosenElsewhere,
     /// Groups whose members were on nodes that are out.
     orphaned: groups::Orphaned,
+    /// Nobody is let in any more.
+    is_draining: bool,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -198,6 +201,7 @@ impl Worker {
             unblocked: Vec::new(),
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
+            is_draining: false,
             placeholder: copies::placeholder(),
             config,
         }
@@ -501,7 +505,8 @@ impl Worker {
             | Content::CopiesHeld { .. }
             | Content::CopiesWanted { .. }
             | Content::CopyBarrier { .. }
-            | Content::Promoted { .. } => {
+            | Content::Promoted { .. }
+            | Content::TakenOver { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }
         }

@@ -66,6 +66,7 @@ impl Worker {
                 let session = self.sessions.get_mut(key);
                 let earlier = session.and_then(|session| {
                     session.is_frozen = true;
+                    session.is_leaving = true;
                     session.freeze_request.replace(request)
                 });
                 if let Some(request) = earlier {
@@ -122,7 +123,7 @@ impl Worker {
             if let Some(barrier) = draining.copy_barrier {
                 self.copy_barrier_passed(barrier);
             } else if let Some(client_id) = draining.client_id {
-                self.drain(now, request, &client_id);
+                self.let_go(now, request, &client_id);
             }
         }
     }
@@ -136,7 +137,7 @@ impl Worker {
     }
 
     /// The queue goes, and the session ends here.
-    fn drain(&mut self, now: Now, request: u64, client_id: &str) {
+    fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
         let key = self.sessions.find(client_id).filter(|key| {
             self.sessions
                 .get(*key)
@@ -182,7 +183,8 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        session.is_frozen = false;
+        session.is_frozen = session.handed_at.is_some();
+        session.is_leaving = false;
         session.freeze_request = None;
         session.awaits_queue = false;
         self.restart_timers(now, key);

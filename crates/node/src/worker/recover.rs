@@ -287,6 +287,7 @@ impl Recovery {
             | JournalEntry::Ended { .. }
             | JournalEntry::Whole { .. }
             | JournalEntry::Covered { .. }
+            | JournalEntry::Handed { .. }
             | JournalEntry::Taken { .. }
             | JournalEntry::Passed { .. } => {
                 return Err(JournalError::Malformed("an entry for other nodes"));
@@ -336,6 +337,7 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Ended { .. }
         | JournalEntry::Whole { .. }
         | JournalEntry::Covered { .. }
+        | JournalEntry::Handed { .. }
         | JournalEntry::Taken { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
     }

@@ -85,6 +85,10 @@ pub(super) struct Session {
     pub taken: Taken,
     /// QoS 2 publications that came since an import began: where the session was it may have had them.
     pub early: Vec<(PublicationId, MessageId)>,
+    /// Its backup goes on with it: the sequence of the first message that it took since.
+    pub handed_at: Option<u64>,
+    /// Another node fetches it.
+    pub is_leaving: bool,
     /// Where it is written down.
     pub stored: StoredAs,
     /// See `StoredSession::epoch`.
@@ -159,6 +163,8 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
+            handed_at: None,
+            is_leaving: false,
             taken: Taken::default(),
             early: Vec::new(),
             stored: StoredAs::default(),

@@ -26,10 +26,11 @@
 //! whole   16 | session
 //! covered 17 | session
 //! taken   18 | session | publication u128 u16 u32
+//! handed  19 | session
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
 //!
-//! The last seven stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
+//! The last eight stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
 //! message that such a node has from elsewhere.
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
@@ -60,6 +61,7 @@ mod tag {
     pub(super) const WHOLE: u8 = 16;
     pub(super) const COVERED: u8 = 17;
     pub(super) const TAKEN: u8 = 18;
+    pub(super) const HANDED: u8 = 19;
 }
 
 mod flag {
@@ -201,6 +203,11 @@ pub enum JournalEntry<'a> {
         /// Whose.
         session: u64,
     },
+    /// The copy goes on as the session from here.
+    Handed {
+        /// Whose.
+        session: u64,
+    },
     /// The session took a publication not long ago: sent again, it is none of its messages.
     Taken {
         /// Whose.
@@ -229,6 +236,7 @@ impl JournalEntry<'_> {
             | Self::Ended { session }
             | Self::Whole { session }
             | Self::Covered { session }
+            | Self::Handed { session }
             | Self::Taken { session, .. }
             | Self::Passed { session, .. } => Some(*session),
             Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
@@ -443,6 +451,11 @@ impl JournalWriter {
     /// What came before the session was told whole was done with before.
     pub fn covered(&mut self, session: u64) {
         put_varint(self.begin(tag::COVERED), session);
+    }
+
+    /// The copy goes on as the session from here.
+    pub fn handed(&mut self, session: u64) {
+        put_varint(self.begin(tag::HANDED), session);
     }
 
     /// The session took a publication not long ago.

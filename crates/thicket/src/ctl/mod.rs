@@ -6,12 +6,16 @@ mod transfer;
 mod view;
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use thicket_broker::api::overlay::query_of_topic;
-use thicket_broker::api::{KickEntry, ReloadEntry};
+use thicket_broker::api::{DrainEntry, KickEntry, ReloadEntry};
 
 use crate::api::{Api, Credentials};
+
+/// Time between two steps of a drain.
+const STEP: Duration = Duration::from_millis(100);
 
 /// Arguments of `thicket ctl`.
 #[derive(Debug, clap::Args)]
@@ -70,6 +74,12 @@ enum Topic {
         /// Client identifier
         client_id: String,
     },
+    /// Let nobody in any more, hand the sessions to the nodes that have their copies, send the clients away
+    Drain {
+        /// How long to wait until nothing is left, seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        timeout: u64,
+    },
     /// Write the persistent sessions of the node, with their messages, and all retained messages as lines of JSON
     Export(transfer::Export),
     /// Read what `export` has written into the node
@@ -91,6 +101,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
+        Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
         Topic::Export(export) => return transfer::export(&api, export),
         Topic::Import(import) => return transfer::import(&api, import, arguments.json),
@@ -145,6 +156,27 @@ fn show_overlay(api: &Api, topic: Option<&str>, dot: bool) -> anyhow::Result<Str
 
 fn explain_path(topic: &str) -> String {
     format!("/v1/explain?{}", query_of_topic(topic))
+}
+
+/// Asks until nothing is left.
+fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let DrainEntry {
+            connections,
+            sessions,
+        } = api.post("/v1/drain", &())?;
+        if (connections, sessions) == (0, 0) {
+            writeln!(std::io::stdout(), "drained: the node can be stopped")?;
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            anyhow::bail!(
+                "{connections} clients and {sessions} sessions are left: sessions go only to a node that has a copy (`thicket_sessions_without_copies`)"
+            );
+        }
+        std::thread::sleep(STEP);
+    }
 }
 
 fn kick(api: &Api, client_id: &str) -> anyhow::Result<()> {

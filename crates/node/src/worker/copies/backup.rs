@@ -334,6 +334,12 @@ impl Worker {
                     session,
                     publication,
                 } => self.shadow_took(reading.source, *session, *publication),
+                JournalEntry::Handed { session } => {
+                    let source = self.sources.sources.get_mut(&reading.source);
+                    if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
+                        self.go_on_with(now, key, &mut reading.changes);
+                    }
+                }
                 JournalEntry::Whole { session } => reading.wholes.push(*session),
                 entry => {
                     if let (JournalEntry::Append(append), Some(publication)) =
@@ -736,6 +742,25 @@ impl Worker {
             );
         }
         self.mail_after_records(Peer::Hub, Content::Promoted { node });
+    }
+
+    /// Its owner, which is drained, hands a session over.
+    fn go_on_with(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) {
+        let session = self.sessions.get_mut(key);
+        if let Some(shadow) = session.and_then(|session| session.shadow.as_mut())
+            && shadow.stored.disconnected_at_ms.is_none()
+        {
+            // Its client is sent away: that is no death.
+            shadow.stored.will = None;
+        }
+        let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
+        if let Some(client_id) = client_id
+            && self.promote(now, key, changes)
+        {
+            let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
+            let client_id = (*client_id).into();
+            self.mail_after_records(Peer::Hub, Content::TakenOver { client_id, epoch });
+        }
     }
 
     /// A shadow becomes the session. False: there is one of its client identifier already.

@@ -163,7 +163,11 @@ impl Worker {
             self.release(release, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
-            session.stored.copy.take_if(|copy| copy.stream == index);
+            let lost = session.stored.copy.take_if(|copy| copy.stream == index);
+            if lost.is_some() && session.handed_at.take().is_some() {
+                // It is handed over again when it has another copy.
+                session.is_frozen = session.is_leaving;
+            }
         }
     }
 

@@ -205,3 +205,43 @@ fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
         world.expect(back, &["CONNACK present", "PUBLISH a/3 'three' q1 #3"]);
     });
 }
+
+#[test]
+fn a_node_is_drained_without_a_loss_and_without_a_will() {
+    play(false, |world| {
+        let watcher = client_at(world, 0, Connect::new(V5, "watcher"), "CONNACK");
+        world.subscribe(watcher, "will/#", 1);
+        subscriber_gone_from(world, 1);
+        let with_will = |client_id, expiry| Connect {
+            will: Some(Will::new("will/x", b"gone")),
+            ..resuming(V5, client_id, expiry)
+        };
+        let here = client_at(world, 1, with_will("here", 1000), "CONNACK");
+        world.subscribe(here, "b", 2);
+        let clean = client_at(world, 1, with_will("clean", 0), "CONNACK");
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        world.publish(publisher, "a/1", "one", 1, 1);
+        world.publish(publisher, "b", "two", 2, 2);
+        world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
+        assert_eq!(world.hear(here), ["PUBLISH b 'two' q2 #1"]);
+        assert!(world.drain(1), "nothing is left (seed {})", world.net.seed);
+        assert_eq!(world.hear(here), ["DISCONNECT 0x9C", "closed"]);
+        assert_eq!(world.hear(clean), ["DISCONNECT 0x9C", "closed"]);
+        let late = world.connect(1, Connect::new(V5, "late"));
+        assert_eq!(world.hear(late), ["CONNACK 0x9C", "closed"]);
+        world.publish(publisher, "b", "three", 1, 3);
+        world.expect(publisher, &["PUBACK 3"]);
+        world.stop(1);
+        let back = world.connect(2, resuming(V5, "here", 1000));
+        let expected = [
+            "CONNACK present",
+            "PUBLISH b 'two' q2 #1 dup",
+            "PUBLISH b 'three' q1 #2",
+        ];
+        world.expect(back, &expected);
+        let back = world.connect(0, resuming(V5, "away", 1000));
+        world.expect(back, &["CONNACK present", "PUBLISH a/1 'one' q1 #1"]);
+        world.run_for(3_000);
+        assert_eq!(world.hear(watcher), Vec::<String>::new());
+    });
+}

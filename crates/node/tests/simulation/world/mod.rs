@@ -68,6 +68,17 @@ impl World {
         self.discover();
     }
 
+    /// Drains a node until it has nothing left. False: it did not come to that.
+    pub fn drain(&mut self, node: usize) -> bool {
+        for _ in 0..100 {
+            if self.nodes[node].drain(&mut self.net) == thicket_node::Drained::default() {
+                return true;
+            }
+            self.run_for(100);
+        }
+        false
+    }
+
     /// A node reads users and rights again.
     pub fn reload(&mut self, node: usize, policy: thicket_access::Policy) {
         self.nodes[node].reload(policy, &mut self.net);

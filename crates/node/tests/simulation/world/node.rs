@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig,
+    ConnectionId, Drained, Handover, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig,
     ListenerId, Mail, Now, Peer, Takes, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
     WorkerOutput,
 };
@@ -292,6 +292,24 @@ impl Node {
             }
             net.wake(net.now, Wake::Shell(self.index, peer));
         }
+    }
+
+    /// One step of draining the node; what is left.
+    pub fn drain(&mut self, net: &mut Net) -> Drained {
+        let now = self.clock(net);
+        let mut left = Drained::default();
+        for worker in self.machines.iter_mut().flat_map(|it| &mut it.workers) {
+            let Drained {
+                connections,
+                sessions,
+            } = worker.drain(now);
+            left.connections += connections;
+            left.sessions += sessions;
+        }
+        for peer in self.peers() {
+            net.wake(net.now, Wake::Shell(self.index, peer));
+        }
+        left
     }
 
     /// The process is gone at once; what it stored stays, what it had not written to a socket is lost.

@@ -108,6 +108,9 @@ impl<'a> JournalEntries<'a> {
             tag::COVERED => Ok(JournalEntry::Covered {
                 session: self.varint("session")?,
             }),
+            tag::HANDED => Ok(JournalEntry::Handed {
+                session: self.varint("session")?,
+            }),
             tag::TAKEN => Ok(JournalEntry::Taken {
                 session: self.varint("session")?,
                 publication: self.publication()?,

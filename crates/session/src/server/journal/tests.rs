@@ -76,6 +76,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.whole(3);
     writer.covered(3);
     writer.taken(3, (9, 8, 7));
+    writer.handed(3);
     writer.ended(3);
     entries.extend([
         JournalEntry::Assign {
@@ -139,6 +140,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             session: 3,
             publication: (9, 8, 7),
         },
+        JournalEntry::Handed { session: 3 },
         JournalEntry::Ended { session: 3 },
     ]);
     (writer, entries)
