@@ -122,6 +122,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
             Topic::Kick { .. }
+            | Topic::Drain { .. }
             | Topic::Trace(_)
             | Topic::Export(_)
             | Topic::Import(_)

@@ -1,0 +1,49 @@
+"""`thicket ctl drain`: a node leaves the cluster, and nobody loses anything."""
+
+import subprocess
+import unittest
+
+from nodes import BINARY, ThreeNodes, wait_until
+from wire import Kind, RawCases, RawClient, Will
+
+
+class Drain(RawCases, ThreeNodes):
+    def drain(self, node):
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{node.http_port}", "drain", "--timeout", "20"]
+        return subprocess.run(command, capture_output=True, check=False)
+
+    def test_sessions_go_on_elsewhere_and_their_clients_are_sent_away(self):
+        """A queue, a client that is connected with a will, an older client; messages all the while."""
+        leaving = self.cluster.nodes[2]
+        watcher = self.subscriber(("will", 1), role="watcher")
+        away = self.keeper(self.elsewhere, "away")
+        away.subscribe((self.topic(), 1))
+        away.close()
+        will = Will("will", b"gone", 1, False, ())
+        here = self.keeper(self.elsewhere, "here", will=will)
+        here.subscribe((self.topic(), 2))
+        publisher = self.publisher()
+        for number in range(5):
+            publisher.publish(self.topic(), f"{number}", qos=1)
+        self.assertEqual([here.take_message().payload for _ in range(5)], [b"%d" % number for number in range(5)])
+        done = self.drain(leaving)
+        self.assertEqual((done.returncode, done.stdout), (0, b"drained: the node can be stopped\n"), done.stderr)
+        self.assertEqual(here.expect(Kind.DISCONNECT).reason_code, 0x9C)
+        with RawClient(self.elsewhere) as late:
+            self.assertEqual(late.try_connect("late").reason_code, 0x9C)
+        for number in range(5, 10):
+            publisher.publish(self.topic(), f"{number}", qos=1)
+        self.expected_to_die.add(leaving.name)
+        leaving.stop()
+        wait_until(lambda: self.cluster.nodes[0].sees() == 2, "the node to have gone")
+        for role, first in (("away", 0), ("here", 5)):
+            back = self.keeper(self.there, role)
+            self.assertTrue(back.connack.session_present, role)
+            came = [back.take_message().payload for _ in range(10 - first)]
+            self.assertEqual(came, [b"%d" % number for number in range(first, 10)], role)
+        publisher.publish("will", "no other", qos=1)
+        self.assertEqual(watcher.take_message().payload, b"no other")
+
+
+if __name__ == "__main__":
+    unittest.main()
