@@ -6,7 +6,10 @@ use hashbrown::HashMap;
 use thicket_overlay::{Incarnation, NodeId, rendezvous};
 
 use super::{Hub, Message, control::Registration};
-use crate::{Now, WorkerId, mail::SessionState};
+use crate::{
+    Now, WorkerId,
+    mail::{Content, SessionState},
+};
 
 /// Bytes of client identifiers in one `Register`.
 const REGISTER_BYTES: usize = 256 * 1024;
@@ -56,6 +59,23 @@ impl Hub {
                         epoch,
                         is_open: true,
                     });
+                if entry.is_open && entry.home != from {
+                    // Copies of one session, from different nodes, have gone on in two workers.
+                    let loser = if epoch > entry.epoch {
+                        entry.home
+                    } else {
+                        from
+                    };
+                    let is_older = loser == from;
+                    let client_id = Arc::clone(client_id);
+                    self.mail(loser, Content::Evict { client_id });
+                    if is_older {
+                        return;
+                    }
+                }
+                let Some(entry) = self.directory.entries.get_mut(client_id) else {
+                    return;
+                };
                 entry.home = from;
                 entry.epoch = entry.epoch.max(epoch);
                 entry.is_open = true;

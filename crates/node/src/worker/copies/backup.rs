@@ -1,26 +1,29 @@
-//! The backup's side: shadows of sessions that live on other nodes, and what becomes of them when their node is out.
+//! The backup's side: what owners tell of their sessions is read, and they hear how far that is.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::{NodeId, record::PublicationId};
+use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
-        Delivery, JournalEntries, JournalEntry, Message, MessageId, Publication, RecoveredSession,
+        JournalEntries, JournalEntry, Message, MessageId, Publication, RecoveredSession,
         StoredMessage, StoredSession, decode_subscription,
     },
     time::Instant,
     topic::SubscriptionFilter,
 };
 
-use super::Progress;
+use super::{
+    Progress,
+    shadow::{Awaited, Pending, Shadow, Source, SourceKey, Unacknowledged, Unblocked},
+};
 use crate::{
     EventLevel, Now, Peer,
-    mail::{Content, InterestChange, SessionState},
+    mail::{Content, InterestChange},
     worker::{
         SessionKey, Worker, interests::Member, journal::instant_of, recover::apply_entry,
         sessions::Session, timers::Timer,
@@ -33,174 +36,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Sequences asked for at once.
 const ASKED: usize = 1_000;
-
-/// A worker of another node.
-pub(in super::super) type SourceKey = (NodeId, u8);
-
-/// What a backup holds of a session.
-#[derive(Debug)]
-pub(in super::super) struct Shadow {
-    source: SourceKey,
-    /// In the owner's stream.
-    number: u64,
-    stored: StoredSession,
-    held: RecoveredSession,
-    /// Messages that came and of which the owner has not spoken, in the order they came.
-    pending: VecDeque<Pending>,
-    /// Messages that came.
-    arrivals: u64,
-    /// How many of them had come when all that was sent before the owner told the whole session had.
-    mark: u64,
-    /// Messages that the owner named and that have not come.
-    awaited: BTreeMap<MessageId, Awaited>,
-    /// Messages that the owner passed over, or told whole, and that have not come; some never will.
-    passed: BTreeMap<MessageId, Instant>,
-}
-
-#[derive(Debug)]
-struct Pending {
-    arrival: u64,
-    since: Instant,
-    delivery: Delivery,
-}
-
-#[derive(Debug)]
-struct Awaited {
-    sequence: u64,
-    since: Instant,
-    /// The client may have it under a packet identifier that must not go to another message: this position is not held before.
-    blocks: Option<u64>,
-    is_asked: bool,
-}
-
-/// A position of a source's stream that waits for one message less.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Unblocked {
-    source: SourceKey,
-    position: u64,
-}
-
-/// One worker of another node that has copies here.
-#[derive(Debug, Default)]
-struct Source {
-    stream: u64,
-    position: u64,
-    /// What the owner was told.
-    told: Progress,
-    held: u64,
-    sessions: HashMap<u64, SessionKey>,
-    unacknowledged: VecDeque<Unacknowledged>,
-    /// Sessions that were told whole, with the positions, until a barrier is behind them.
-    wholes: Vec<(u64, u64)>,
-    /// The number of a barrier that has begun, and up to which position it counts.
-    barrier: Option<(u64, u64)>,
-    /// Up to which position all barriers are passed.
-    passed: u64,
-    /// Positions with the number of messages that must come before they are held.
-    blocked: BTreeMap<u64, u32>,
-}
-
-/// A record that is not held yet.
-#[derive(Debug)]
-struct Unacknowledged {
-    position: u64,
-    /// Interests that must be applied everywhere first.
-    interests: u64,
-    /// A session was told whole: what was on its way here then must have come first.
-    has_whole: bool,
-}
-
-/// All of them.
-#[derive(Debug, Default)]
-pub(in super::super) struct Sources {
-    sources: BTreeMap<SourceKey, Source>,
-    /// Their filters, which are not this worker's own.
-    subscriptions: usize,
-    /// A message that an owner named has not come.
-    lacks: bool,
-    /// When the copies are looked at next.
-    timer_at: Option<Instant>,
-}
-
-impl Sources {
-    pub const fn subscriptions(&self) -> usize {
-        self.subscriptions
-    }
-}
-
-impl Shadow {
-    /// A message came. The position that waits for it no longer.
-    pub fn take(&mut self, now: Instant, delivery: Delivery) -> Option<Unblocked> {
-        let id = delivery.message.id();
-        if let Some(awaited) = self.awaited.remove(&id) {
-            self.held.resolve(awaited.sequence, &delivery.message);
-            return self.unblocked(awaited);
-        }
-        if self.passed.remove(&id).is_none() {
-            self.arrivals += 1;
-            self.pending.push_back(Pending {
-                arrival: self.arrivals,
-                since: now,
-                delivery,
-            });
-        }
-        None
-    }
-
-    const fn unblocked(&self, awaited: Awaited) -> Option<Unblocked> {
-        match awaited.blocks {
-            Some(position) => Some(Unblocked {
-                source: self.source,
-                position,
-            }),
-            None => None,
-        }
-    }
-
-    /// The owner has come to a message: it is pending no more.
-    fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
-        let is_it = |pending: &Pending| pending.delivery.message.id() == id;
-        let index = self.pending.iter().position(is_it)?;
-        Some(self.pending.remove(index)?.delivery.message)
-    }
-
-    fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
-        let has = |(_, awaited): &(&MessageId, &Awaited)| awaited.sequence == sequence;
-        let id = *self.awaited.iter().find(has)?.0;
-        self.awaited.remove(&id)
-    }
-}
-
-impl Source {
-    /// The last position that lacks no message which its client may have.
-    fn applied(&self) -> u64 {
-        let blocked = self.blocked.keys().next();
-        blocked.map_or(self.position, |position| position - 1)
-    }
-
-    /// Moves on past all that is held. False: a barrier is wanted first.
-    fn advance(&mut self, settled: u64) -> bool {
-        let applied = self.applied();
-        while let Some(front) = self.unacknowledged.front() {
-            if front.interests > settled || front.position > applied {
-                return true;
-            }
-            if front.has_whole && front.position > self.passed {
-                return false;
-            }
-            self.held = front.position;
-            self.unacknowledged.pop_front();
-        }
-        true
-    }
-
-    /// The last position whose interests are applied everywhere.
-    fn settled_position(&self, settled: u64) -> Option<u64> {
-        let applied = self.unacknowledged.iter();
-        let applied = applied.take_while(|record| record.interests <= settled);
-        applied.last().map(|record| record.position)
-    }
-}
 
 /// A record that is being read.
 #[derive(Debug)]
@@ -540,7 +375,7 @@ impl Worker {
         }
     }
 
-    fn drop_shadow(&mut self, key: SessionKey) -> Vec<InterestChange> {
+    pub(super) fn drop_shadow(&mut self, key: SessionKey) -> Vec<InterestChange> {
         let mut changes = Vec::new();
         let Some(mut session) = self.sessions.remove(key) else {
             return changes;
@@ -698,130 +533,6 @@ impl Worker {
             }
         }
         self.watch_copies(now);
-    }
-
-    /// A node is out: its sessions go on here, as far as their copies are here.
-    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
-        let of_node = |key: &&SourceKey| key.0 == node;
-        let sources: Vec<SourceKey> = self
-            .sources
-            .sources
-            .keys()
-            .filter(of_node)
-            .copied()
-            .collect();
-        let mut changes = Vec::new();
-        let mut promoted = 0;
-        for source in sources {
-            let sessions = self
-                .sources
-                .sources
-                .remove(&source)
-                .unwrap_or_default()
-                .sessions;
-            // In the order of their numbers, whatever a map thinks.
-            for key in sessions
-                .into_iter()
-                .collect::<BTreeMap<_, _>>()
-                .into_values()
-            {
-                promoted += usize::from(self.promote(now, key, &mut changes));
-            }
-        }
-        self.announce(changes);
-        self.choose_for_homeless(now);
-        if promoted > 0 {
-            let fields = vec![
-                ("node", node.to_string()),
-                ("sessions", promoted.to_string()),
-            ];
-            self.event(
-                EventLevel::Info,
-                "sessions of a node that is out go on here",
-                fields,
-            );
-        }
-        self.mail_after_records(Peer::Hub, Content::Promoted { node });
-    }
-
-    /// Its owner, which is drained, hands a session over.
-    fn go_on_with(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) {
-        let session = self.sessions.get_mut(key);
-        if let Some(shadow) = session.and_then(|session| session.shadow.as_mut())
-            && shadow.stored.disconnected_at_ms.is_none()
-        {
-            // Its client is sent away: that is no death.
-            shadow.stored.will = None;
-        }
-        let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
-        if let Some(client_id) = client_id
-            && self.promote(now, key, changes)
-        {
-            let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
-            let client_id = (*client_id).into();
-            self.mail_after_records(Peer::Hub, Content::TakenOver { client_id, epoch });
-        }
-    }
-
-    /// A shadow becomes the session. False: there is one of its client identifier already.
-    fn promote(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) -> bool {
-        let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
-            return false;
-        };
-        if let Some(here) = self.sessions.find(&client_id) {
-            if self.sessions.get(here).is_none_or(|it| !it.awaits_queue) {
-                changes.extend(self.drop_shadow(key));
-                return false;
-            }
-            // It was on its way here, and its queue went down with its node.
-            if let Some(session) = self.remove_session(here) {
-                self.pass_shared_on(now, &session.outbound);
-            }
-        }
-        self.sessions.promote(key);
-        let Some(session) = self.sessions.get_mut(key) else {
-            return false;
-        };
-        let Some(shadow) = session.shadow.take() else {
-            return false;
-        };
-        let Shadow {
-            stored,
-            mut held,
-            pending,
-            awaited,
-            ..
-        } = *shadow;
-        for awaited in awaited.into_values() {
-            // Nobody who published it was told that it had been taken.
-            held.handle_dropped(awaited.sequence);
-        }
-        held.restore(&mut session.outbound, &mut session.inbound);
-        for Pending { delivery, .. } in pending {
-            if session.outbound.enqueue(delivery).is_err() {
-                session.dropped_messages += 1;
-                self.traffic.dropped_messages += 1;
-            }
-        }
-        session.taken.go_on();
-        session.revive(now, stored);
-        session.epoch += 1;
-        for (filter, subscription) in session.subscriptions.clone() {
-            if filter.is_shared() {
-                let member = Member {
-                    subscription,
-                    persistent: true,
-                    connected: false,
-                };
-                changes.extend(self.interests.subscribe(key, &filter, member));
-            } else {
-                self.sources.subscriptions -= 1;
-            }
-        }
-        self.restart_timers(now, key);
-        self.store_anew(now, key);
-        self.tell_session(&client_id, SessionState::Waiting);
-        true
     }
 }
 

@@ -26,10 +26,13 @@
 
 mod backup;
 mod owner;
+mod promote;
+mod shadow;
 mod stream;
 
 pub(super) use self::{
-    backup::{Shadow, Sources, Unblocked, placeholder},
+    backup::placeholder,
     owner::{Owned, hold},
+    shadow::{Shadow, Sources, Unblocked},
     stream::{Copy, Level, Progress, Release, StoredAs, Streams},
 };

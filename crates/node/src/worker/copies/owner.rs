@@ -150,7 +150,19 @@ impl Worker {
 
     /// What a node was told may be lost: if it is still up it is told everything anew.
     pub(in super::super) fn handle_copies_lost(&mut self, node: NodeId) {
+        let had_stream = self.journal.streams.find(node).is_some();
         self.lose_copies(node);
+        if had_stream && self.owned.nodes.iter().any(|(up, _)| *up == node) {
+            // The backup hears of the new stream even if there is nothing to tell: what it holds by the old one is void.
+            let random = &mut self.random;
+            let begun = self
+                .journal
+                .streams
+                .find_or_begin(node, || random.next_u64());
+            if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
+                stream.writer.ended(0);
+            }
+        }
         self.tell_uncopied();
     }
 

@@ -1,0 +1,143 @@
+//! Copies that become the sessions: of a node that is out, and of one that is drained.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use thicket_overlay::NodeId;
+
+use super::shadow::{Pending, Shadow, SourceKey};
+use crate::{
+    EventLevel, Now, Peer,
+    mail::{Content, InterestChange, SessionState},
+    worker::{SessionKey, Worker, interests::Member},
+};
+
+impl Worker {
+    /// A node is out: its sessions go on here, as far as their copies are here.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
+        let of_node = |key: &&SourceKey| key.0 == node;
+        let sources: Vec<SourceKey> = self
+            .sources
+            .sources
+            .keys()
+            .filter(of_node)
+            .copied()
+            .collect();
+        let mut changes = Vec::new();
+        let mut promoted = 0;
+        for source in sources {
+            let sessions = self
+                .sources
+                .sources
+                .remove(&source)
+                .unwrap_or_default()
+                .sessions;
+            // In the order of their numbers, whatever a map thinks.
+            for key in sessions
+                .into_iter()
+                .collect::<BTreeMap<_, _>>()
+                .into_values()
+            {
+                promoted += usize::from(self.promote(now, key, &mut changes));
+            }
+        }
+        self.announce(changes);
+        self.choose_for_homeless(now);
+        if promoted > 0 {
+            let fields = vec![
+                ("node", node.to_string()),
+                ("sessions", promoted.to_string()),
+            ];
+            self.event(
+                EventLevel::Info,
+                "sessions of a node that is out go on here",
+                fields,
+            );
+        }
+        self.mail_after_records(Peer::Hub, Content::Promoted { node });
+    }
+
+    /// Its owner, which is drained, hands a session over.
+    pub(super) fn go_on_with(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let session = self.sessions.get_mut(key);
+        if let Some(shadow) = session.and_then(|session| session.shadow.as_mut())
+            && shadow.stored.disconnected_at_ms.is_none()
+        {
+            // Its client is sent away: that is no death.
+            shadow.stored.will = None;
+        }
+        let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
+        if let Some(client_id) = client_id
+            && self.promote(now, key, changes)
+        {
+            let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
+            let client_id = (*client_id).into();
+            self.mail_after_records(Peer::Hub, Content::TakenOver { client_id, epoch });
+        }
+    }
+
+    /// A shadow becomes the session. False: there is one of its client identifier already.
+    fn promote(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) -> bool {
+        let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
+            return false;
+        };
+        if let Some(here) = self.sessions.find(&client_id) {
+            if self.sessions.get(here).is_none_or(|it| !it.awaits_queue) {
+                changes.extend(self.drop_shadow(key));
+                return false;
+            }
+            // It was on its way here, and its queue went down with its node.
+            if let Some(session) = self.remove_session(here) {
+                self.pass_shared_on(now, &session.outbound);
+            }
+        }
+        self.sessions.promote(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let Some(shadow) = session.shadow.take() else {
+            return false;
+        };
+        let Shadow {
+            stored,
+            mut held,
+            pending,
+            awaited,
+            ..
+        } = *shadow;
+        for awaited in awaited.into_values() {
+            // Nobody who published it was told that it had been taken.
+            held.handle_dropped(awaited.sequence);
+        }
+        held.restore(&mut session.outbound, &mut session.inbound);
+        for Pending { delivery, .. } in pending {
+            if session.outbound.enqueue(delivery).is_err() {
+                session.dropped_messages += 1;
+                self.traffic.dropped_messages += 1;
+            }
+        }
+        session.taken.go_on();
+        session.revive(now, stored);
+        session.epoch += 1;
+        for (filter, subscription) in session.subscriptions.clone() {
+            if filter.is_shared() {
+                let member = Member {
+                    subscription,
+                    persistent: true,
+                    connected: false,
+                };
+                changes.extend(self.interests.subscribe(key, &filter, member));
+            } else {
+                self.sources.subscriptions -= 1;
+            }
+        }
+        self.restart_timers(now, key);
+        self.store_anew(now, key);
+        self.tell_session(&client_id, SessionState::Waiting);
+        true
+    }
+}
