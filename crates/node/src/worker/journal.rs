@@ -153,30 +153,23 @@ impl Journal {
             }
             self.writer.append(&append);
         }
-        let waits = if let (Some(copy), Some(stream)) = (stored.copy, self.streams.of(stored)) {
-            let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
-            // What the other node gets itself is named; what only this session gets is told whole.
-            let is_told_whole =
-                !copy.is_covered || append.group.is_some() || outgoing.id.number == 0;
-            if is_told_whole {
-                if outgoing.copied & bit == 0 {
-                    write_outgoing(&mut stream.writer, now, outgoing);
-                }
-            } else {
-                append.reference = Some(outgoing.id);
-            }
-            stream.writer.append(&append);
-            let waits = is_told_whole && copy.is_covered;
-            (
-                if is_told_whole { bit } else { 0 },
-                if waits { bit } else { 0 },
-            )
-        } else {
-            (0, 0)
-        };
         outgoing.is_journaled |= self.is_on;
-        outgoing.copied |= waits.0;
-        outgoing.waits_for |= waits.1;
+        let (Some(copy), Some(stream)) = (stored.copy, self.streams.of(stored)) else {
+            return;
+        };
+        // What the other node gets itself is named; what only this session gets is told whole, and waited for.
+        let is_named = copy.is_covered && append.group.is_none() && outgoing.id.number > 0;
+        if is_named {
+            append.reference = Some(outgoing.id);
+        } else {
+            let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
+            if outgoing.copied & bit == 0 {
+                write_outgoing(&mut stream.writer, now, outgoing);
+            }
+            outgoing.copied |= bit;
+            outgoing.waits_for |= if copy.is_covered { bit } else { 0 };
+        }
+        stream.writer.append(&append);
     }
 
     /// The session does not take a message that matches its subscriptions.

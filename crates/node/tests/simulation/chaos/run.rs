@@ -598,18 +598,6 @@ impl Run {
                 return self.pass(1_000);
             }
         }
-        if self.log.is_some() {
-            for node in &self.world.nodes {
-                println!(
-                    "HUB {} {:?}",
-                    node.index,
-                    node.machines.as_ref().map(|m| &m.hub)
-                );
-                for worker in node.machines.iter().flat_map(|m| &m.workers) {
-                    println!("WORKER {} {:?}", node.index, worker);
-                }
-            }
-        }
         Err(format!("everything comes to rest: {restless}"))
     }
 
