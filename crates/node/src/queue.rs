@@ -6,19 +6,20 @@
 
 use std::collections::BTreeMap;
 
-use thicket_overlay::record::PublicationId;
 use thicket_session::{
-    server::{Delivery, MessageId, decode_queue, encode_queue},
+    server::{Delivery, MessageId, SEEN_WORDS, decode_queue, encode_queue},
     time::Instant,
 };
+
+use crate::worker::Generations;
 
 /// The last number of each stream: node, incarnation, worker.
 pub(crate) type Marks = BTreeMap<(u64, u64, u8), u64>;
 
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
-/// Bytes of one publication.
-const PUBLICATION_BYTES: usize = 22;
+/// Bytes of what was taken of one publisher.
+const PUBLISHER_BYTES: usize = 20 + 16 * SEEN_WORDS;
 
 /// The stream of a message.
 pub(crate) const fn stream_of(id: MessageId) -> (u64, u64, u8) {
@@ -28,7 +29,7 @@ pub(crate) const fn stream_of(id: MessageId) -> (u64, u64, u8) {
 /// Marks, publications and queue as bytes.
 pub(crate) fn encode<'a>(
     marks: &Marks,
-    taken: impl IntoIterator<Item = &'a PublicationId>,
+    taken: impl IntoIterator<Item = (u128, &'a Generations)>,
     queue: impl IntoIterator<Item = &'a Delivery>,
     now: Instant,
 ) -> Vec<u8> {
@@ -42,10 +43,12 @@ pub(crate) fn encode<'a>(
     let at = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
     let mut count: u32 = 0;
-    for id in taken {
-        bytes.extend_from_slice(&id.session.to_le_bytes());
-        bytes.extend_from_slice(&id.packet_id.to_le_bytes());
-        bytes.extend_from_slice(&id.generation.to_le_bytes());
+    for (uid, taken) in taken {
+        bytes.extend_from_slice(&uid.to_le_bytes());
+        bytes.extend_from_slice(&taken.highest.to_le_bytes());
+        for word in taken.bits {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
         count += 1;
     }
     bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
@@ -62,14 +65,15 @@ pub(crate) fn empty() -> Vec<u8> {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Moved {
     pub marks: Marks,
-    pub taken: Vec<PublicationId>,
+    /// By publisher.
+    pub taken: Vec<(u128, Generations)>,
     pub queue: Vec<Delivery>,
 }
 
 /// What `encode` wrote; `None` if it is something else.
 pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
     let (marks, rest) = items::<MARK_BYTES>(bytes)?;
-    let (taken, queue) = items::<PUBLICATION_BYTES>(rest)?;
+    let (taken, queue) = items::<PUBLISHER_BYTES>(rest)?;
     let mark = |bytes: &[u8; MARK_BYTES]| {
         let number = |at: usize| {
             let bytes = bytes.get(at..)?.first_chunk()?;
@@ -77,16 +81,19 @@ pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
         };
         Some(((number(0)?, number(8)?, bytes[16]), number(17)?))
     };
-    let publication = |bytes: &[u8; PUBLICATION_BYTES]| {
-        Some(PublicationId {
-            session: u128::from_le_bytes(*bytes.first_chunk()?),
-            packet_id: u16::from_le_bytes(*bytes[16..].first_chunk()?),
-            generation: u32::from_le_bytes(*bytes[18..].first_chunk()?),
-        })
+    let publisher = |bytes: &[u8; PUBLISHER_BYTES]| {
+        let (words, _) = bytes[20..].as_chunks();
+        let mut bits = [0; SEEN_WORDS];
+        for (bits, word) in bits.iter_mut().zip(words) {
+            *bits = u128::from_le_bytes(*word);
+        }
+        let highest = u32::from_le_bytes(*bytes[16..].first_chunk()?);
+        let uid = u128::from_le_bytes(*bytes.first_chunk()?);
+        Some((uid, Generations { highest, bits }))
     };
     Some(Moved {
         marks: marks.iter().map(mark).collect::<Option<Marks>>()?,
-        taken: taken.iter().map(publication).collect::<Option<Vec<_>>>()?,
+        taken: taken.iter().map(publisher).collect::<Option<Vec<_>>>()?,
         queue: decode_queue(queue, now).ok()?,
     })
 }
@@ -106,12 +113,9 @@ mod tests {
     #[test]
     fn marks_are_read_as_written_and_cut_bytes_are_refused() {
         let marks = Marks::from([((1, 2, 3), 4), ((u64::MAX, 0, 255), u64::MAX)]);
-        let taken = vec![PublicationId {
-            session: u128::MAX - 1,
-            packet_id: 2,
-            generation: 3,
-        }];
-        let bytes = encode(&marks, &taken, [], Instant::default());
+        let taken = vec![(u128::MAX - 1, Generations::new(3))];
+        let pairs = taken.iter().map(|(uid, taken)| (*uid, taken));
+        let bytes = encode(&marks, pairs, [], Instant::default());
         let queue = Vec::new();
         let moved = Moved {
             marks,

@@ -54,8 +54,8 @@ impl<'a> Outgoing<'a> {
     }
 
     /// The shared subscription it goes to a member of.
-    pub fn group(&self) -> Option<&str> {
-        self.group.as_deref()
+    pub fn group(&self) -> Option<Arc<str>> {
+        self.group.clone()
     }
 
     /// It as it is kept.

@@ -133,7 +133,7 @@ impl Journal {
         outgoing: &mut Outgoing<'_>,
         form: Taken<'_>,
     ) {
-        let stored = session.stored;
+        let (stored, group) = (session.stored, outgoing.group());
         debug_assert!(stored.is_some(), "only what is stored is journaled");
         self.write_done();
         let mut append = Append {
@@ -145,7 +145,7 @@ impl Journal {
             retain: form.retain,
             packet_id: form.packet_id,
             identifiers: form.identifiers.as_slice().to_vec(),
-            group: outgoing.group(),
+            group: group.as_deref(),
         };
         if self.is_on {
             if !outgoing.is_journaled {

@@ -281,8 +281,8 @@ impl Worker {
                 taken,
                 queue: earlier,
             }) => {
-                for id in taken {
-                    session.taken.insert_before(id);
+                for (uid, taken) in taken {
+                    session.taken.insert_before(uid, taken);
                 }
                 // Both queues hold each stream in order, the earlier one from further back: it goes first. What both hold, or what
                 // the client had already, is dropped here, now or when it comes.

@@ -1,7 +1,7 @@
 //! QoS 2 publications of persistent publishers that came here: whoever sends one again after its node stopped is told apart
 //! from whoever sends a new one (rule 10 between nodes).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use thicket_overlay::record::PublicationId;
 use thicket_session::server::SEEN_WORDS;
@@ -12,14 +12,15 @@ const WORD_BITS: u32 = u128::BITS;
 
 /// The last generations of one publisher: more than a client may have without PUBREC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Generations {
+pub(crate) struct Generations {
     pub highest: u32,
     /// Bit `n`: `highest - n` was seen.
     pub bits: [u128; SEEN_WORDS],
 }
 
 impl Generations {
-    const fn new(generation: u32) -> Self {
+    /// One generation.
+    pub const fn new(generation: u32) -> Self {
         let mut bits = [0; SEEN_WORDS];
         bits[0] = 1;
         Self {
@@ -48,6 +49,23 @@ impl Generations {
         is_new
     }
 
+    fn contains(&self, generation: u32) -> bool {
+        let behind = self.highest.wrapping_sub(generation);
+        let word = self.bits.get((behind / WORD_BITS) as usize);
+        word.is_some_and(|word| word & (1 << (behind % WORD_BITS)) != 0)
+    }
+
+    /// What either has.
+    fn merge(&mut self, mut other: Self) {
+        if other.highest.wrapping_sub(self.highest) as i32 > 0 {
+            std::mem::swap(self, &mut other);
+        }
+        other.shift(self.highest.wrapping_sub(other.highest));
+        for (word, other) in self.bits.iter_mut().zip(other.bits) {
+            *word |= other;
+        }
+    }
+
     fn shift(&mut self, count: u32) {
         let (words, bits) = ((count / WORD_BITS) as usize, count % WORD_BITS);
         for index in (0..SEEN_WORDS).rev() {
@@ -63,14 +81,42 @@ impl Generations {
 }
 
 /// What came from all publishers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Seen {
+    maximum: usize,
     publishers: BTreeMap<u128, Generations>,
     /// The one that came first is forgotten first.
     order: VecDeque<u128>,
 }
 
+impl Default for Seen {
+    fn default() -> Self {
+        Self::with_maximum(PUBLISHERS)
+    }
+}
+
 impl Seen {
+    /// Of so many publishers.
+    pub const fn with_maximum(maximum: usize) -> Self {
+        Self {
+            maximum,
+            publishers: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    fn contains(&self, id: PublicationId) -> bool {
+        let publisher = self.publishers.get(&id.session);
+        publisher.is_some_and(|it| it.contains(id.generation))
+    }
+
+    fn merge(&mut self, uid: u128, generations: Generations) {
+        match self.publishers.get_mut(&uid) {
+            Some(known) => known.merge(generations),
+            None => self.remember(uid, generations),
+        }
+    }
+
     /// Notes a publication; whether it is new.
     pub fn insert(&mut self, id: PublicationId) -> bool {
         if let Some(generations) = self.publishers.get_mut(&id.session) {
@@ -88,7 +134,7 @@ impl Seen {
     }
 
     fn remember(&mut self, uid: u128, generations: Generations) {
-        if self.order.len() >= PUBLISHERS
+        if self.order.len() >= self.maximum
             && let Some(oldest) = self.order.pop_front()
         {
             self.publishers.remove(&oldest);
@@ -103,59 +149,64 @@ impl Seen {
     }
 }
 
-/// Publications that one session took last.
-#[derive(Debug, Default)]
+/// Publications that one session took.
+#[derive(Debug)]
 pub(super) struct Taken {
-    last: VecDeque<PublicationId>,
+    here: Seen,
     /// Those it took where it was before: sent again, they come here for the first time.
-    before: BTreeSet<PublicationId>,
+    before: Seen,
+}
+
+impl Default for Taken {
+    fn default() -> Self {
+        Self {
+            here: Seen::with_maximum(Self::PUBLISHERS),
+            before: Seen::with_maximum(Self::PUBLISHERS),
+        }
+    }
 }
 
 impl Taken {
-    /// Publications remembered of a session.
-    const MAXIMUM: usize = 256;
+    /// Publishers remembered of a session.
+    const PUBLISHERS: usize = 64;
 
     /// Notes a publication; whether it is new to the session.
     pub fn insert(&mut self, id: PublicationId) -> bool {
-        if !self.before.is_empty() && self.before.contains(&id) {
+        if self.before.contains(id) {
             return false;
         }
-        if self.last.len() >= Self::MAXIMUM {
-            self.last.pop_front();
-            self.before.clear();
-        }
-        self.last.push_back(id);
+        self.here.insert(id);
         true
     }
 
-    /// It was taken where the session was before.
-    pub fn insert_before(&mut self, id: PublicationId) {
-        if self.before.insert(id) {
-            self.last.push_back(id);
-        }
-        if self.last.len() > Self::MAXIMUM {
-            self.last.pop_front();
-        }
+    /// What it took of one publisher where the session was before.
+    pub fn insert_before(&mut self, uid: u128, generations: Generations) {
+        self.before.merge(uid, generations);
     }
 
     /// Whether it was taken where the session was before.
     pub fn is_before(&self, id: PublicationId) -> bool {
-        self.before.contains(&id)
+        self.before.contains(id)
     }
 
     /// The session goes on here: what it took so far is not new any more.
     pub fn go_on(&mut self) {
-        self.before.extend(self.last.iter().copied());
+        let here = Seen::with_maximum(Self::PUBLISHERS);
+        for (uid, generations) in std::mem::replace(&mut self.here, here).iter() {
+            self.before.merge(uid, *generations);
+        }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &PublicationId> {
-        self.last.iter()
+    /// All that it took, by publisher; of one perhaps twice.
+    pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
+        self.before.iter().chain(self.here.iter())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn id(generation: u32) -> PublicationId {
         PublicationId {
@@ -186,19 +237,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_took_elsewhere_is_not_new_until_it_has_taken_many_more() {
+    fn what_a_session_took_elsewhere_is_not_new() {
         let mut taken = Taken::default();
         assert!(taken.insert(id(1)));
         assert!(taken.insert(id(1)), "the worker tells those apart");
         taken.go_on();
-        taken.insert_before(id(2));
-        assert!(!taken.insert(id(1)));
-        assert!(!taken.insert(id(2)));
-        for generation in 3..3 + Taken::MAXIMUM as u32 {
-            assert!(taken.insert(id(generation)), "{generation}");
+        taken.insert_before(1, Generations::new(900));
+        for (generation, is_new) in [(1, false), (2, true), (900, false), (901, true)] {
+            assert_eq!(taken.insert(id(generation)), is_new, "{generation}");
         }
-        assert_eq!(taken.iter().count(), Taken::MAXIMUM);
-        assert!(taken.insert(id(1)));
+        assert_eq!(taken.iter().count(), 2);
     }
 
     #[test]

@@ -25,7 +25,7 @@
 //! passed  15 | session | reference
 //! whole   16 | session
 //! covered 17 | session
-//! taken   18 | session | publication u128 u16 u32
+//! taken   18 | session | uid u128 | highest u32 | bits u128 x 8
 //! handed  19 | session
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
@@ -208,12 +208,16 @@ pub enum JournalEntry<'a> {
         /// Whose.
         session: u64,
     },
-    /// The session took a publication not long ago: sent again, it is none of its messages.
+    /// The session took these publications of one publisher: sent again, they are none of its messages.
     Taken {
         /// Whose.
         session: u64,
-        /// Which one.
-        publication: Publication,
+        /// The publisher's session.
+        uid: u128,
+        /// The highest generation taken.
+        highest: u32,
+        /// Those below it.
+        bits: [u128; SEEN_WORDS],
     },
 }
 
@@ -458,11 +462,11 @@ impl JournalWriter {
         put_varint(self.begin(tag::HANDED), session);
     }
 
-    /// The session took a publication not long ago.
-    pub fn taken(&mut self, session: u64, publication: Publication) {
+    /// The session took these publications of one publisher.
+    pub fn taken(&mut self, session: u64, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
         let out = self.begin(tag::TAKEN);
         put_varint(out, session);
-        put_publication(out, publication);
+        put_generations(out, uid, highest, bits);
     }
 
     /// The session does not take a message that matches its subscriptions.
@@ -541,12 +545,7 @@ impl JournalWriter {
 
     /// Publications that came from one publisher.
     pub fn seen(&mut self, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
-        let out = self.begin(tag::SEEN);
-        out.extend_from_slice(&uid.to_le_bytes());
-        out.extend_from_slice(&highest.to_le_bytes());
-        for word in bits {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
+        put_generations(self.begin(tag::SEEN), uid, highest, bits);
     }
 }
 
@@ -556,6 +555,14 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+fn put_generations(out: &mut Vec<u8>, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
+    out.extend_from_slice(&uid.to_le_bytes());
+    out.extend_from_slice(&highest.to_le_bytes());
+    for word in bits {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
 }
 
 fn put_origin(out: &mut Vec<u8>, (node, incarnation, stream): (u64, u64, u8)) {

@@ -7,7 +7,6 @@ use std::{
 };
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
         JournalEntries, JournalEntry, Message, MessageId, Publication, RecoveredSession,
@@ -26,7 +25,7 @@ use crate::{
     mail::{Content, InterestChange},
     worker::{
         SessionKey, Worker, interests::Member, journal::instant_of, recover::apply_entry,
-        sessions::Session, timers::Timer,
+        seen::Generations, sessions::Session, timers::Timer,
     },
 };
 
@@ -167,8 +166,16 @@ impl Worker {
                 }
                 JournalEntry::Taken {
                     session,
-                    publication,
-                } => self.shadow_took(reading.source, *session, *publication),
+                    uid,
+                    highest,
+                    bits,
+                } => {
+                    let taken = Generations {
+                        highest: *highest,
+                        bits: *bits,
+                    };
+                    self.shadow_took(reading.source, *session, *uid, taken);
+                }
                 JournalEntry::Handed { session } => {
                     let source = self.sources.sources.get_mut(&reading.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
@@ -181,7 +188,9 @@ impl Worker {
                         (entry, reading.publication)
                         && append.reference.is_none()
                     {
-                        self.shadow_took(reading.source, append.session, publication);
+                        let (uid, _, generation) = publication;
+                        let taken = Generations::new(generation);
+                        self.shadow_took(reading.source, append.session, uid, taken);
                     }
                     self.read_entry(now, reading, entry);
                 }
@@ -190,17 +199,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Sent again, the publication is none of the session's messages.
-    fn shadow_took(&mut self, source: SourceKey, number: u64, publication: Publication) {
+    /// Sent again, these publications are none of the session's messages.
+    fn shadow_took(&mut self, source: SourceKey, number: u64, uid: u128, taken: Generations) {
         let source = self.sources.sources.get(&source);
         let key = source.and_then(|it| it.sessions.get(&number)).copied();
         if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
-            let (session_uid, packet_id, generation) = publication;
-            session.taken.insert_before(PublicationId {
-                session: session_uid,
-                packet_id,
-                generation,
-            });
+            session.taken.insert_before(uid, taken);
         }
     }
 

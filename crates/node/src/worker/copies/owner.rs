@@ -330,9 +330,8 @@ impl Worker {
                 .writer
                 .subscribed(number, &encode_subscription(filter, subscription));
         }
-        for id in session.taken.iter() {
-            let publication = (id.session, id.packet_id, id.generation);
-            stream.writer.taken(number, publication);
+        for (uid, taken) in session.taken.iter() {
+            stream.writer.taken(number, uid, taken.highest, &taken.bits);
         }
         write_messages(&mut stream.writer, now, session);
         if !is_empty {
@@ -504,10 +503,9 @@ impl Worker {
             if !is_here || !numbers.contains(&number) {
                 continue;
             }
-            for id in session.taken.iter() {
+            for (uid, taken) in session.taken.iter() {
                 // Among them are those of the messages that follow.
-                let publication = (id.session, id.packet_id, id.generation);
-                stream.writer.taken(number, publication);
+                stream.writer.taken(number, uid, taken.highest, &taken.bits);
             }
             let sequences = wanted.iter().filter(|(of, _)| *of == number);
             for (_, sequence) in sequences {

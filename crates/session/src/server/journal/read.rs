@@ -73,12 +73,7 @@ impl<'a> JournalEntries<'a> {
                 inbound_generation: self.small("generation")?,
             }),
             tag::SEEN => {
-                let uid = u128::from_le_bytes(self.array("uid")?);
-                let highest = u32::from_le_bytes(self.array("highest")?);
-                let mut bits = [0; SEEN_WORDS];
-                for word in &mut bits {
-                    *word = u128::from_le_bytes(self.array("bits")?);
-                }
+                let (uid, highest, bits) = self.generations()?;
                 Ok(JournalEntry::Seen { uid, highest, bits })
             }
             tag::NOTED => self.publication().map(JournalEntry::Noted),
@@ -111,16 +106,32 @@ impl<'a> JournalEntries<'a> {
             tag::HANDED => Ok(JournalEntry::Handed {
                 session: self.varint("session")?,
             }),
-            tag::TAKEN => Ok(JournalEntry::Taken {
-                session: self.varint("session")?,
-                publication: self.publication()?,
-            }),
+            tag::TAKEN => {
+                let session = self.varint("session")?;
+                let (uid, highest, bits) = self.generations()?;
+                Ok(JournalEntry::Taken {
+                    session,
+                    uid,
+                    highest,
+                    bits,
+                })
+            }
             tag::PASSED => Ok(JournalEntry::Passed {
                 session: self.varint("session")?,
                 message: self.reference()?,
             }),
             _ => Err(JournalError::Malformed("tag")),
         }
+    }
+
+    fn generations(&mut self) -> Result<(u128, u32, [u128; SEEN_WORDS]), JournalError> {
+        let uid = u128::from_le_bytes(self.array("uid")?);
+        let highest = u32::from_le_bytes(self.array("highest")?);
+        let mut bits = [0; SEEN_WORDS];
+        for word in &mut bits {
+            *word = u128::from_le_bytes(self.array("bits")?);
+        }
+        Ok((uid, highest, bits))
     }
 
     fn reference(&mut self) -> Result<MessageId, JournalError> {

@@ -75,7 +75,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.passed(3, message(9, 0).id);
     writer.whole(3);
     writer.covered(3);
-    writer.taken(3, (9, 8, 7));
+    writer.taken(3, 9, 8, &bits);
     writer.handed(3);
     writer.ended(3);
     entries.extend([
@@ -138,7 +138,9 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         JournalEntry::Covered { session: 3 },
         JournalEntry::Taken {
             session: 3,
-            publication: (9, 8, 7),
+            uid: 9,
+            highest: 8,
+            bits,
         },
         JournalEntry::Handed { session: 3 },
         JournalEntry::Ended { session: 3 },
