@@ -31,6 +31,17 @@ pub(super) struct Member {
     pub connected: bool,
 }
 
+impl Member {
+    /// A session that outlives its connection and has none now.
+    pub const fn away(subscription: Subscription) -> Self {
+        Self {
+            subscription,
+            persistent: true,
+            connected: false,
+        }
+    }
+}
+
 /// All members of one filter, or of one group of it.
 #[derive(Debug, Default)]
 struct Members {

@@ -239,11 +239,7 @@ impl Worker {
         }
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
-            let member = Member {
-                subscription: *subscription,
-                persistent: true,
-                connected: false,
-            };
+            let member = Member::away(*subscription);
             changes.extend(self.interests.subscribe(key, filter, member));
         }
         self.announce(changes);

@@ -182,11 +182,7 @@ impl Worker {
         let subscriptions = session.subscriptions.clone();
         let key = self.sessions.insert(session);
         for (filter, subscription) in subscriptions {
-            let member = Member {
-                subscription,
-                persistent: true,
-                connected: false,
-            };
+            let member = Member::away(subscription);
             changes.extend(self.interests.subscribe(key, &filter, member));
             if !is_ours {
                 let filter = filter.to_string();

@@ -201,15 +201,14 @@ impl Worker {
 
     /// Sent again, these publications are none of the session's messages.
     fn shadow_took(&mut self, source: SourceKey, number: u64, uid: u128, taken: Generations) {
-        let source = self.sources.sources.get(&source);
-        let key = source.and_then(|it| it.sessions.get(&number)).copied();
+        let key = self.sources.find(source, number);
         if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
             session.taken.insert_before(uid, taken);
         }
     }
 
     fn shadow_mut(&mut self, source: SourceKey, number: u64) -> Option<&mut Shadow> {
-        let key = *self.sources.sources.get(&source)?.sessions.get(&number)?;
+        let key = self.sources.find(source, number)?;
         self.sessions.get_mut(key)?.shadow.as_deref_mut()
     }
 
@@ -322,17 +321,12 @@ impl Worker {
         filter: SubscriptionFilter,
         subscription: thicket_session::server::Subscription,
     ) {
-        let source = self.sources.sources.get(&reading.source);
-        let Some(key) = source.and_then(|it| it.sessions.get(&number)).copied() else {
+        let Some(key) = self.sources.find(reading.source, number) else {
             return;
         };
         // Backups are no members of a group (rule 16).
         if !filter.is_shared() {
-            let member = Member {
-                subscription,
-                persistent: true,
-                connected: false,
-            };
+            let member = Member::away(subscription);
             let change = self.interests.subscribe(key, &filter, member);
             reading.changes.extend(change);
         }
@@ -353,8 +347,7 @@ impl Worker {
         number: u64,
         filter: &SubscriptionFilter,
     ) {
-        let source = self.sources.sources.get(&reading.source);
-        let Some(key) = source.and_then(|it| it.sessions.get(&number)).copied() else {
+        let Some(key) = self.sources.find(reading.source, number) else {
             return;
         };
         if !filter.is_shared() {

@@ -154,16 +154,19 @@ impl Worker {
         self.lose_copies(node);
         if had_stream && self.owned.nodes.iter().any(|(up, _)| *up == node) {
             // The backup hears of the new stream even if there is nothing to tell: what it holds by the old one is void.
-            let random = &mut self.random;
-            let begun = self
-                .journal
-                .streams
-                .find_or_begin(node, || random.next_u64());
+            let begun = self.stream_to(node);
             if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
                 stream.writer.ended(0);
             }
         }
         self.tell_uncopied();
+    }
+
+    /// The stream to a node, begun if there is none; `None`: there are too many.
+    fn stream_to(&mut self, node: NodeId) -> Option<u8> {
+        let random = &mut self.random;
+        let streams = &mut self.journal.streams;
+        streams.find_or_begin(node, || random.next_u64())
     }
 
     fn lose_copies(&mut self, node: NodeId) {
@@ -220,7 +223,7 @@ impl Worker {
         key: SessionKey,
         filters: &[TopicFilter],
     ) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.sessions.get(key) else {
             return;
         };
         let stored = session.stored;
@@ -231,9 +234,6 @@ impl Worker {
         {
             return;
         }
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
         let best = self.backup_of(&session.client_id, filters);
         let Some(stream) = self.journal.streams.of(stored) else {
             return;
@@ -301,12 +301,9 @@ impl Worker {
         let Some(node) = self.backup_of(&session.client_id, filters) else {
             return;
         };
-        let random = &mut self.random;
-        let begun = self
-            .journal
-            .streams
-            .find_or_begin(node, || random.next_u64());
-        let Some(index) = begun else { return };
+        let Some(index) = self.stream_to(node) else {
+            return;
+        };
         self.journal.write_done();
         let number = self.journal.next_number();
         let Some(session) = self.sessions.get_mut(key) else {

@@ -1,6 +1,6 @@
 //! Copies that become the sessions: of a node that is out, and of one that is drained.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::rc::Rc;
 
 use thicket_overlay::NodeId;
 
@@ -31,12 +31,7 @@ impl Worker {
                 .remove(&source)
                 .unwrap_or_default()
                 .sessions;
-            // In the order of their numbers, whatever a map thinks.
-            for key in sessions
-                .into_iter()
-                .collect::<BTreeMap<_, _>>()
-                .into_values()
-            {
+            for key in sessions.into_values() {
                 promoted += usize::from(self.promote(now, key, &mut changes));
             }
         }
@@ -125,11 +120,7 @@ impl Worker {
         session.epoch += 1;
         for (filter, subscription) in session.subscriptions.clone() {
             if filter.is_shared() {
-                let member = Member {
-                    subscription,
-                    persistent: true,
-                    connected: false,
-                };
+                let member = Member::away(subscription);
                 changes.extend(self.interests.subscribe(key, &filter, member));
             } else {
                 self.sources.subscriptions -= 1;

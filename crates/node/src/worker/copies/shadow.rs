@@ -1,7 +1,7 @@
 //! What a backup keeps of a session, and of the owners that have sessions here.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
 };
 
@@ -68,7 +68,7 @@ pub(super) struct Source {
     /// What the owner was told.
     pub told: Progress,
     pub held: u64,
-    pub sessions: HashMap<u64, SessionKey>,
+    pub sessions: BTreeMap<u64, SessionKey>,
     pub unacknowledged: VecDeque<Unacknowledged>,
     /// Sessions that were told whole, with the positions, until a barrier is behind them.
     pub wholes: Vec<(u64, u64)>,
@@ -103,6 +103,11 @@ pub(in super::super) struct Sources {
 }
 
 impl Sources {
+    /// The shadow of a session, by its number in the owner's stream.
+    pub(super) fn find(&self, source: SourceKey, number: u64) -> Option<SessionKey> {
+        self.sources.get(&source)?.sessions.get(&number).copied()
+    }
+
     pub const fn subscriptions(&self) -> usize {
         self.subscriptions
     }

@@ -44,13 +44,18 @@ fn become_whole(world: &mut World) {
 }
 
 #[track_caller]
-fn client_at(world: &mut World, node: usize, connect: Connect<'_>, connack: &str) -> TesterId {
+pub(super) fn client_at(
+    world: &mut World,
+    node: usize,
+    connect: Connect<'_>,
+    connack: &str,
+) -> TesterId {
     let tester = world.connect(node, connect);
     world.expect(tester, &[connack]);
     tester
 }
 
-fn plain(packet_id: u16) -> Acknowledgement<'static> {
+pub(super) fn plain(packet_id: u16) -> Acknowledgement<'static> {
     Acknowledgement::new(id(packet_id), ReasonCode::Success)
 }
 

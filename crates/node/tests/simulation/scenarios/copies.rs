@@ -1,9 +1,13 @@
 //! Copies of sessions on other nodes: what a client finds when the node that had its session is gone.
 
-use thicket_mqtt::{Acknowledgement, Connect, Packet, Unsubscribe, Will};
+use thicket_mqtt::{Connect, Packet, Unsubscribe, Will};
 
-use super::{V5, id, resuming};
-use crate::world::{TesterId, World, net::Weather, node::NodeSpec};
+use super::{
+    V5,
+    cluster::{client_at, plain},
+    id, resuming,
+};
+use crate::world::{World, net::Weather, node::NodeSpec};
 
 /// Plays a scenario on three nodes with one or two workers, in two kinds of weather.
 #[track_caller]
@@ -31,17 +35,6 @@ fn become_covered(world: &mut World) {
         }
     }
     panic!("every session gets its copy (seed {})", world.net.seed);
-}
-
-#[track_caller]
-fn client_at(world: &mut World, node: usize, connect: Connect<'_>, connack: &str) -> TesterId {
-    let tester = world.connect(node, connect);
-    world.expect(tester, &[connack]);
-    tester
-}
-
-fn plain(packet_id: u16) -> Acknowledgement<'static> {
-    Acknowledgement::new(id(packet_id), thicket_mqtt::ReasonCode::Success)
 }
 
 /// A client with a session at `node`, subscribed to `a/#` at QoS 2, that has gone.
