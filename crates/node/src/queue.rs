@@ -16,6 +16,39 @@ use crate::worker::Generations;
 /// The last number of each stream: node, incarnation, worker.
 pub(crate) type Marks = BTreeMap<(u64, u64, u8), u64>;
 
+/// What came of a stream since its node is up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    /// The first number; `u64::MAX`: the node is out, or nothing came since it is up again.
+    pub first: u64,
+    /// The last number, whether the node was out meanwhile or not.
+    pub last: u64,
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self {
+            first: u64::MAX,
+            last: 0,
+        }
+    }
+}
+
+impl Mark {
+    /// A message came.
+    pub fn note(&mut self, number: u64) {
+        if self.first == u64::MAX {
+            self.first = number;
+        }
+        self.last = self.last.max(number);
+    }
+
+    /// Whether a message that was sent here too has come, or is about to.
+    pub const fn has(self, number: u64) -> bool {
+        number >= self.first
+    }
+}
+
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
 /// Bytes of what was taken of one publisher.

@@ -358,6 +358,12 @@ impl Worker {
         self.put_in_service(now, id, key, &connect);
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
+            if session.apart.is_some() || session.interrupted_at > 0 {
+                session.apart_mut().is_served = true;
+            }
+            if connect.clean_start && !session_present {
+                session.clean_epoch = session.epoch;
+            }
         }
         self.store_session(now, key);
         self.hold_output(id, key);

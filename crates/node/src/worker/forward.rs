@@ -263,8 +263,7 @@ impl Worker {
             return;
         }
         let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
-        let mark = self.marks.entry(stream).or_default();
-        *mark = record.number.max(*mark);
+        self.marks.entry(stream).or_default().note(record.number);
         // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
         if !is_sent_on {
             self.batches.admit(from, origin, record.number);

@@ -7,6 +7,7 @@
 //! | orphaned (received on an earlier connection) | `Received` | `Held`, no PUBREC | refuse: identifier not found |
 //! | interrupted (received before the node stopped) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
+//! | split (held when nodes lost sight of each other) | PUBREC again, no delivery; without DUP as a new one | - | PUBCOMP, free |
 //!
 //! Each publication has a generation, never repeated in a session: with the session it names the publication for ever, so that
 //! whoever got it before the node stopped knows it again (rule 10 between nodes).
@@ -40,6 +41,8 @@ enum State {
     /// The node stopped before its conditions were met.
     Interrupted,
     Held,
+    /// Held when another node began to have the session too: its client may have released it there.
+    Split,
 }
 
 /// A publication of a session that was stored or that moves.
@@ -71,7 +74,7 @@ impl Inbound {
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
         match self.ids.get_mut(&id) {
             None => self.take(id, dup),
-            Some((State::Interrupted, _)) if !dup => self.take(id, false),
+            Some((State::Interrupted | State::Split, _)) if !dup => self.take(id, false),
             Some((state @ State::Interrupted, generation)) => {
                 *state = State::Received;
                 InboundPublish::Deliver {
@@ -83,7 +86,7 @@ impl Inbound {
                 *state = State::Received;
                 InboundPublish::Wait
             }
-            Some((State::Held, _)) => InboundPublish::AnswerAgain,
+            Some((State::Held | State::Split, _)) => InboundPublish::AnswerAgain,
         }
     }
 
@@ -104,8 +107,18 @@ impl Inbound {
     }
 
     /// Another node goes on with the session, see [`BRANCH`]. What its client sends again first keeps its generations.
-    pub const fn branch(&mut self) {
+    pub fn branch(&mut self) {
         self.is_branched = true;
+        self.split();
+    }
+
+    /// Another node may have the session too: what the client releases there is heard of here later.
+    pub fn split(&mut self) {
+        for (state, _) in self.ids.values_mut() {
+            if *state == State::Held {
+                *state = State::Split;
+            }
+        }
     }
 
     /// What another node that had the session too knows: identifiers that are free here, and generations that it has given.
@@ -128,7 +141,7 @@ impl Inbound {
                 *state = State::Held;
                 is_awaited
             }
-            Some((State::Held | State::Interrupted, _)) | None => false,
+            Some((State::Held | State::Split | State::Interrupted, _)) | None => false,
         }
     }
 
@@ -149,7 +162,7 @@ impl Inbound {
     /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.
     pub fn handle_pubrel(&mut self, id: PacketId) -> bool {
         match self.ids.get(&id) {
-            Some((State::Held, _)) => {
+            Some((State::Held | State::Split, _)) => {
                 self.ids.remove(&id);
                 true
             }
@@ -164,7 +177,7 @@ impl Inbound {
         Some(InboundId {
             packet_id,
             generation: *generation,
-            is_held: *state == State::Held,
+            is_held: matches!(state, State::Held | State::Split),
         })
     }
 
@@ -194,7 +207,7 @@ impl Inbound {
 
     /// Identifiers in use, ascending, for a store: if the node stops now, what is not held is interrupted.
     pub fn stored(&self) -> impl Iterator<Item = InboundId> + '_ {
-        self.ids_with(|state| state == State::Held)
+        self.ids_with(|state| matches!(state, State::Held | State::Split))
     }
 
     fn ids_with(&self, is_held: fn(State) -> bool) -> impl Iterator<Item = InboundId> {
@@ -288,6 +301,23 @@ mod tests {
             "interrupted, condition met"
         );
         assert!(!interrupted().handle_pubrel(id(7)), "interrupted, PUBREL");
+        let split = || {
+            let mut inbound = held();
+            inbound.split();
+            inbound
+        };
+        assert_eq!(
+            split().handle_publish(id(7), true),
+            InboundPublish::AnswerAgain,
+            "split, PUBLISH with DUP"
+        );
+        assert_eq!(
+            split().handle_publish(id(7), false),
+            deliver(2, false),
+            "split, PUBLISH without DUP"
+        );
+        assert!(!split().handle_met(id(7)), "split, condition met");
+        assert!(split().handle_pubrel(id(7)), "split, PUBREL");
         assert_eq!(
             received().handle_publish(id(7), false),
             InboundPublish::Wait,

@@ -4,10 +4,11 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
+    time::Duration,
 };
 
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
-use thicket_session::{server::encode_subscription, topic::TopicFilter};
+use thicket_session::{server::encode_subscription, time::Instant, topic::TopicFilter};
 
 use super::{Copy, Level, Progress, Release, StoredAs, Streams};
 use crate::{
@@ -26,6 +27,8 @@ use crate::{
 const FILTERS: usize = 16;
 /// Bytes of one round's record, beyond which sessions are told anew in the next one.
 const RECORD_BYTES: usize = 256 * 1024;
+/// In this time after all nodes see each other again, sessions that two of them had are one.
+const SETTLED: Duration = Duration::from_secs(30);
 
 /// What a worker knows as owner.
 #[derive(Debug, Default)]
@@ -36,9 +39,19 @@ pub(in super::super) struct Owned {
     to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
+    /// All nodes that were ever up.
+    ever: BTreeSet<NodeId>,
+    /// Since when all of them are up; `None`: they are not.
+    whole_since: Option<Instant>,
 }
 
 impl Owned {
+    /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.
+    pub fn is_apart(&self, now: Instant) -> bool {
+        let is_settled = |since: Instant| since + SETTLED <= now;
+        !self.ever.is_empty() && !self.whole_since.is_some_and(is_settled)
+    }
+
     /// A number for a barrier, of this worker as owner or as backup.
     pub const fn next_barrier(&mut self) -> u64 {
         self.next_barrier += 1;
@@ -140,6 +153,18 @@ impl Worker {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
+        for (stream, mark) in &mut self.marks {
+            let node = NodeId(stream.0);
+            if node != self.config.node && !is_up(node) {
+                mark.first = u64::MAX;
+            }
+        }
+        self.owned.ever.extend(nodes.iter().map(|(node, _)| *node));
+        let is_whole = nodes.len() == self.owned.ever.len();
+        self.owned.whole_since = match self.owned.whole_since {
+            since if is_whole => since.or(Some(now.instant)),
+            _ => None,
+        };
         self.owned.nodes = nodes;
         for node in gone {
             self.lose_copies(node);
@@ -174,11 +199,19 @@ impl Worker {
             return;
         };
         self.journal.write_done();
+        let stream = self.journal.streams.get_mut(index);
+        let applied = stream.map_or(0, |stream| stream.applied());
         for release in self.journal.streams.end(index) {
             self.release(release, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
             let lost = session.stored.copy.take_if(|copy| copy.stream == index);
+            if lost.is_some() {
+                session.inbound.split();
+            }
+            if let (Some(_), Some(apart)) = (lost, &mut session.apart) {
+                apart.lose_copy(applied);
+            }
             if lost.is_some() && session.handed_at.take().is_some() {
                 // It is handed over again when it has another copy.
                 session.is_frozen = session.is_leaving;
@@ -469,6 +502,7 @@ impl Worker {
                 && copy.stream == index
             {
                 copy.is_covered = true;
+                session.interrupted_at = 0;
                 stream.writer.covered(number);
             }
         }

@@ -40,7 +40,9 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
 /// other, and takes what comes under it for a repetition.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
-    publication.qos == Qos::ExactlyOnce && life.is_some_and(|life| life.forks > 0)
+    !ledger.is_split
+        && publication.qos == Qos::ExactlyOnce
+        && life.is_some_and(|life| life.forks > 0)
 }
 
 /// The session of its publisher.
@@ -76,21 +78,26 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
             let Some(acknowledged_at) = publication.acknowledged_at else {
                 continue;
             };
+            // While nodes are parted, the other one does not hear what a session asks for.
+            let parted_since = ledger.parted_since(publication.submitted_at, acknowledged_at);
+            let heard_by = publication
+                .submitted_at
+                .min(parted_since.unwrap_or(u64::MAX));
             let wanted = life.held.iter().any(|held| {
                 held.filter.share_name.is_none()
                     && held.qos > Qos::AtMostOnce
-                    && held
-                        .since
-                        .is_some_and(|since| since < publication.submitted_at)
+                    && held.since.is_some_and(|since| since < heard_by)
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
+            let is_promised = ledger.is_split
+                || (life.forked_at < publication.submitted_at
+                    && ledger.is_calm(publication.submitted_at, acknowledged_at));
             if publication.qos > Qos::AtMostOnce
-                && life.forked_at < publication.submitted_at
+                && is_promised
                 && wanted
                 && !got[number]
                 && !is_from_forked(ledger, publication)
-                && ledger.is_calm(publication.submitted_at, acknowledged_at)
             {
                 return Err(format!(
                     "no acknowledged message is lost: p{number} {publication:?} did not come to {client_id}, who holds {:?}",
@@ -198,7 +205,8 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                 && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
             // What was published where the subscriber was out of sight may come only when its publisher sends it again: between
             // parted nodes no order is promised.
-            let is_late = publication.is_sent_again && is_parted;
+            let is_late =
+                is_parted && (publication.is_sent_again || life.forks > 0 || ledger.is_split);
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
             // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.
