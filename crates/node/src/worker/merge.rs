@@ -212,9 +212,13 @@ impl Worker {
             fresh: Vec::new(),
         };
         if !is_void {
-            session
-                .inbound
-                .merge(snapshot.inbound, snapshot.inbound_generation);
+            if is_same {
+                let is_whole = !merging.branch.is_interrupted;
+                let generation = snapshot.inbound_generation;
+                session
+                    .inbound
+                    .merge(&snapshot.inbound, generation, is_whole);
+            }
             let changes = self.merge_subscriptions(key, &snapshot.subscriptions, &mut merging);
             self.announce(changes);
         }

@@ -54,6 +54,27 @@ pub struct InboundId {
     pub generation: u32,
     /// PUBREC was due or sent; else its conditions were not all met.
     pub is_held: bool,
+    /// That was before another node began to have the session too.
+    pub is_split: bool,
+}
+
+impl InboundId {
+    /// How far it has come, as it stands in a snapshot or a journal. Who knows of no split sessions sees that it is not 0.
+    #[must_use]
+    pub const fn state_bits(self) -> u8 {
+        self.is_held as u8 | (self.is_split as u8) << 1
+    }
+
+    /// What `state_bits` of the first two are.
+    #[must_use]
+    pub const fn new(packet_id: PacketId, generation: u32, state_bits: u8) -> Self {
+        Self {
+            packet_id,
+            generation,
+            is_held: state_bits != 0,
+            is_split: state_bits & 2 != 0,
+        }
+    }
 }
 
 /// The packet identifiers of QoS 2 messages that a client has sent and not yet released.
@@ -121,11 +142,24 @@ impl Inbound {
         }
     }
 
-    /// What another node that had the session too knows: identifiers that are free here, and generations that it has given.
-    pub fn merge(&mut self, ids: impl IntoIterator<Item = InboundId>, generation: u32) {
-        for id in ids {
-            let known = (state_of(id), id.generation);
-            self.ids.entry(id.packet_id).or_insert(known);
+    /// What another node that had the session too knows: identifiers that are free here, and generations that it has given. What both held
+    /// when they were split is free when it is free in one of them; `is_whole`: the other one has forgotten nothing.
+    pub fn merge(&mut self, theirs: &[InboundId], generation: u32, is_whole: bool) {
+        let is_there = |packet_id| theirs.iter().any(|id| id.packet_id == packet_id);
+        if is_whole {
+            self.ids
+                .retain(|id, (state, _)| *state != State::Split || is_there(*id));
+        }
+        for id in theirs.iter().filter(|id| !id.is_split) {
+            // Its client may have released it here.
+            let state = if id.is_held {
+                State::Split
+            } else {
+                State::Interrupted
+            };
+            self.ids
+                .entry(id.packet_id)
+                .or_insert((state, id.generation));
         }
         if (generation.wrapping_sub(self.generation) as i32) > 0 {
             self.generation = generation;
@@ -178,6 +212,7 @@ impl Inbound {
             packet_id,
             generation: *generation,
             is_held: matches!(state, State::Held | State::Split),
+            is_split: *state == State::Split,
         })
     }
 
@@ -217,6 +252,7 @@ impl Inbound {
                 packet_id: *packet_id,
                 generation: *generation,
                 is_held: is_held(*state),
+                is_split: *state == State::Split,
             })
     }
 
@@ -235,7 +271,9 @@ impl Inbound {
 }
 
 const fn state_of(id: InboundId) -> State {
-    if id.is_held {
+    if id.is_split {
+        State::Split
+    } else if id.is_held {
         State::Held
     } else {
         State::Interrupted
@@ -264,6 +302,7 @@ mod tests {
                 packet_id: id(7),
                 generation: 4,
                 is_held: false,
+                is_split: false,
             }];
             Inbound::restore(ids, 9)
         };
@@ -386,17 +425,20 @@ mod tests {
 
     #[test]
     fn a_merged_session_knows_the_identifiers_of_both_and_goes_on_above_them() {
-        let known = |value, generation, is_held| InboundId {
-            packet_id: id(value),
-            generation,
-            is_held,
-        };
-        let mut inbound = Inbound::restore([known(1, 5, true)], 5);
-        inbound.merge([known(1, 70, false), known(2, 71, true)], 80);
-        assert_eq!(inbound.find(id(1)), Some(known(1, 5, true)), "ours stays");
-        assert_eq!(inbound.find(id(2)), Some(known(2, 71, true)));
+        let known = |value, generation, bits| InboundId::new(id(value), generation, bits);
+        let mut inbound = Inbound::restore([known(1, 5, 1), known(3, 4, 3), known(4, 3, 3)], 5);
+        let theirs = [
+            known(1, 70, 0),
+            known(2, 71, 1),
+            known(4, 3, 3),
+            known(5, 2, 3),
+        ];
+        inbound.merge(&theirs, 80, true);
+        let expected = [known(1, 5, 1), known(2, 71, 3), known(4, 3, 3)];
+        assert_eq!(inbound.moving().collect::<Vec<_>>(), expected);
         assert_eq!(inbound.generation(), 80);
-        inbound.merge([], 7);
+        inbound.merge(&[], 7, false);
         assert_eq!(inbound.generation(), 80);
+        assert_eq!(inbound.len(), 3, "the other one may have forgotten them");
     }
 }

@@ -107,7 +107,7 @@ impl SessionSnapshot {
         for id in &self.inbound {
             out.u16(id.packet_id.value());
             out.u32(id.generation);
-            out.u8(u8::from(id.is_held));
+            out.u8(id.state_bits());
         }
         out.u32(self.inbound_generation);
         out.u16(self.next_packet_id.value());
@@ -403,11 +403,11 @@ impl<'a> Reader<'a> {
     }
 
     fn inbound(&mut self) -> Result<InboundId, SnapshotError> {
-        Ok(InboundId {
-            packet_id: self.packet_id()?,
-            generation: self.u32("inbound generation")?,
-            is_held: self.u8("inbound state")? != 0,
-        })
+        Ok(InboundId::new(
+            self.packet_id()?,
+            self.u32("inbound generation")?,
+            self.u8("inbound state")?,
+        ))
     }
 
     pub(super) fn qos(bits: u8) -> Result<Qos, SnapshotError> {
@@ -570,11 +570,7 @@ mod tests {
                 ),
             ],
             inbound: [1, 9]
-                .map(|value| InboundId {
-                    packet_id: id(value),
-                    generation: u32::from(value) + 2,
-                    is_held: value == 1,
-                })
+                .map(|value| InboundId::new(id(value), u32::from(value) + 2, value as u8 / 3))
                 .to_vec(),
             inbound_generation: 12,
             next_packet_id: id(33),

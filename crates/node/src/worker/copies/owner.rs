@@ -4,7 +4,6 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
-    time::Duration,
 };
 
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
@@ -14,6 +13,7 @@ use super::{Copy, Level, Progress, Release, StoredAs, Streams};
 use crate::{
     ConnectionId, Now, Peer,
     mail::Content,
+    queue::SETTLED,
     worker::{
         Debt, SessionKey, Worker,
         connection::Connection,
@@ -27,8 +27,6 @@ use crate::{
 const FILTERS: usize = 16;
 /// Bytes of one round's record, beyond which sessions are told anew in the next one.
 const RECORD_BYTES: usize = 256 * 1024;
-/// In this time after all nodes see each other again, sessions that two of them had are one.
-const SETTLED: Duration = Duration::from_secs(30);
 
 /// What a worker knows as owner.
 #[derive(Debug, Default)]
@@ -153,10 +151,11 @@ impl Worker {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
+        let was_up = |node: NodeId| self.owned.nodes.iter().any(|(up, _)| *up == node);
         for (stream, mark) in &mut self.marks {
             let node = NodeId(stream.0);
-            if node != self.config.node && !is_up(node) {
-                mark.first = u64::MAX;
+            if is_up(node) && !was_up(node) {
+                mark.restart(now.instant);
             }
         }
         self.owned.ever.extend(nodes.iter().map(|(node, _)| *node));

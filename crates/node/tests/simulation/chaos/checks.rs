@@ -70,6 +70,8 @@ fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
 fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
     for (client_id, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
+        let mut records = ledger.records.iter();
+        let is_persistent = records.any(|it| it.is_persistent && it.client_id == client_id);
         let mut got = vec![false; ledger.publications.len()];
         for arrival in &life.arrivals {
             got[arrival.publication] = true;
@@ -90,7 +92,7 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
-            let is_promised = ledger.is_split
+            let is_promised = (ledger.is_split && is_persistent)
                 || (life.forked_at < publication.submitted_at
                     && ledger.is_calm(publication.submitted_at, acknowledged_at));
             if publication.qos > Qos::AtMostOnce
@@ -125,9 +127,10 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             let is_taken_once = publication.qos == Qos::ExactlyOnce
                 && !is_taken_by_both(ledger, publication)
                 && ledger.is_calm(publication.submitted_at, until);
-            // Across the death of a node: at least once a group (rule 16).
+            // Across the death of a node or a parting: at least once a group (rule 16).
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
-                && has_died(ledger, publication.submitted_at, until);
+                && (has_died(ledger, publication.submitted_at, until)
+                    || !ledger.is_calm(publication.submitted_at, arrival.at));
             // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a
             // node sent at QoS 0 before it died, nobody else knows of.
             let is_moved = routing != RoutingMode::Mesh || !ledger.kills.is_empty();

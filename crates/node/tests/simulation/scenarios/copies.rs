@@ -183,11 +183,11 @@ fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
         world.kill(1);
         let back = world.connect(2, resuming(V5, "away", 1000));
         world.expect(back, &["CONNACK present", "PUBLISH a/1 'one' q1 #21846"]);
-        world.send(back, &Packet::Puback(plain(1)));
+        world.send(back, &Packet::Puback(plain(21_846)));
         world.publish(publisher, "a/2", "two", 1, 2);
         world.expect(publisher, &["PUBACK 2"]);
         world.hear(back);
-        world.send(back, &Packet::Puback(plain(2)));
+        world.send(back, &Packet::Puback(plain(21_847)));
         world.hang_up(back);
         world.start(1);
         become_covered(world);
@@ -195,7 +195,7 @@ fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
         world.expect(publisher, &["PUBACK 3"]);
         // What it had kept is done with, and what came meanwhile is not lost.
         let back = world.connect(1, resuming(V5, "away", 1000));
-        world.expect(back, &["CONNACK present", "PUBLISH a/3 'three' q1 #3"]);
+        world.expect(back, &["CONNACK present", "PUBLISH a/3 'three' q1 #21848"]);
     });
 }
 
