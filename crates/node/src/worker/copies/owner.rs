@@ -205,9 +205,6 @@ impl Worker {
         }
         for (_, session) in self.sessions.iter_mut() {
             let lost = session.stored.copy.take_if(|copy| copy.stream == index);
-            if lost.is_some() {
-                session.inbound.split();
-            }
             if let (Some(_), Some(apart)) = (lost, &mut session.apart) {
                 apart.lose_copy(applied);
             }
