@@ -84,6 +84,8 @@ pub struct Inbound {
     generation: u32,
     /// Another node may go on with the session too: the next publication that is new begins a new range of generations.
     is_branched: bool,
+    /// Some are [`State::Split`].
+    has_split: bool,
 }
 
 /// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
@@ -93,9 +95,14 @@ const BRANCH: u32 = 1 << 20;
 impl Inbound {
     /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
+        if !dup && self.has_split {
+            // Its client has sent all again that it had under way: what it did not name is released.
+            self.ids.retain(|_, (state, _)| *state != State::Split);
+            self.has_split = false;
+        }
         match self.ids.get_mut(&id) {
             None => self.take(id, dup),
-            Some((State::Interrupted | State::Split, _)) if !dup => self.take(id, false),
+            Some((State::Interrupted, _)) if !dup => self.take(id, false),
             Some((state @ State::Interrupted, generation)) => {
                 *state = State::Received;
                 InboundPublish::Deliver {
@@ -138,6 +145,7 @@ impl Inbound {
         for (state, _) in self.ids.values_mut() {
             if *state == State::Held {
                 *state = State::Split;
+                self.has_split = true;
             }
         }
     }
@@ -152,6 +160,7 @@ impl Inbound {
         }
         for id in theirs.iter().filter(|id| !id.is_split) {
             // Its client may have released it here.
+            self.has_split |= id.is_held;
             let state = if id.is_held {
                 State::Split
             } else {
@@ -259,11 +268,11 @@ impl Inbound {
     /// What a session that moved or was stored brings along.
     #[must_use]
     pub fn restore(ids: impl IntoIterator<Item = InboundId>, generation: u32) -> Self {
+        let state = |id: InboundId| (id.packet_id, (state_of(id), id.generation));
+        let ids: BTreeMap<_, _> = ids.into_iter().map(state).collect();
         Self {
-            ids: ids
-                .into_iter()
-                .map(|id| (id.packet_id, (state_of(id), id.generation)))
-                .collect(),
+            has_split: ids.values().any(|(state, _)| *state == State::Split),
+            ids,
             generation,
             is_branched: false,
         }

@@ -39,6 +39,8 @@ pub(in super::super) struct Owned {
     next_barrier: u64,
     /// All nodes that were ever up.
     ever: BTreeSet<NodeId>,
+    /// One of them has been out.
+    was_apart: bool,
     /// Since when all of them are up; `None`: they are not.
     whole_since: Option<Instant>,
 }
@@ -47,7 +49,7 @@ impl Owned {
     /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.
     pub fn is_apart(&self, now: Instant) -> bool {
         let is_settled = |since: Instant| since + SETTLED <= now;
-        !self.ever.is_empty() && !self.whole_since.is_some_and(is_settled)
+        self.was_apart && !self.whole_since.is_some_and(is_settled)
     }
 
     /// A number for a barrier, of this worker as owner or as backup.
@@ -164,6 +166,7 @@ impl Worker {
             since if is_whole => since.or(Some(now.instant)),
             _ => None,
         };
+        self.owned.was_apart |= !is_whole;
         self.owned.nodes = nodes;
         for node in gone {
             self.lose_copies(node);

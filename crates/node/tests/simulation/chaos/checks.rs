@@ -40,9 +40,9 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
 /// other, and takes what comes under it for a repetition.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
-    !ledger.is_split
-        && publication.qos == Qos::ExactlyOnce
+    publication.qos == Qos::ExactlyOnce
         && life.is_some_and(|life| life.forks > 0)
+        && (!ledger.is_split || is_taken_by_both(ledger, publication))
 }
 
 /// The session of its publisher.
@@ -133,7 +133,8 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
                     || !ledger.is_calm(publication.submitted_at, arrival.at));
             // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a
             // node sent at QoS 0 before it died, nobody else knows of.
-            let is_moved = routing != RoutingMode::Mesh || !ledger.kills.is_empty();
+            let has_gone = !ledger.kills.is_empty() || ledger.is_split;
+            let is_moved = routing != RoutingMode::Mesh || has_gone;
             let is_lowered = arrival.qos == Qos::AtMostOnce && is_moved;
             let is_taken_once = is_taken_once && !is_lowered;
             // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
