@@ -304,11 +304,16 @@ impl Hub {
 
     /// What is contested becomes one, then the next of the line has its turn.
     fn grant_next(&mut self, now: Now, client_id: &str) {
-        let is_whole = self.is_whole();
+        let is_claimed = |known: &Registered| known.claimed_by.is_some();
+        if !self.is_whole() || self.registrar.known.get(client_id).is_none_or(is_claimed) {
+            return;
+        }
+        self.evict_rivals(now, client_id);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
-        if known.claimed_by.is_some() || !is_whole {
+        if is_claimed(known) {
+            // One that was evicted here has answered, and the next had its turn.
             return;
         }
         if !known.rivals.is_empty() {
@@ -377,7 +382,6 @@ impl Hub {
             .map(|(client_id, _)| client_id.clone())
             .collect();
         for client_id in waiting {
-            self.evict_rivals(now, &client_id);
             self.grant_next(now, &client_id);
         }
     }

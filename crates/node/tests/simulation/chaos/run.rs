@@ -25,7 +25,7 @@ use crate::world::{
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 /// A session that two nodes had is one again in this time after they see each other.
-const FORK_MILLIS: u64 = 3_000;
+pub const FORK_MILLIS: u64 = 3_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
