@@ -273,8 +273,12 @@ pub(crate) enum Content {
     CopyBarrier { barrier: u64 },
     /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.
     CopyBarrierPassed { barrier: u64, request: u64 },
-    /// Hub to worker: a node is out, the copies of its sessions become the sessions.
-    Promote { node: NodeId },
+    /// Hub to worker: a node is out, the copies of its sessions become the sessions, with epochs raised by so much.
+    Promote { node: NodeId, raise: u64 },
+    /// Hub to worker: the copies of a node's sessions are out of date.
+    DropCopies { node: NodeId },
+    /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
+    Minority(bool),
     /// Worker to hub: they are.
     Promoted { node: NodeId },
     /// Worker to hub: a session that its owner handed over is here, with this epoch.

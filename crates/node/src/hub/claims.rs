@@ -121,6 +121,9 @@ impl Hub {
         if !self.is_ready {
             return;
         }
+        if self.standing.is_minority() {
+            return self.refuse_claim(client_id);
+        }
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
@@ -330,6 +333,23 @@ impl Hub {
         }
     }
 
+    /// This side does not serve: whoever waits is told.
+    pub(super) fn refuse_claims(&mut self) {
+        for client_id in self.claims.lines.keys().cloned().collect::<Vec<_>>() {
+            self.refuse_claim(&client_id);
+        }
+    }
+
+    fn refuse_claim(&mut self, client_id: &Arc<str>) {
+        let waiting = |hub: &Self| {
+            let line = hub.claims.lines.get(client_id);
+            line.is_some_and(|line| !line.waiting.is_empty())
+        };
+        while waiting(self) {
+            self.give_up(client_id);
+        }
+    }
+
     fn give_up(&mut self, client_id: &Arc<str>) {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
@@ -344,7 +364,11 @@ impl Hub {
         }
         self.event(
             EventLevel::Warn,
-            "a client identifier could not be claimed in time",
+            if self.standing.is_minority() {
+                "a client is refused, as this side has no majority"
+            } else {
+                "a client identifier could not be claimed in time"
+            },
             vec![("client_id", client_id.to_string())],
         );
         let (connection, serial) = (claim.connection, claim.serial);

@@ -37,18 +37,24 @@ impl Hub {
         }
     }
 
-    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that.
-    pub(super) fn promote_copies(&mut self, node: NodeId) {
+    /// Records of a node that have not all come never will.
+    pub(super) fn forget_copy_parts(&mut self, node: NodeId) {
         self.copies.parts.retain(|(from, _), _| *from != node);
+    }
+
+    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that. Their epochs
+    /// are raised by `raise`: of two nodes that go on with a session the one with the higher epoch has it.
+    pub(super) fn promote_copies(&mut self, node: NodeId, raise: u64) {
+        self.forget_copy_parts(node);
         let workers: BTreeSet<WorkerId> = self.workers().collect();
         for worker in &workers {
-            self.mail_after_records(*worker, Content::Promote { node });
+            self.mail_after_records(*worker, Content::Promote { node, raise });
         }
         self.copies.promoting.insert(node, workers);
     }
 
     pub(super) fn is_promoting(&self) -> bool {
-        !self.copies.promoting.is_empty()
+        !self.copies.promoting.is_empty() || self.standing.has_away()
     }
 
     pub(super) fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
@@ -66,7 +72,7 @@ impl Hub {
 
     /// What was said to or by the node may be lost: owners here begin their streams anew.
     pub(super) fn lose_copies(&mut self, node: NodeId) {
-        self.copies.parts.retain(|(from, _), _| *from != node);
+        self.forget_copy_parts(node);
         for worker in self.workers() {
             self.mail(worker, Content::CopiesLost { node });
         }

@@ -98,6 +98,7 @@ impl Hub {
                 stream,
                 wanted,
             } => self.handle_copies_wanted(node, worker, stream, wanted),
+            Message::Members(members) => self.handle_members(&members),
         }
     }
 

@@ -16,6 +16,7 @@ mod forward;
 mod groups;
 mod interests;
 mod journal;
+mod minority;
 mod moves;
 mod operate;
 mod pending;
@@ -115,6 +116,8 @@ pub struct Worker {
     orphaned: groups::Orphaned,
     /// Nobody is let in any more.
     is_draining: bool,
+    /// This side of the cluster does not serve.
+    is_minority: bool,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -203,6 +206,7 @@ impl Worker {
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
             is_draining: false,
+            is_minority: false,
             placeholder: copies::placeholder(),
             config,
         }
@@ -486,7 +490,9 @@ impl Worker {
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }
-            Content::Promote { node } => self.handle_promote(now, node),
+            Content::Promote { node, raise } => self.handle_promote(now, node, raise),
+            Content::DropCopies { node } => self.handle_drop_copies(node),
+            Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict { client_id } => self.handle_evict(now, &client_id),
             // What only the hub is told.
             Content::Forward { .. }

@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is out: its sessions go on here, as far as their copies are here.
-    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
+    /// A node is out: its sessions go on here, as far as their copies are here, with epochs raised by so much.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, raise: u64) {
         let of_node = |key: &&SourceKey| key.0 == node;
         let sources: Vec<SourceKey> = self
             .sources
@@ -32,7 +32,7 @@ impl Worker {
                 .unwrap_or_default()
                 .sessions;
             for key in sessions.into_values() {
-                promoted += usize::from(self.promote(now, key, &mut changes));
+                promoted += usize::from(self.promote(now, key, raise, &mut changes));
             }
         }
         self.announce(changes);
@@ -51,6 +51,16 @@ impl Worker {
         self.mail_after_records(Peer::Hub, Content::Promoted { node });
     }
 
+    /// The owner goes on with its sessions: what is here was told before it was out of sight.
+    pub(in super::super) fn handle_drop_copies(&mut self, node: NodeId) {
+        let keys = self.sources.sources.keys();
+        let sources: Vec<SourceKey> = keys.filter(|key| key.0 == node).copied().collect();
+        for source in sources {
+            let changes = self.drop_source(source);
+            self.announce(changes);
+        }
+    }
+
     /// Its owner, which is drained, hands a session over.
     pub(super) fn go_on_with(
         &mut self,
@@ -67,7 +77,7 @@ impl Worker {
         }
         let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
         if let Some(client_id) = client_id
-            && self.promote(now, key, changes)
+            && self.promote(now, key, 1, changes)
         {
             let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
             let client_id = (*client_id).into();
@@ -76,7 +86,13 @@ impl Worker {
     }
 
     /// A shadow becomes the session. False: there is one of its client identifier already.
-    fn promote(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) -> bool {
+    fn promote(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        raise: u64,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
         let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
             return false;
         };
@@ -117,7 +133,7 @@ impl Worker {
         }
         session.taken.go_on();
         session.revive(now, stored);
-        session.epoch += 1;
+        session.epoch += raise;
         for (filter, subscription) in session.subscriptions.clone() {
             if filter.is_shared() {
                 let member = Member::away(subscription);

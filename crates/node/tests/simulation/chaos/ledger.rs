@@ -85,6 +85,8 @@ pub struct Record {
 /// Everything.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    /// What is promised holds whoever sees whom.
+    pub keeps_all: bool,
     pub publications: Vec<Publication>,
     pub records: Vec<Record>,
     /// When the nodes did not all see each other: from, to.

@@ -136,6 +136,15 @@ fn nodes_whose_links_break_keep_every_promise() {
 }
 
 #[test]
+fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted() {
+    play(
+        "with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted",
+        Plan::MAJORITY,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
     play(
         "nodes_that_are_parted_keep_what_they_promised_before_and_after",

@@ -17,6 +17,8 @@ pub struct Plan {
     pub resets: u64,
     pub cuts_links: bool,
     pub parts: bool,
+    /// Only a side with more than half of the nodes serves.
+    pub majority: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
@@ -38,6 +40,7 @@ impl Plan {
         resets: 10,
         cuts_links: false,
         parts: false,
+        majority: false,
         kills: false,
         dies: false,
         skew: 0,
@@ -73,5 +76,11 @@ impl Plan {
         workers: 1,
         pause: 60,
         ..Self::CUT
+    };
+    /// The same, and the smaller side refuses: nothing that was acknowledged is lost, whenever that was.
+    pub const MAJORITY: Self = Self {
+        majority: true,
+        nodes: 3,
+        ..Self::PARTED
     };
 }

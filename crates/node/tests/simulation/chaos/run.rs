@@ -3,6 +3,7 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use thicket_node::Partition;
 use thicket_overlay::routing::RoutingMode;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
@@ -51,6 +52,9 @@ impl Run {
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
+            if plan.majority {
+                spec.partition = Partition::Majority;
+            }
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
             spec.stores = plan.kills;
@@ -60,7 +64,10 @@ impl Run {
         }
         let mut run = Self {
             world,
-            ledger: Ledger::default(),
+            ledger: Ledger {
+                keeps_all: plan.majority,
+                ..Ledger::default()
+            },
             plan,
             routing,
             random: random.clone(),
@@ -232,6 +239,7 @@ impl Run {
                     .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
                 let is_lost = record.is_established && !session_present;
                 if is_lost
+                    && !self.ledger.keeps_all
                     && self
                         .ledger
                         .disturbed
@@ -258,7 +266,8 @@ impl Run {
                     record.life().forks += 1;
                     record.life().forked_at = now;
                     // Subscriptions of a session that was given up are gone with it.
-                    for held in &mut record.life().held {
+                    let given_up = record.life().held.iter_mut();
+                    for held in given_up.filter(|_| !self.ledger.keeps_all) {
                         held.until.get_or_insert(now);
                     }
                 }
@@ -330,7 +339,8 @@ impl Run {
                 }
             }
             Told::DisconnectedBy(code) => {
-                if ![0x8E, 0x8D].contains(&(code as u8)) {
+                let is_refused = self.ledger.keeps_all && code as u8 == 0x97;
+                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
                     ));
@@ -400,6 +410,8 @@ impl Run {
             0..6 if self.plan.cuts_links && !links.is_empty() => {
                 self.world.cut_link(*self.random.pick(&links));
             }
+            // As with nodes that die: one at a time, when every session has its copy.
+            6..8 if self.plan.majority && !(partings.is_empty() && self.world.is_covered()) => {}
             6..8 if self.plan.parts && self.plan.nodes > 1 => {
                 let one = self.random.below(self.plan.nodes as u64) as usize;
                 let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
@@ -410,6 +422,16 @@ impl Run {
                     Parting::Cut
                 };
                 self.world.net.part(one, other, parting);
+                // Nodes that do not see each other, and both see a third, are no sides.
+                let others = (0..self.plan.nodes).filter(|node| *node != one);
+                for other in others.filter(|_| self.plan.majority) {
+                    self.world.net.part(one, other, parting);
+                }
+            }
+            8..10 if self.plan.majority => {
+                for (one, other) in partings {
+                    self.world.net.heal(one, other);
+                }
             }
             8..10 if !partings.is_empty() => {
                 let (one, other) = *self.random.pick(&partings);
