@@ -130,6 +130,10 @@ impl Hub {
         if !matches!(line.stage, Stage::Waiting { .. }) {
             return;
         }
+        if line.waiting.is_empty() {
+            // Whoever waited was given up while the session was on its way.
+            return self.end_claim(now, client_id, None);
+        }
         self.claims.next_request += 1;
         let request = self.claims.next_request;
         line.stage = Stage::Asking { request };
@@ -213,7 +217,7 @@ impl Hub {
         self.set_stage(client_id, Stage::Moving { epoch });
         let line = self.claims.lines.get(client_id);
         let Some(first) = line.and_then(|line| line.waiting.front()) else {
-            return;
+            return self.end_claim(now, client_id, Some(epoch));
         };
         let (home, discard) = (first.worker, first.claim.clean_start);
         match source.filter(|source| self.up.values().any(|node| node == source)) {

@@ -95,6 +95,10 @@ impl Hub {
         let Some(slot) = self.overlay.slot_of(to) else {
             return;
         };
+        if self.standing.is_gone(slot) {
+            // What waits for these copies hears it when it is known how this side stands.
+            return;
+        }
         let last = record.len().saturating_sub(1) / PART_BYTES;
         for (index, bytes) in record.chunks(PART_BYTES).enumerate() {
             let part = Part {

@@ -574,6 +574,9 @@ impl Hub {
     }
 
     fn send_encoded(&mut self, to: NodeId, slot: NodeSlot, (kind, payload): (u8, Vec<u8>)) {
+        if self.standing.is_gone(slot) {
+            return;
+        }
         // A node that is out or takes no more is told everything again when it is back: `view_changed`.
         if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
             self.event(

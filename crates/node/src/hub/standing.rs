@@ -5,13 +5,16 @@
 //! | starting | clients may be let in | serving or minority |
 //! | serving | a node is out, more than half are left | unsure: what follows from it waits |
 //! | serving, unsure | not more than half are left, or there are more members than was known | minority; what waited follows |
-//! | unsure | more than half were heard since | serving; what waited follows |
+//! | unsure | more than half were heard since, and do not see those that are out either | serving; what waited follows |
+//! | unsure | one that was out is back | minority, for a moment; what waited follows |
 //! | minority | more than half are there, with all whom they reach, and what they want is known | serving |
+//!
+//! In a minority copies stay copies, and what was to be acknowledged when a node fell silent is refused.
 //!
 //! Nodes that are cut off together fall silent one after the other: until the rest was heard again nobody may act as if only one
 //! node were gone, as acknowledgements that waited for it alone would leave, and copies of its sessions would become sessions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, Output, WireVersion};
 use thicket_session::time::Instant;
@@ -37,6 +40,10 @@ enum State {
         since: Instant,
         /// What the overlay said since.
         waiting: VecDeque<Output>,
+        /// Nodes whose going out waits.
+        gone: BTreeSet<NodeSlot>,
+        /// One of them is back: it was this node that was cut off, or nobody.
+        is_back: bool,
     },
     Minority,
 }
@@ -52,6 +59,15 @@ pub(super) struct Standing {
 impl Standing {
     pub const fn is_minority(&self) -> bool {
         matches!(self.state, State::Minority)
+    }
+
+    /// Whether what follows from this node's going out waits. It is told nothing meanwhile, even if it is back: it would be told under
+    /// what is not true any more.
+    pub fn is_gone(&self, slot: NodeSlot) -> bool {
+        match &self.state {
+            State::Unsure { gone, .. } => gone.contains(&slot),
+            State::Starting | State::Serving | State::Minority => false,
+        }
     }
 
     /// Whether sessions of other nodes may still become ours.
@@ -151,19 +167,31 @@ impl Hub {
         if has_no_effect || self.config.partition == Partition::Serve {
             return Some(output);
         }
-        let is_out = matches!(output, Output::NodeDown { .. });
+        let out = match output {
+            Output::NodeDown { slot } => Some(slot),
+            _ => None,
+        };
         match &mut self.standing.state {
-            State::Serving if is_out => {
+            State::Serving if out.is_some() => {
                 self.standing.state = State::Unsure {
                     since: now.instant,
                     waiting: [output].into(),
+                    gone: out.into_iter().collect(),
+                    is_back: false,
                 };
                 self.outgoing.hold_acknowledgements(true);
                 None
             }
-            State::Unsure { since, waiting } => {
-                if is_out {
+            State::Unsure {
+                since,
+                waiting,
+                gone,
+                is_back,
+            } => {
+                *is_back |= matches!(&output, Output::NodeUp { slot, .. } if gone.contains(slot));
+                if out.is_some() {
                     *since = now.instant;
+                    gone.extend(out);
                 }
                 waiting.push_back(output);
                 None
@@ -184,8 +212,9 @@ impl Hub {
             State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
                 self.begin_minority(now)
             }
+            State::Unsure { is_back: true, .. } => self.begin_minority(now),
             State::Starting => self.standing.state = State::Serving,
-            State::Unsure { since, .. } if is_most(self.heard_since(*since)) => {
+            State::Unsure { since, gone, .. } if is_most(self.agreeing(*since, gone)) => {
                 self.end_doubt(now, State::Serving);
             }
             State::Minority if has_most && self.sees_all() => self.end_minority(now),
@@ -198,11 +227,16 @@ impl Hub {
         self.overlay.is_ready() && self.overlay.is_listed()
     }
 
-    /// Nodes heard since then, this one included.
-    fn heard_since(&self, since: Instant) -> usize {
+    /// Nodes that were heard since then and do not see any of those that are gone, this one included.
+    fn agreeing(&self, since: Instant, gone: &BTreeSet<NodeSlot>) -> usize {
+        let gone: Vec<NodeId> = gone
+            .iter()
+            .filter_map(|slot| self.overlay.node_of(*slot))
+            .collect();
         let heard = |status: &thicket_overlay::NodeStatus| {
             let last = self.overlay.last_heard(status.slot);
-            status.is_up && last.is_some_and(|last| last > since)
+            let sees = |gone: &NodeId| self.overlay.lists(status.node, *gone);
+            status.is_up && last.is_some_and(|last| last > since) && !gone.iter().any(sees)
         };
         self.overlay
             .nodes()

@@ -9,6 +9,9 @@
 //! | SUBSCRIBE | 0x97 for each filter | 0x80 |
 //! | UNSUBSCRIBE of a session that ends with its connection | done | done |
 //! | UNSUBSCRIBE of another one | 0x83 for each filter | closed |
+//! | PUBREC, PUBREL of such a session | closed with 0x97 | closed |
+//!
+//! A session that outlives its connection begins no message of QoS 1 or 2 there: its copy may go on with it elsewhere.
 //!
 //! What had not been answered when the other nodes fell silent is answered likewise, as those an acknowledgement waits for may not be
 //! there; but a persistent publisher's connection ends if it waits for a PUBREC: some have taken the message under its name, which it
@@ -18,7 +21,7 @@ use thicket_mqtt::{
     Packet, ProtocolVersion, Qos, ReasonCode, Suback, Subscribe, Unsuback, Unsubscribe,
 };
 
-use super::{Refusal, SessionKey, Worker};
+use super::{Refusal, SessionKey, Worker, seen::Seen};
 use crate::{ConnectionId, Now};
 
 /// For the log and for reason strings.
@@ -32,7 +35,24 @@ impl Worker {
             let closing = self.refuse_what_is_open();
             self.close_what_waits(now, closing);
             self.interrupt_what_is_open(now);
+            // What sessions here took and others do not know goes with the sessions when others have gone on with them; then the same
+            // publication is new here. Each session knows what it took.
+            self.seen = Seen::default();
+        } else {
+            let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
+            for key in sessions {
+                self.pull(now, key);
+            }
         }
+    }
+
+    /// Whether a step of a QoS 2 handshake may be taken: not where others may go on with the session as it was before.
+    pub(super) fn check_handshake(&self, key: SessionKey) -> Result<(), Refusal> {
+        let session = self.sessions.get(key);
+        if self.is_minority && session.is_some_and(|session| session.is_persistent()) {
+            return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
+        }
+        Ok(())
     }
 
     /// Publishers that are owed an acknowledgement: those it waits for may be on the other side. Answers the connections of those who

@@ -374,6 +374,13 @@ impl Overlay {
         up.all(|peer| component.contains(&peer.node))
     }
 
+    /// Whether a node says that it has a link with another one, as far as is known here.
+    #[must_use]
+    pub fn lists(&self, node: NodeId, other: NodeId) -> bool {
+        let record = self.view.record(node);
+        record.is_some_and(|record| record.lists(other))
+    }
+
     /// When something last came from a node over the link with it; `None`: there is no link with it.
     #[must_use]
     pub fn last_heard(&self, slot: NodeSlot) -> Option<Instant> {

@@ -36,6 +36,11 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
         .flat_map(|record| record.lives.iter().map(|life| (&*record.client_id, life)))
 }
 
+fn is_persistent(ledger: &Ledger, client_id: &str) -> bool {
+    let record = ledger.records.iter().find(|it| it.client_id == client_id);
+    record.is_some_and(|record| record.is_persistent)
+}
+
 /// The session of its publisher was two for a while: the one that was kept may hold an identifier that its client released at the
 /// other, and takes what comes under it for a repetition.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
@@ -68,6 +73,8 @@ fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
 fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
     for (client_id, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
+        // A session that ends with its connection is where its client is, be that cut off.
+        let keeps_all = ledger.keeps_all && is_persistent(ledger, client_id);
         let mut got = vec![false; ledger.publications.len()];
         for arrival in &life.arrivals {
             got[arrival.publication] = true;
@@ -88,9 +95,9 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
             if publication.qos > Qos::AtMostOnce
                 && wanted
                 && !got[number]
-                && (ledger.keeps_all
+                && !is_from_forked(ledger, publication)
+                && (keeps_all
                     || (life.forked_at < publication.submitted_at
-                        && !is_from_forked(ledger, publication)
                         && ledger.is_calm(publication.submitted_at, acknowledged_at)))
             {
                 return Err(format!(

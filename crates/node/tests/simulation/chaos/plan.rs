@@ -77,9 +77,11 @@ impl Plan {
         pause: 60,
         ..Self::CUT
     };
-    /// The same, and the smaller side refuses: nothing that was acknowledged is lost, whenever that was.
+    /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is lost, whenever
+    /// that was.
     pub const MAJORITY: Self = Self {
         majority: true,
+        cuts_links: false,
         nodes: 3,
         ..Self::PARTED
     };

@@ -149,6 +149,9 @@ impl Run {
             if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
                 self.kill()?;
             }
+            if self.plan.majority && self.random.chance(1, 30) {
+                self.part_or_heal()?;
+            }
             self.act();
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
@@ -266,8 +269,9 @@ impl Run {
                     record.life().forks += 1;
                     record.life().forked_at = now;
                     // Subscriptions of a session that was given up are gone with it.
+                    let keeps_all = self.ledger.keeps_all && record.is_persistent;
                     let given_up = record.life().held.iter_mut();
-                    for held in given_up.filter(|_| !self.ledger.keeps_all) {
+                    for held in given_up.filter(|_| !keeps_all) {
                         held.until.get_or_insert(now);
                     }
                 }
@@ -385,6 +389,31 @@ impl Run {
         Ok(())
     }
 
+    /// A node is cut off from all others, as one that dies when every session has its copy and nothing is on its way; or it is back.
+    fn part_or_heal(&mut self) -> super::checks::Verdict {
+        let partings = self.world.net.partings();
+        if partings.is_empty() {
+            self.pass(500)?;
+        }
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let parting = *self.random.pick(&[Parting::Held, Parting::Cut]);
+        if partings.is_empty() && self.world.is_covered() {
+            for other in (0..self.plan.nodes).filter(|other| *other != node) {
+                self.world.net.part(node, other, parting);
+            }
+        }
+        for (one, other) in &partings {
+            self.world.net.heal(*one, *other);
+        }
+        if let Some(log) = &mut self.log {
+            let now = self.world.net.now;
+            log.push(format!(
+                "{now:>8} node {node} is cut off, or all are healed: {partings:?}"
+            ));
+        }
+        Ok(())
+    }
+
     /// One of the things that happen.
     fn act(&mut self) {
         let client = self.random.below(self.plan.clients as u64) as usize;
@@ -410,9 +439,7 @@ impl Run {
             0..6 if self.plan.cuts_links && !links.is_empty() => {
                 self.world.cut_link(*self.random.pick(&links));
             }
-            // As with nodes that die: one at a time, when every session has its copy.
-            6..8 if self.plan.majority && !(partings.is_empty() && self.world.is_covered()) => {}
-            6..8 if self.plan.parts && self.plan.nodes > 1 => {
+            6..8 if self.plan.parts && !self.plan.majority => {
                 let one = self.random.below(self.plan.nodes as u64) as usize;
                 let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
                 let other = (one + step) % self.plan.nodes;
@@ -422,18 +449,8 @@ impl Run {
                     Parting::Cut
                 };
                 self.world.net.part(one, other, parting);
-                // Nodes that do not see each other, and both see a third, are no sides.
-                let others = (0..self.plan.nodes).filter(|node| *node != one);
-                for other in others.filter(|_| self.plan.majority) {
-                    self.world.net.part(one, other, parting);
-                }
             }
-            8..10 if self.plan.majority => {
-                for (one, other) in partings {
-                    self.world.net.heal(one, other);
-                }
-            }
-            8..10 if !partings.is_empty() => {
+            8..10 if !partings.is_empty() && !self.plan.majority => {
                 let (one, other) = *self.random.pick(&partings);
                 self.world.net.heal(one, other);
             }
