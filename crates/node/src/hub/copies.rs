@@ -42,13 +42,12 @@ impl Hub {
         self.copies.parts.retain(|(from, _), _| *from != node);
     }
 
-    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that. Their epochs
-    /// are raised by `raise`: of two nodes that go on with a session the one with the higher epoch has it.
-    pub(super) fn promote_copies(&mut self, node: NodeId, raise: u64) {
+    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that.
+    pub(super) fn promote_copies(&mut self, node: NodeId) {
         self.forget_copy_parts(node);
         let workers: BTreeSet<WorkerId> = self.workers().collect();
         for worker in &workers {
-            self.mail_after_records(*worker, Content::Promote { node, raise });
+            self.mail_after_records(*worker, Content::Promote { node });
         }
         self.copies.promoting.insert(node, workers);
     }

@@ -24,12 +24,6 @@ use crate::{
     EventLevel, ForgetError, Keyspace, MembershipReport, Now, Partition, WorkerId, mail::Content,
 };
 
-/// Raises the epochs of sessions that go on at their copies when their node goes out: far above what claims add where nobody may
-/// serve any more.
-const AT_ONCE: u64 = 1 << 16;
-/// The same when this side was the smaller one at that time: above the node that is out, below those that went on at once.
-const LATE: u64 = AT_ONCE / 2;
-
 /// How this side stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum State {
@@ -281,7 +275,7 @@ impl Hub {
             self.mail_after_records(WorkerId(worker), Content::Minority(false));
         }
         for node in std::mem::take(&mut self.standing.away).into_keys() {
-            self.promote_copies(node, LATE);
+            self.promote_copies(node);
         }
         self.advance_claims(now);
     }
@@ -302,11 +296,7 @@ impl Hub {
             self.forget_copy_parts(node);
             self.standing.away.insert(node, incarnation);
         } else {
-            let raise = match self.config.partition {
-                Partition::Serve => 1,
-                Partition::Majority => AT_ONCE,
-            };
-            self.promote_copies(node, raise);
+            self.promote_copies(node);
         }
     }
 
@@ -321,7 +311,7 @@ impl Hub {
                 self.mail_after_records(WorkerId(worker), Content::DropCopies { node });
             }
         } else {
-            self.promote_copies(node, LATE);
+            self.promote_copies(node);
         }
     }
 }

@@ -76,6 +76,7 @@ impl Worker {
         let mut changes = Vec::new();
         for asked in &subscribe.filters {
             match self.subscribe(
+                now,
                 id,
                 key,
                 asked,
@@ -126,6 +127,7 @@ impl Worker {
     /// One filter. Outer error: the connection ends; inner error: the code for this filter.
     fn subscribe(
         &mut self,
+        now: Now,
         id: ConnectionId,
         key: SessionKey,
         asked: &SubscribeFilter<'_>,
@@ -159,9 +161,11 @@ impl Worker {
         session.subscriptions.insert(filter.clone(), subscription);
         self.journal
             .subscription(session.stored, &filter, Some(&subscription));
+        let is_persistent = session.is_persistent();
+        self.note_operation(now, key, &filter);
         let member = Member {
             subscription,
-            persistent: session.is_persistent(),
+            persistent: is_persistent,
             connected: true,
         };
         changes.extend(self.interests.subscribe(key, &filter, member));
@@ -212,6 +216,7 @@ impl Worker {
 
     pub(super) fn handle_unsubscribe(
         &mut self,
+        now: Now,
         id: ConnectionId,
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
@@ -235,6 +240,7 @@ impl Worker {
             let code = match session.subscriptions.remove(&filter) {
                 Some(_) => {
                     self.journal.subscription(session.stored, &filter, None);
+                    self.note_operation(now, key, &filter);
                     ReasonCode::Success
                 }
                 None => ReasonCode::NoSubscriptionExisted,

@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is out: its sessions go on here, as far as their copies are here, with epochs raised by so much.
-    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, raise: u64) {
+    /// A node is out: its sessions go on here, as far as their copies are here.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
         let of_node = |key: &&SourceKey| key.0 == node;
         let sources: Vec<SourceKey> = self
             .sources
@@ -32,7 +32,7 @@ impl Worker {
                 .unwrap_or_default()
                 .sessions;
             for key in sessions.into_values() {
-                promoted += usize::from(self.promote(now, key, raise, &mut changes));
+                promoted += usize::from(self.promote(now, key, true, &mut changes));
             }
         }
         self.announce(changes);
@@ -77,20 +77,25 @@ impl Worker {
         }
         let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
         if let Some(client_id) = client_id
-            && self.promote(now, key, 1, changes)
+            && self.promote(now, key, false, changes)
         {
+            if let Some(session) = self.sessions.get_mut(key) {
+                // Whoever hands over has a client that is connected; this is above it, as a claim is.
+                session.epoch += session.epoch % 2;
+            }
             let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
             let client_id = (*client_id).into();
             self.mail_after_records(Peer::Hub, Content::TakenOver { client_id, epoch });
         }
     }
 
-    /// A shadow becomes the session. False: there is one of its client identifier already.
+    /// A shadow becomes the session. `is_split`: its owner may live, out of sight, and go on with it too. False: there is one of its
+    /// client identifier already.
     fn promote(
         &mut self,
         now: Now,
         key: SessionKey,
-        raise: u64,
+        is_split: bool,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
         let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
@@ -114,6 +119,8 @@ impl Worker {
             return false;
         };
         let Shadow {
+            source,
+            is_learning,
             stored,
             mut held,
             pending,
@@ -124,7 +131,13 @@ impl Worker {
             // Nobody who published it was told that it had been taken.
             held.handle_dropped(awaited.sequence);
         }
+        let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut session.outbound, &mut session.inbound);
+        if is_split {
+            known.sort_unstable();
+            let unheard = pending.iter().map(|it| it.delivery.message.id());
+            session.split_off(source.0, known, unheard.collect(), is_learning);
+        }
         for Pending { delivery, .. } in pending {
             if session.outbound.enqueue(delivery).is_err() {
                 session.dropped_messages += 1;
@@ -133,7 +146,7 @@ impl Worker {
         }
         session.taken.go_on();
         session.revive(now, stored);
-        session.epoch += raise;
+        session.epoch += 1;
         for (filter, subscription) in session.subscriptions.clone() {
             if filter.is_shared() {
                 let member = Member::away(subscription);

@@ -145,6 +145,11 @@ fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted(
 }
 
 #[test]
+fn two_nodes_that_are_parted_lose_nothing() {
+    play("two_nodes_that_are_parted_lose_nothing", Plan::SPLIT, &[]);
+}
+
+#[test]
 fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
     play(
         "nodes_that_are_parted_keep_what_they_promised_before_and_after",

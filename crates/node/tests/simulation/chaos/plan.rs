@@ -19,6 +19,8 @@ pub struct Plan {
     pub parts: bool,
     /// Only a side with more than half of the nodes serves.
     pub majority: bool,
+    /// Nodes are parted only when every session has its copy and all has been quiet for a while.
+    pub splits: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
@@ -41,6 +43,7 @@ impl Plan {
         cuts_links: false,
         parts: false,
         majority: false,
+        splits: false,
         kills: false,
         dies: false,
         skew: 0,
@@ -67,6 +70,14 @@ impl Plan {
     /// Links break and come back.
     pub const CUT: Self = Self {
         cuts_links: true,
+        ..Self::LINKED
+    };
+    /// Two nodes are parted while each has every session, and their clients go from the one to the other.
+    pub const SPLIT: Self = Self {
+        nodes: 2,
+        parts: true,
+        splits: true,
+        resets: 0,
         ..Self::LINKED
     };
     /// Nodes are parted, some of them for long.

@@ -65,7 +65,7 @@ impl Run {
         let mut run = Self {
             world,
             ledger: Ledger {
-                keeps_all: plan.majority,
+                is_split: plan.splits || plan.majority,
                 ..Ledger::default()
             },
             plan,
@@ -221,7 +221,8 @@ impl Run {
                     session_present: false,
                 };
             self.note_told(client, now, told)?;
-            let is_forked = self.ledger.records[client].life().forked_at == now;
+            let is_forked =
+                !self.ledger.is_split && self.ledger.records[client].life().forked_at == now;
             if (is_new || is_forked) && self.is_member(client) {
                 self.join_group(client);
             }
@@ -240,9 +241,11 @@ impl Run {
                     .disturbed
                     .iter()
                     .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
+                let has_moved =
+                    std::mem::replace(&mut record.served_by, record.node) != record.node;
                 let is_lost = record.is_established && !session_present;
                 if is_lost
-                    && !self.ledger.keeps_all
+                    && !self.ledger.is_split
                     && self
                         .ledger
                         .disturbed
@@ -265,13 +268,15 @@ impl Run {
                     });
                 }
                 record.is_established = record.is_persistent;
-                if is_forked {
+                if is_forked && self.ledger.is_split {
+                    // What both nodes sent may have come twice.
+                    record.life().forks += usize::from(has_moved);
+                    record.life().forked_at = now;
+                } else if is_forked {
                     record.life().forks += 1;
                     record.life().forked_at = now;
                     // Subscriptions of a session that was given up are gone with it.
-                    let keeps_all = self.ledger.keeps_all && record.is_persistent;
-                    let given_up = record.life().held.iter_mut();
-                    for held in given_up.filter(|_| !keeps_all) {
+                    for held in &mut record.life().held {
                         held.until.get_or_insert(now);
                     }
                 }
@@ -343,7 +348,7 @@ impl Run {
                 }
             }
             Told::DisconnectedBy(code) => {
-                let is_refused = self.ledger.keeps_all && code as u8 == 0x97;
+                let is_refused = self.plan.majority && code as u8 == 0x97;
                 if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
@@ -439,7 +444,7 @@ impl Run {
             0..6 if self.plan.cuts_links && !links.is_empty() => {
                 self.world.cut_link(*self.random.pick(&links));
             }
-            6..8 if self.plan.parts && !self.plan.majority => {
+            6..8 if self.plan.parts && !self.plan.majority && self.may_part() => {
                 let one = self.random.below(self.plan.nodes as u64) as usize;
                 let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
                 let other = (one + step) % self.plan.nodes;
@@ -456,6 +461,14 @@ impl Run {
             }
             _ => {}
         }
+    }
+
+    /// Whether what is promised across a parting holds when nodes are parted now.
+    fn may_part(&self) -> bool {
+        let now = self.world.net.now;
+        let is_over =
+            |(_, end): &(u64, Option<u64>)| end.is_some_and(|end| end + FORK_MILLIS < now);
+        !self.plan.splits || (self.ledger.disturbed.iter().all(is_over) && self.world.is_covered())
     }
 
     fn connect(&mut self, client: usize) {
@@ -486,6 +499,7 @@ impl Run {
         record.connections += 1;
         record.connecting_at.get_or_insert(now);
         record.uncertain += 1;
+        record.node = node;
         self.world.connect_client(client, node, clean_start);
         self.say(client, || {
             format!("connects to node {node}, {clean_start:?}")
