@@ -161,7 +161,7 @@ mod kind {
     pub(super) const COPY: u8 = 20;
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
-    pub(super) const MEMBERS: u8 = 40;
+    pub(super) const MEMBERS: u8 = 50;
 }
 
 impl Message<'_> {

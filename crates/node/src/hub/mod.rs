@@ -484,6 +484,13 @@ impl Hub {
             Output::Acknowledged { stream, ranges } => self.handle_acknowledged(stream, &ranges),
             // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
             Output::RoomChanged { .. } => {}
+            Output::IdentityInUse { address } => {
+                let node = self.own();
+                let problem = format!(
+                    "node id {node} is in use by the node at {address}: two processes cannot have one data directory, or copies of it"
+                );
+                self.outputs.push_back(HubOutput::End { problem });
+            }
             Output::IncarnationChanged { incarnation } => {
                 self.config.overlay.incarnation = incarnation;
                 for worker in 0..self.config.workers {

@@ -515,6 +515,7 @@ impl Node {
                 HubOutput::Mail { to, mail } => {
                     machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
                 }
+                HubOutput::End { problem } => panic!("a node has to end: {problem}"),
                 HubOutput::Event(event) => {
                     self.downs += u64::from(event.message == "node down");
                     keep(&mut self.events, net.now, event);
