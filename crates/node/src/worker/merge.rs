@@ -55,7 +55,6 @@ pub(super) struct Apart {
 /// What is left to be taken in when the other one's queue has come.
 #[derive(Debug)]
 pub(super) struct Merging {
-    merge: Merge,
     in_flight: Vec<Redelivery>,
     branch: Branch,
     /// Both are branches of one session.
@@ -204,7 +203,6 @@ impl Worker {
         let is_void = !is_same && session.clean_epoch > merge.source_epoch;
         let branch = snapshot.branch.unwrap_or_default();
         let mut merging = Merging {
-            merge,
             in_flight: snapshot.in_flight,
             branch,
             is_same,
@@ -317,8 +315,7 @@ impl Worker {
             for (uid, taken) in taken {
                 session.taken.insert_before(uid, taken);
             }
-            let own = self.config.node;
-            session.take_in(*merging, queue, own, came_here)
+            session.take_in(*merging, queue, came_here)
         };
         session.apart = None;
         self.traffic.merged_sessions += 1;
@@ -350,11 +347,9 @@ impl Session {
         &mut self,
         merging: Merging,
         theirs: Vec<Delivery>,
-        own: NodeId,
         came_here: impl Fn(&Delivery) -> bool,
     ) -> u64 {
         let Merging {
-            merge,
             in_flight,
             branch,
             is_same,
@@ -362,9 +357,9 @@ impl Session {
             ..
         } = merging;
         let apart = self.apart.take().unwrap_or_default();
-        let is_ours_split = is_same && apart.from == Some(merge.node);
-        let is_theirs_split = is_same && branch.from == Some(own.0);
-        // What both held when they were split.
+        // Whoever is no copy has had all that a copy knew when it was split off, wherever the session has moved since.
+        let is_ours_split = is_same && apart.from.is_some() && branch.from.is_none();
+        let is_theirs_split = is_same && apart.from.is_none() && branch.from.is_some();
         let known: &[MessageId] = if is_ours_split {
             &apart.known
         } else if is_theirs_split {
