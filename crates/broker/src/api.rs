@@ -201,6 +201,10 @@ mirror! {
     /// The four traffics since the start (Detti III), what was not delivered, and what there is now.
     #[derive(Copy, Default)]
     TrafficCounts of Traffic {
+        /// Sessions that two nodes had, in a partition, and that became one here.
+        merged_sessions: u64 = merged_sessions,
+        /// What was new in the other one of them.
+        merged_messages: u64 = merged_messages,
         /// From clients.
         external_in_messages: u64 = external_in_messages,
         /// From clients.
@@ -433,6 +437,8 @@ impl TrafficEntry {
 impl TrafficCounts {
     fn plus(self, other: Self) -> Self {
         Self {
+            merged_sessions: self.merged_sessions + other.merged_sessions,
+            merged_messages: self.merged_messages + other.merged_messages,
             external_in_messages: self.external_in_messages + other.external_in_messages,
             external_in_bytes: self.external_in_bytes + other.external_in_bytes,
             external_out_messages: self.external_out_messages + other.external_out_messages,
