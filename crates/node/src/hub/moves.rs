@@ -111,6 +111,7 @@ impl Hub {
                 stream,
                 wanted,
             } => self.handle_copies_wanted(node, worker, stream, wanted),
+            Message::Members(members) => self.handle_members(&members),
         }
     }
 
