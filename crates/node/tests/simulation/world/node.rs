@@ -192,6 +192,7 @@ impl Node {
 
     /// Starts the node, with a higher incarnation than before.
     pub fn start(&mut self, net: &mut Net) {
+        self.disk.repair();
         self.incarnation += 1;
         let incarnation = Incarnation(self.incarnation);
         let now = self.clock(net);
@@ -418,6 +419,9 @@ impl Node {
                 return;
             };
             machines.store(now, peer, &mut self.disk);
+            if self.disk.has_failed() {
+                return self.kill(net);
+            }
             machines.add_blocked(peer, &mut to_flush);
             let mut wrote = false;
             for connection in to_flush {
@@ -442,6 +446,9 @@ impl Node {
         };
         let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
         machines.store(now, peer, &mut self.disk);
+        if self.disk.has_failed() {
+            return self.kill(net);
+        }
         machines.workers[thread].end_round(now);
         while let Some(output) = machines.workers[thread].poll_output() {
             match output {
@@ -485,6 +492,9 @@ impl Node {
             return;
         };
         machines.store(now, Peer::Hub, &mut self.disk);
+        if self.disk.has_failed() {
+            return self.kill(net);
+        }
         machines.hub.end_round(now);
         while let Some(output) = machines.hub.poll_output() {
             match output {
