@@ -320,6 +320,7 @@ impl SessionLine {
             next_packet_id: packet_id_of(self.next_packet_id)?,
             in_flight: in_flight.collect::<Result<_, _>>()?,
             will: self.will.map(TryInto::try_into).transpose()?,
+            branch: None,
         })
     }
 }

@@ -58,7 +58,13 @@ pub struct InboundId {
 pub struct Inbound {
     ids: BTreeMap<PacketId, (State, u32)>,
     generation: u32,
+    /// Another node may go on with the session too: the next publication that is new begins a new range of generations.
+    is_branched: bool,
 }
+
+/// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
+/// different publications the same generation.
+const BRANCH: u32 = 1 << 20;
 
 impl Inbound {
     /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
@@ -84,12 +90,32 @@ impl Inbound {
     /// One that we do not know though its client sent it before was perhaps taken by a node that went on with the session before us:
     /// as a client sends again in the order of its first sending, it has the same generation here.
     fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
+        if self.is_branched && !is_repeated {
+            self.generation = self.generation.wrapping_add(BRANCH);
+            self.is_branched = false;
+        }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ids.insert(id, (State::Received, generation));
         InboundPublish::Deliver {
             generation,
             is_repeated,
+        }
+    }
+
+    /// Another node goes on with the session, see [`BRANCH`]. What its client sends again first keeps its generations.
+    pub const fn branch(&mut self) {
+        self.is_branched = true;
+    }
+
+    /// What another node that had the session too knows: identifiers that are free here, and generations that it has given.
+    pub fn merge(&mut self, ids: impl IntoIterator<Item = InboundId>, generation: u32) {
+        for id in ids {
+            let known = (state_of(id), id.generation);
+            self.ids.entry(id.packet_id).or_insert(known);
+        }
+        if (generation.wrapping_sub(self.generation) as i32) > 0 {
+            self.generation = generation;
         }
     }
 
@@ -184,20 +210,22 @@ impl Inbound {
     /// What a session that moved or was stored brings along.
     #[must_use]
     pub fn restore(ids: impl IntoIterator<Item = InboundId>, generation: u32) -> Self {
-        let state = |is_held| {
-            if is_held {
-                State::Held
-            } else {
-                State::Interrupted
-            }
-        };
         Self {
             ids: ids
                 .into_iter()
-                .map(|id| (id.packet_id, (state(id.is_held), id.generation)))
+                .map(|id| (id.packet_id, (state_of(id), id.generation)))
                 .collect(),
             generation,
+            is_branched: false,
         }
+    }
+}
+
+const fn state_of(id: InboundId) -> State {
+    if id.is_held {
+        State::Held
+    } else {
+        State::Interrupted
     }
 }
 
@@ -307,5 +335,38 @@ mod tests {
             inbound.handle_publish(id(1), false),
             InboundPublish::Deliver { generation: 2, .. }
         ));
+    }
+
+    #[test]
+    fn two_nodes_that_have_a_session_give_no_generation_twice_but_for_what_comes_again() {
+        let mut here = Inbound::restore([], 40);
+        let mut there = here.clone();
+        there.branch();
+        let generation =
+            |inbound: &mut Inbound, value, dup| match inbound.handle_publish(id(value), dup) {
+                InboundPublish::Deliver { generation, .. } => generation,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(generation(&mut there, 1, true), 41, "sent here before");
+        assert_eq!(generation(&mut here, 1, false), 41);
+        let ours: Vec<u32> = (2..9).map(|id| generation(&mut here, id, false)).collect();
+        let theirs: Vec<u32> = (2..9).map(|id| generation(&mut there, id, false)).collect();
+        assert!(ours.iter().all(|generation| !theirs.contains(generation)));
+    }
+
+    #[test]
+    fn a_merged_session_knows_the_identifiers_of_both_and_goes_on_above_them() {
+        let known = |value, generation, is_held| InboundId {
+            packet_id: id(value),
+            generation,
+            is_held,
+        };
+        let mut inbound = Inbound::restore([known(1, 5, true)], 5);
+        inbound.merge([known(1, 70, false), known(2, 71, true)], 80);
+        assert_eq!(inbound.find(id(1)), Some(known(1, 5, true)), "ours stays");
+        assert_eq!(inbound.find(id(2)), Some(known(2, 71, true)));
+        assert_eq!(inbound.generation(), 80);
+        inbound.merge([], 7);
+        assert_eq!(inbound.generation(), 80);
     }
 }

@@ -160,10 +160,10 @@ impl RecoveredSession {
         }
         let next_sequence = self.next_sequence.max(1);
         let is_whole = first_queued.is_none_or(|first| first + queue.len() as u64 == next_sequence);
+        outbound.restore_stored(in_flight, queue, next_sequence);
         if let Some(next) = self.next_packet_id {
             outbound.set_next_packet_id(next);
         }
-        outbound.restore_stored(in_flight, queue, next_sequence);
         is_whole
     }
 }

@@ -27,7 +27,7 @@ fn play(stores: bool, scenario: impl Fn(&mut World)) {
 
 /// Waits until the nodes see each other and every session has its copy.
 #[track_caller]
-fn become_covered(world: &mut World) {
+pub(super) fn become_covered(world: &mut World) {
     for _ in 0..60 {
         world.run_for(500);
         if world.is_covered() {
