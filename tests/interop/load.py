@@ -224,6 +224,11 @@ class Retaining(Asking):
         # Of each topic: what was acknowledged last, behind it what may have come after.
         self.possible = {f"{client_id}/{number}": [b""] for number in range(4)}
 
+    def connect(self, port):
+        """Without a session: what was under way is not sent again."""
+        self.client = RawClient(port)
+        self.client.connect(self.client_id)
+
     def ask(self):
         topic = self.chance.choice(list(self.possible))
         payload = b"%d" % next(self.numbers) if self.chance.random() < 0.7 else b""

@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -50,9 +51,10 @@ class Machines:
         raise AssertionError(f"the nodes do not start: {words}")
 
     def cut_power(self):
-        """All processes end at once."""
-        for node in self.nodes:
-            node.process.kill()
+        """All processes end at once: none sees another one end."""
+        for end in (signal.SIGSTOP, signal.SIGKILL):
+            for node in self.nodes:
+                node.process.send_signal(end)
         self.forget()
 
     def stop(self):

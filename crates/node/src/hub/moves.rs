@@ -37,6 +37,8 @@ struct Leaving {
     /// The other node's number of the move.
     request: u64,
     home: WorkerId,
+    /// The queue has gone: the session ends when the other node has it for sure.
+    is_drained: bool,
 }
 
 /// Sessions on their way.
@@ -146,7 +148,20 @@ impl Hub {
         if part.is_last {
             let (home, snapshot) = (arriving.home, std::mem::take(snapshot));
             arriving.stage = Stage::Importing;
+            let client_id = Arc::clone(&arriving.client_id);
+            self.drop_let_go(&client_id, home);
             self.mail_after_records(home, Content::Import { request, snapshot });
+        }
+    }
+
+    /// A session that left another worker than the one it comes back to, and was not told yet to end.
+    fn drop_let_go(&mut self, client_id: &Arc<str>, home: WorkerId) {
+        let entry = self.directory.entries.get(client_id);
+        if let Some(former) = entry.map(|entry| entry.home).filter(|it| *it != home) {
+            self.directory.entries.remove(client_id);
+            self.moves_lose_session(client_id);
+            let client_id = Arc::clone(client_id);
+            self.mail(former, Content::Evict { client_id });
         }
     }
 
@@ -180,7 +195,12 @@ impl Hub {
             return;
         };
         let (home, client_id) = (arriving.home, Arc::clone(&arriving.client_id));
-        self.mail_after_records(home, Content::ImportQueue { client_id, queue });
+        let content = Content::ImportQueue {
+            epoch: self.granted_epoch(&client_id),
+            client_id,
+            queue,
+        };
+        self.mail_after_records(home, content);
     }
 
     fn finish_move(&mut self, now: Now, request: u64) {
@@ -215,6 +235,7 @@ impl Hub {
                 to,
                 request,
                 home,
+                is_drained: false,
             },
         );
         self.mail_after_records(
@@ -299,10 +320,21 @@ impl Hub {
     }
 
     pub(super) fn handle_drained(&mut self, _now: Now, local: u64, queue: Vec<u8>) {
-        let Some(Leaving { to, request, .. }) = self.moves.leaving.remove(&local) else {
+        let Some(leaving) = self.moves.leaving.get_mut(&local) else {
             return;
         };
+        leaving.is_drained = true;
+        let (to, request) = (leaving.to, leaving.request);
+        if !self.directory.entries.contains_key(&leaving.client_id) {
+            self.moves.leaving.remove(&local);
+        }
         self.send_parts(to, &queue, |part| Message::Drained { request, part });
+    }
+
+    /// A session has ended here: one that was to leave has left.
+    pub(super) fn moves_lose_session(&mut self, client_id: &str) {
+        let moves = &mut self.moves.leaving;
+        moves.retain(|_, leaving| !leaving.is_drained || &*leaving.client_id != client_id);
     }
 
     fn handle_thaw(&mut self, to: NodeId, request: u64) {
@@ -338,16 +370,20 @@ impl Hub {
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
             return;
         };
-        if entry.epoch > epoch {
+        // The client may be about to come back already: then this is about what was here before.
+        if entry.epoch > epoch || self.granted_epoch(client_id) > epoch {
             return;
         }
         let (client_id, home) = (Arc::clone(client_id), entry.home);
-        let fields = vec![("client_id", client_id.to_string())];
-        self.event(
-            EventLevel::Warn,
-            "a session that two nodes had ends here",
-            fields,
-        );
+        let mut leaving = self.moves.leaving.values();
+        if !leaving.any(|it| it.is_drained && it.client_id == client_id) {
+            let fields = vec![("client_id", client_id.to_string())];
+            self.event(
+                EventLevel::Warn,
+                "a session that two nodes had ends here",
+                fields,
+            );
+        }
         self.mail(home, Content::Evict { client_id });
     }
 

@@ -457,9 +457,11 @@ impl Worker {
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
             Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
             Content::Forget { client_id } => self.handle_forget(now, &client_id),
-            Content::ImportQueue { client_id, queue } => {
-                self.handle_import_queue(now, &client_id, &queue)
-            }
+            Content::ImportQueue {
+                client_id,
+                epoch,
+                queue,
+            } => self.handle_import_queue(now, &client_id, epoch, &queue),
             Content::RetainedPage {
                 query,
                 records,

@@ -65,11 +65,11 @@ impl Disk {
 
     /// Stores a round, before anything of it may leave; all of it is on the disk unless the power fails.
     pub fn store(&mut self, log: u8, unstored: &Unstored<'_>) -> LogStatus {
-        if !unstored.operations.is_empty() && self.may_write() {
-            self.store_values(unstored);
-        }
         if !unstored.record.is_empty() && self.may_write() {
             self.store_record(log, unstored);
+        }
+        if !unstored.operations.is_empty() && self.may_write() {
+            self.store_values(unstored);
         }
         self.status(log)
     }
