@@ -366,6 +366,8 @@ impl Worker {
             if is_apart {
                 // It may have been connected to another node meanwhile.
                 session.inbound.split();
+            } else {
+                session.settle();
             }
             if session.apart.is_some() || session.interrupted_at > 0 {
                 session.apart_mut().is_served = true;

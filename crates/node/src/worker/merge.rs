@@ -116,6 +116,14 @@ impl Session {
         }));
     }
 
+    /// No other node has the session any more.
+    pub fn settle(&mut self) {
+        let recent = self.apart.take().map(|apart| apart.recent);
+        if let Some(recent) = recent.filter(|recent| !recent.is_empty()) {
+            self.apart_mut().recent = recent;
+        }
+    }
+
     /// For another node; `None`: no other node has the session.
     pub fn branch(&self) -> Option<Branch> {
         let is_interrupted = self.is_contested && self.interrupted_at > 0;

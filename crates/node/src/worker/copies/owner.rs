@@ -167,11 +167,18 @@ impl Worker {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
+        let has_lost = (self.owned.nodes.iter()).any(|(node, _)| !is_up(*node));
         let was_up = |node: NodeId| self.owned.nodes.iter().any(|(up, _)| *up == node);
         for (stream, mark) in &mut self.marks {
             let node = NodeId(stream.0);
             if is_up(node) && !was_up(node) {
                 mark.restart(now.instant);
+            }
+        }
+        if has_lost && !self.owned.is_apart(now.instant) {
+            // What two nodes had after an earlier parting has become one since.
+            for (_, session) in self.sessions.iter_mut() {
+                session.settle();
             }
         }
         self.owned.nodes = nodes;
