@@ -211,7 +211,12 @@ pub(crate) enum Content {
     /// Hub to worker: the import came to nothing, the session is still where it was. It ends here without a will.
     Forget { client_id: Arc<str> },
     /// Hub to worker: the rest of an imported session's queue.
-    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
+    ImportQueue {
+        client_id: Arc<str>,
+        /// Of the claim that it came with: from now on this node has it.
+        epoch: u64,
+        queue: Vec<u8>,
+    },
     /// Worker to hub: the next retained messages for a filter; `begin_at`: the first ones, of those kept when
     /// `InterestSettled` said so.
     RetainedQuery {

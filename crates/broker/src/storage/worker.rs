@@ -198,7 +198,8 @@ impl WorkerStorage {
     /// # Errors
     /// [`StorageError`]: nobody knows what is stored, so nothing of the round may leave: the node must end.
     pub(crate) fn store(&mut self, unstored: &Unstored<'_>) -> Result<LogStatus, StorageError> {
-        self.store_values(unstored.operations)?;
+        // The record first: entries of a session that is not known are passed over, but a session without its messages would have
+        // lost them.
         if let OpenLog::Written(log) = &mut self.log
             && !unstored.record.is_empty()
         {
@@ -212,6 +213,7 @@ impl WorkerStorage {
                 self.syncer.prepare(job);
             }
         }
+        self.store_values(unstored.operations)?;
         self.wait_for_room()?;
         Ok(self.status())
     }

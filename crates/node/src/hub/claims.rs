@@ -90,6 +90,14 @@ impl Claims {
 }
 
 impl Hub {
+    /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
+    pub(super) fn granted_epoch(&self, client_id: &str) -> u64 {
+        match self.claims.lines.get(client_id).map(|line| line.stage) {
+            Some(Stage::Moving { epoch } | Stage::Opening { epoch }) => epoch,
+            Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => 0,
+        }
+    }
+
     /// Whether a connection is on its way to the session.
     pub(super) fn is_opening(&self, client_id: &str) -> bool {
         let stage = self.claims.lines.get(client_id).map(|line| line.stage);

@@ -205,6 +205,10 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        if session.is_let_go {
+            self.remove_session(key);
+            return;
+        }
         if session.handed_at.is_some() && session.is_leaving {
             // A third node is about to have it, with all that it holds.
             return;

@@ -421,6 +421,7 @@ impl Worker {
             self.take_over(now, old, connect.clean_start);
         }
         if let Some(key) = self.sessions.find(client_id) {
+            self.take_back(key);
             self.publish_overdue_will(now, key);
             let session = self
                 .sessions

@@ -466,9 +466,11 @@ impl Worker {
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
             Content::Forget { client_id } => self.handle_forget(now, &client_id),
-            Content::ImportQueue { client_id, queue } => {
-                self.handle_import_queue(now, &client_id, &queue)
-            }
+            Content::ImportQueue {
+                client_id,
+                epoch,
+                queue,
+            } => self.handle_import_queue(now, &client_id, epoch, &queue),
             Content::RetainedPage {
                 query,
                 records,

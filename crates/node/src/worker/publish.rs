@@ -289,10 +289,10 @@ impl Worker {
             self.traffic.withheld_messages += u64::from(route.withheld);
         }
         outgoing.publication = source.publication;
-        let is_new_here = source
+        outgoing.is_seen = source
             .publication
-            .is_none_or(|id| self.seen.insert(*id) || !source.is_repeated);
-        let takers = if is_new_here { &*route.takers } else { &[] };
+            .is_some_and(|id| !self.seen.insert(*id) && source.is_repeated);
+        let takers = &*route.takers;
         if route.is_local() && !publish.retain {
             self.deliver(now, takers, &mut outgoing, source.session);
             self.journal.note(&outgoing);
@@ -304,9 +304,6 @@ impl Worker {
         }
         let mut open = 0;
         outgoing.id = self.forward(route, publish, source, &mut open);
-        if !is_new_here {
-            self.pass_all(&route.takers, &outgoing);
-        }
         self.deliver(now, takers, &mut outgoing, source.session);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);

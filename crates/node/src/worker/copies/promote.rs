@@ -8,7 +8,7 @@ use super::shadow::{Pending, Shadow, SourceKey};
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, InterestChange, SessionState},
-    worker::{SessionKey, Worker, interests::Member},
+    worker::{SessionKey, Worker, interests::Member, sessions::Session},
 };
 
 impl Worker {
@@ -102,11 +102,12 @@ impl Worker {
             return false;
         };
         if let Some(here) = self.sessions.find(&client_id) {
-            if self.sessions.get(here).is_none_or(|it| !it.awaits_queue) {
+            let is_in_service = |it: &Session| !it.awaits_queue && !it.is_let_go;
+            if self.sessions.get(here).is_none_or(is_in_service) {
                 changes.extend(self.drop_shadow(key));
                 return false;
             }
-            // It was on its way here, and its queue went down with its node.
+            // It was on its way here, and its queue went down with its node; or it was on its way there, and the copy has more.
             if let Some(session) = self.remove_session(here) {
                 self.pass_shared_on(now, &session.outbound);
             }

@@ -112,6 +112,15 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
 }
 
 #[test]
+fn nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged() {
+    play(
+        "nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged",
+        Plan::DARK,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_whose_links_stay_keep_every_promise() {
     play(
         "nodes_whose_links_stay_keep_every_promise",

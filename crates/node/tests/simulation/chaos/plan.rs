@@ -25,6 +25,8 @@ pub struct Plan {
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
     pub dies: bool,
+    /// Nodes have a data directory; all lose their power at once and are started again.
+    pub blacks_out: bool,
     /// Each node's clock is this much ahead of the one before, ms.
     pub skew: u64,
     pub weather: Weather,
@@ -46,6 +48,7 @@ impl Plan {
         splits: false,
         kills: false,
         dies: false,
+        blacks_out: false,
         skew: 0,
         weather: Weather::ROUGH,
     };
@@ -65,6 +68,11 @@ impl Plan {
     pub const DYING: Self = Self {
         dies: true,
         resets: 0,
+        ..Self::LINKED
+    };
+    /// All nodes lose their power at once.
+    pub const DARK: Self = Self {
+        blacks_out: true,
         ..Self::LINKED
     };
     /// Links break and come back.

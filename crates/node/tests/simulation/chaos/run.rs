@@ -26,7 +26,7 @@ use crate::world::{
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 /// A session that two nodes had is one again in this time after they see each other.
-const FORK_MILLIS: u64 = 3_000;
+pub const FORK_MILLIS: u64 = 3_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -57,7 +57,7 @@ impl Run {
             }
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
-            spec.stores = plan.kills;
+            spec.stores = plan.kills || plan.blacks_out;
             spec.small_log_bytes = 8_000;
             world.add_node(spec);
             world.start(index);
@@ -152,6 +152,9 @@ impl Run {
             if self.plan.majority && self.random.chance(1, 30) {
                 self.part_or_heal()?;
             }
+            if self.plan.blacks_out && self.random.chance(1, 40) {
+                self.black_out()?;
+            }
             self.act();
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
@@ -194,8 +197,8 @@ impl Run {
     }
 
     fn note_downs(&mut self) {
-        if self.plan.dies {
-            // What is promised holds when nodes die one at a time.
+        if self.plan.dies || self.plan.blacks_out {
+            // What is promised holds when nodes die one at a time, and when all lose their power.
             return;
         }
         let downs = self.world.nodes.iter().map(|node| node.downs).sum();
@@ -372,6 +375,46 @@ impl Run {
     /// A node is gone from one moment to the next, and back after a while with what it stored.
     fn kill(&mut self) -> super::checks::Verdict {
         let node = self.random.below(self.plan.nodes as u64) as usize;
+        self.note_end_of(node)?;
+        self.ledger.kills.push(self.world.net.now);
+        self.world.kill(node);
+        let millis = self.random.below(800);
+        self.pass(millis)?;
+        self.world.start(node);
+        Ok(())
+    }
+
+    /// All nodes are gone at once, some in the middle of what they store; back with what they stored, one after the other. Clients
+    /// come when the nodes see each other again.
+    fn black_out(&mut self) -> super::checks::Verdict {
+        for node in 0..self.plan.nodes {
+            if self.random.chance(1, 2) {
+                self.world.nodes[node].disk.fail_after(self.random.below(6));
+            }
+        }
+        let millis = self.random.below(10);
+        self.pass(millis)?;
+        self.ledger.kills.push(self.world.net.now);
+        for node in 0..self.plan.nodes {
+            self.note_end_of(node)?;
+            self.world.kill(node);
+        }
+        self.pass(10)?;
+        for node in 0..self.plan.nodes {
+            self.world.start(node);
+            let millis = self.random.below(300);
+            self.pass(millis)?;
+        }
+        for _ in 0..100 {
+            if self.world.is_whole() {
+                return Ok(());
+            }
+            self.pass(100)?;
+        }
+        Err("the nodes find each other after a loss of power".into())
+    }
+
+    fn note_end_of(&mut self, node: usize) -> super::checks::Verdict {
         for client in 0..self.plan.clients {
             self.note(client)?;
             let is_here = self.world.clients[client].node == node;
@@ -386,11 +429,6 @@ impl Run {
         if let Some(log) = &mut self.log {
             log.push(format!("{:>8} node {node} is killed", self.world.net.now));
         }
-        self.ledger.kills.push(self.world.net.now);
-        self.world.kill(node);
-        let millis = self.random.below(800);
-        self.pass(millis)?;
-        self.world.start(node);
         Ok(())
     }
 

@@ -198,6 +198,7 @@ impl Node {
 
     /// Starts the node, with a higher incarnation than before.
     pub fn start(&mut self, net: &mut Net) {
+        self.disk.repair();
         self.incarnation += 1;
         let incarnation = Incarnation(self.incarnation);
         let now = self.clock(net);
@@ -435,6 +436,9 @@ impl Node {
                 return;
             };
             machines.store(now, peer, &mut self.disk);
+            if self.disk.has_failed() {
+                return self.kill(net);
+            }
             machines.add_blocked(peer, &mut to_flush);
             let mut wrote = false;
             for connection in to_flush {
@@ -459,6 +463,9 @@ impl Node {
         };
         let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
         machines.store(now, peer, &mut self.disk);
+        if self.disk.has_failed() {
+            return self.kill(net);
+        }
         machines.workers[thread].end_round(now);
         while let Some(output) = machines.workers[thread].poll_output() {
             match output {
@@ -502,6 +509,9 @@ impl Node {
             return;
         };
         machines.store(now, Peer::Hub, &mut self.disk);
+        if self.disk.has_failed() {
+            return self.kill(net);
+        }
         machines.hub.end_round(now);
         while let Some(output) = machines.hub.poll_output() {
             match output {
