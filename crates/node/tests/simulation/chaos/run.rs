@@ -66,6 +66,7 @@ impl Run {
             world,
             ledger: Ledger {
                 is_split: plan.splits || plan.majority,
+                is_cut_off: plan.majority,
                 ..Ledger::default()
             },
             plan,
