@@ -92,9 +92,7 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
-            // Two in three hundred of these runs lose a QoS 2 message while nodes just find each other again.
-            let is_doubtful = ledger.is_cut_off && publication.qos == Qos::ExactlyOnce;
-            let is_promised = (ledger.is_split && is_persistent && !is_doubtful)
+            let is_promised = (ledger.is_split && is_persistent)
                 || (life.forked_at < publication.submitted_at
                     && ledger.is_calm(publication.submitted_at, acknowledged_at));
             if publication.qos > Qos::AtMostOnce

@@ -89,8 +89,6 @@ pub struct Record {
 /// Everything.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Nodes are cut off, be it for a moment, and refuse.
-    pub is_cut_off: bool,
     pub publications: Vec<Publication>,
     pub records: Vec<Record>,
     /// When the nodes did not all see each other: from, to.

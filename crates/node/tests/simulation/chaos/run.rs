@@ -66,7 +66,6 @@ impl Run {
             world,
             ledger: Ledger {
                 is_split: plan.splits || plan.majority,
-                is_cut_off: plan.majority,
                 ..Ledger::default()
             },
             plan,
