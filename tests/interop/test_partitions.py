@@ -1,4 +1,4 @@
-"""The smaller side of a cluster with `partition = "majority"`: refuses, serves again, and `thicket ctl forget`."""
+"""`partition = "majority"`: the smaller side refuses and serves again; `thicket ctl forget`; one identity in two processes."""
 
 import json
 import pathlib
@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import unittest
 
-from nodes import BINARY, BrokerTest, Cluster, Node, wait_until
-from wire import Kind, RawCases, RawClient
+from nodes import BINARY, BrokerTest, Node, wait_until
+from wire import RawCases, RawClient
 
 SERVER_UNAVAILABLE = 0x88
 QUOTA_EXCEEDED = 0x97
@@ -26,51 +26,116 @@ def serves(node):
 
 
 class SmallerSide(RawCases, BrokerTest):
-    """Two of three nodes are stopped like a machine that hangs, then go on."""
+    """Two of three nodes hang, as machines do, and go on."""
 
     size = 3
     arguments = ("--partition", "majority")
 
-    def setUp(self):
-        super().setUp()
-        self.left, *self.others = self.cluster.nodes
-        self.addCleanup(self.go_on)
-
-    def hang(self):
-        for node in self.others:
-            node.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: not serves(self.left), "the smaller side to notice")
-
-    def go_on(self):
-        for node in self.others:
+    def go_on(self, others):
+        for node in others:
             if node.is_alive():
                 node.process.send_signal(signal.SIGCONT)
 
     def test_it_refuses_and_serves_again_when_the_others_are_back(self):
+        left, *others = self.cluster.nodes
+        self.addCleanup(self.go_on, others)
         subscriber = self.subscriber((self.topic(), 1))
-        publisher = self.publisher(role="here")
-        here = self.keeper(self.left.port, "publisher")
-        publisher.publish(self.topic(), "before", qos=1)
+        here = self.keeper(self.here, "publisher")
+        self.assertEqual(here.publish(self.topic(), "before", qos=1), 0)
         self.assertEqual(subscriber.take_message().payload, b"before")
-        self.hang()
-        here.publish(self.topic(), "best effort", qos=0)
+        for node in others:
+            node.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: not serves(left), "the smaller side to notice")
+        here.publish(self.topic(), "best effort")
         self.assertEqual(subscriber.take_message().payload, b"best effort")
-        answer = here.send_publish(self.topic(), "refused", qos=1)
-        self.assertEqual(answer.reason_code, QUOTA_EXCEEDED)
-        with RawClient(self.left.port) as late:
+        self.assertEqual(here.publish(self.topic(), "refused", qos=1), QUOTA_EXCEEDED)
+        with RawClient(self.here) as late:
             self.assertEqual(late.try_connect("late").reason_code, SERVER_UNAVAILABLE)
-        self.assertIsNone(self.left.ask("/v1/health/ready"))
-        shown = ctl(self.left, "nodes").stdout
+        with RawClient(self.here, 4) as older:
+            self.assertEqual(older.try_connect("older").reason_code, 3)
+        self.assertIsNone(left.ask("/v1/health/ready"))
+        shown = ctl(left, "nodes").stdout
         self.assertIn("minority: 1 of 3 members", shown)
         self.assertIn("unreachable for ", shown)
-        self.assertIn("thicket_is_minority 1", self.left.ask("/metrics").decode())
-        refused = ctl(self.left, "forget", "nobody")
-        self.assertIn('no member of the cluster has the name or the identity "nobody"', refused.stderr)
-        self.go_on()
-        wait_until(lambda: serves(self.left) and self.left.sees() == 3, "service to resume")
-        self.assertEqual(here.send_publish(self.topic(), "after", qos=1).reason_code, 0)
+        self.assertIn("thicket_is_minority 1", left.ask("/metrics").decode())
+        self.go_on(others)
+        wait_until(lambda: serves(left) and left.sees() == 3, "service to resume")
+        self.assertEqual(here.publish(self.topic(), "after", qos=1), 0)
         self.assertEqual(subscriber.take_message().payload, b"after")
-        up = ctl(self.left, "forget", "node-2")
-        self.assertEqual((up.returncode, up.stdout), (1, ""))
-        self.assertIn('node "node-2" is up: stop it first', up.stderr)
-        self.assertIn("serving: 3 of 3 members", ctl(self.left, "nodes").stdout)
+        self.assertIn("serving: 3 of 3 members", ctl(left, "nodes").stdout)
+
+
+class WithDirectories(unittest.TestCase):
+    """Nodes that are started one by one, each with its data directory."""
+
+    def setUp(self):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="thicket-partitions-"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+
+    def start(self, name, seeds=(), data=None, *arguments):
+        directory = str(self.home / (data or name))
+        node = Node(name, [seed.port for seed in seeds], ("--data", directory, *arguments))
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+        return node
+
+    def test_the_one_that_is_left_serves_when_the_other_is_forgotten(self):
+        """Members are known after a start; a node that is up is not forgotten."""
+        majority = ("--partition", "majority")
+        north = self.start("north", (), None, *majority)
+        self.assertTrue(north.wait_until_ready(1))
+        south = self.start("south", [north], None, *majority)
+        self.assertTrue(south.wait_until_ready(2) and north.wait_until_ready(2))
+        refused = ctl(north, "forget", "south")
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn('node "south" is up: stop it first', refused.stderr)
+        unknown = ctl(north, "forget", "east")
+        self.assertIn('no member of the cluster has the name or the identity "east"', unknown.stderr)
+        south.kill()
+        wait_until(lambda: not serves(north), "the other to be missed")
+        north.kill()
+        again = self.start("north", (), None, *majority)
+        wait_until(lambda: again.ask("/v1/membership") and not serves(again), "it to know that it is not alone")
+        with RawClient(again.port) as client:
+            self.assertEqual(client.try_connect("client").reason_code, SERVER_UNAVAILABLE)
+        forgotten = ctl(again, "forget", "south")
+        self.assertEqual(forgotten.returncode, 0, forgotten.stderr)
+        self.assertRegex(forgotten.stdout, r"^south \([0-9a-f]{16}\) does not belong to the cluster any more\n$")
+        wait_until(lambda: serves(again), "it to serve alone")
+        with RawClient(again.port) as client:
+            self.assertEqual(client.try_connect("client").reason_code, 0)
+        self.assertNotIn("south", ctl(again, "nodes").stdout)
+
+    def copy_of(self, node, name):
+        """The data directory of a node that runs, copied."""
+        shutil.copytree(self.home / node, self.home / name)
+        (self.home / name / "lock").unlink()
+
+    def check_ends(self, copy, original):
+        wait_until(lambda: not copy.is_alive(), "the copy to end")
+        self.assertNotEqual(copy.process.returncode, 0)
+        words = copy.log_from(0)
+        self.assertIn(f"is in use by the node at 127.0.0.1:{original.port}", words)
+        self.assertNotIn("panicked", words)
+        self.assertTrue(original.is_alive())
+
+    def test_a_copy_of_a_node_that_runs_ends_and_says_whose_copy_it_is(self):
+        """It finds the node itself, or one that knows it; the node goes on, its clients stay."""
+        north = self.start("north")
+        self.assertTrue(north.wait_until_ready(1))
+        south = self.start("south", [north])
+        self.assertTrue(south.wait_until_ready(2) and north.wait_until_ready(2))
+        with RawClient(north.port) as client:
+            client.connect("stays")
+            client.subscribe(("a", 1))
+            for number, seeds in enumerate(([north], [south])):
+                self.copy_of("north", f"copy-{number}")
+                copy = self.start("north", seeds, f"copy-{number}")
+                self.check_ends(copy, north)
+            client.publish("a", "still here", qos=1)
+            self.assertEqual(client.take_message().payload, b"still here")
+        self.assertEqual((north.sees(), south.sees()), (2, 2))
+
+
+if __name__ == "__main__":
+    unittest.main()

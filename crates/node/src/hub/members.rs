@@ -57,7 +57,7 @@ impl Members {
     /// A node is linked, or is this one: it belongs to the cluster, whatever was said before.
     pub fn join(&mut self, node: NodeId, name: &str) {
         let is_new = !self.known.contains_key(&node);
-        if is_new && self.known.len() >= MAXIMUM {
+        if is_new && self.known.len() >= MAXIMUM && !self.give_one_up() {
             return;
         }
         let member = self.known.entry(node).or_insert(Member {
@@ -74,6 +74,18 @@ impl Members {
         }
         name.clone_into(&mut member.name);
         self.changed.push(node);
+    }
+
+    /// Makes room: one that was removed goes, or one that is out. False: there is none.
+    fn give_one_up(&mut self) -> bool {
+        let find = |is_it: fn(&Member) -> bool| {
+            let mut known = self.known.iter();
+            known
+                .find(|(_, member)| is_it(member))
+                .map(|(node, _)| *node)
+        };
+        let node = find(|it| !it.belongs()).or_else(|| find(|it| it.out_since.is_some()));
+        node.is_some_and(|node| self.known.remove(&node).is_some())
     }
 
     /// A node is out.
@@ -238,6 +250,17 @@ mod tests {
         }
         members.join(NodeId(u64::MAX), "late");
         assert_eq!(members.len(), MAXIMUM);
+        assert!(
+            members.iter().all(|(node, _)| node.0 < u64::MAX),
+            "all may be there"
+        );
+        members.note_out(NodeId(7), WallClock::from_unix_millis(1));
+        members.join(NodeId(u64::MAX), "late");
+        let nodes: Vec<u64> = nodes(&members);
+        assert!(
+            nodes.contains(&u64::MAX) && !nodes.contains(&7),
+            "in its place"
+        );
         for (key, value, problem) in [
             (&b"short"[..], &b"\x01"[..], "its key is no node"),
             (&[0; 8], b"", "it is empty"),

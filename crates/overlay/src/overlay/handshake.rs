@@ -243,6 +243,10 @@ impl Overlay {
 
     fn accept(&mut self, now: Instant, id: LinkId, own: &Hello, peer: Hello) {
         if let Err(refusal) = self.check_identity(&peer) {
+            if peer.node == self.config.node && peer.process != self.process {
+                // Which of the two has to end, the one that dials hears.
+                self.dialler.hear(now, &peer.address, None);
+            }
             return self.refuse(now, id, &refusal);
         }
         let properties = own.to_properties();

@@ -126,6 +126,31 @@ fn nodes_with_the_same_secret_are_up_for_each_other() {
 }
 
 #[test]
+fn of_two_processes_with_one_identity_the_later_one_is_told_to_end() {
+    let started = |incarnation| {
+        with(1, |config| {
+            config.incarnation = Incarnation(incarnation);
+            config.address = format!("{incarnation}:1883");
+        })
+    };
+    let in_use = |pair: &Pair, side: usize| {
+        let address = "10:1883".to_owned();
+        let outputs = &pair.sides[side].outputs;
+        outputs.contains(&Output::IdentityInUse { address })
+    };
+    let mut pair = Pair::new(started(11), started(10));
+    pair.dial();
+    assert!(in_use(&pair, A) && !in_use(&pair, B), "the later one dials");
+    let mut pair = Pair::new(started(10), started(11));
+    pair.dial();
+    assert!(!in_use(&pair, A) && !in_use(&pair, B), "it is not told");
+    let hears_of_it = Output::Dial {
+        address: "10:1883".into(),
+    };
+    assert!(pair.sides[B].outputs.contains(&hears_of_it), "it asks");
+}
+
+#[test]
 fn nodes_of_two_releases_use_the_older_version_with_each_other() {
     use WireVersion as Wire;
     for secret in [None, Some(b"low tide".to_vec())] {

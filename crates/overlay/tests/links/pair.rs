@@ -113,8 +113,8 @@ impl Pair {
     fn perform(&mut self, side: usize, output: Output) {
         let now = self.instant();
         match output {
-            Output::Dial { address } => {
-                assert_eq!((side, &*address), (A, "b"));
+            Output::Dial { address } if address == "b" => {
+                assert_eq!(side, A);
                 let link = LinkId(self.next);
                 self.next += 1;
                 self.open.insert(link, false);

@@ -96,8 +96,8 @@ impl Plan {
         pause: 60,
         ..Self::CUT
     };
-    /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is lost, whenever
-    /// that was.
+    /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is to be lost,
+    /// whenever that was. Not reached yet, see the test.
     pub const MAJORITY: Self = Self {
         majority: true,
         cuts_links: false,
