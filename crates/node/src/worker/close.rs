@@ -194,16 +194,19 @@ impl Worker {
         );
     }
 
-    /// Another node goes on with the session.
-    pub(super) fn handle_evict(&mut self, now: Now, client_id: &str) {
+    /// Another node has the session, and its stays.
+    pub(super) fn handle_evict(&mut self, now: Now, client_id: &str, may_contest: bool) {
         let Some(key) = self.sessions.find(client_id) else {
+            // It has ended meanwhile, as the hub has been told.
             return;
         };
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if session.is_let_go {
-            self.remove_session(key);
+        if let Some(from) = session.let_go_at {
+            if let Some(session) = self.remove_session(key) {
+                self.pass_shared_on_from(now, &session.outbound, from);
+            }
             return;
         }
         if session.handed_at.is_some() && session.is_leaving {
@@ -211,6 +214,12 @@ impl Worker {
             return;
         }
         let (connection, handed_at) = (session.connection, session.handed_at);
+        if may_contest && handed_at.is_none() && session.has_own() {
+            // Until the other node fetches it, it is served as before.
+            let client_id = client_id.into();
+            self.mail(Peer::Hub, Content::Contested { client_id });
+            return;
+        }
         if let Some(connection) = connection {
             let (reason_code, reason) = match handed_at {
                 Some(_) => (ReasonCode::UseAnotherServer, "the node is drained"),

@@ -16,6 +16,7 @@ use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Peer, WorkerId, WorkerOutput,
     mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, Place, is_share_key, push_number},
+    queue::Mark,
 };
 
 /// What leaves for one other thread at the end of the round.
@@ -263,8 +264,9 @@ impl Worker {
             return;
         }
         let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
-        let mark = self.marks.entry(stream).or_default();
-        *mark = record.number.max(*mark);
+        let mark = self.marks.entry(stream);
+        mark.or_insert_with(|| Mark::new(now.instant))
+            .note(now.instant, record.number);
         // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
         if !is_sent_on {
             self.batches.admit(from, origin, record.number);

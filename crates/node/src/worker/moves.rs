@@ -11,16 +11,19 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot};
+use thicket_session::server::{
+    Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+};
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, close::Cause, interests::Member, sessions::Session, timers::Timer,
+    SessionKey, Worker, close::Cause, interests::Member, merge::Apart, sessions::Session,
+    timers::Timer,
 };
 use crate::{
     EventLevel, Now, Peer,
-    mail::{Content, SessionState},
-    queue,
+    mail::{Content, Merge, Purpose, SessionState},
+    queue::{self, Marks},
 };
 
 /// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
@@ -36,7 +39,13 @@ pub(super) struct Draining {
 
 impl Worker {
     /// Another node asks for the session.
-    pub(super) fn handle_freeze(&mut self, now: Now, request: u64, client_id: &str, discard: bool) {
+    pub(super) fn handle_freeze(
+        &mut self,
+        now: Now,
+        request: u64,
+        client_id: &str,
+        purpose: Purpose,
+    ) {
         let Some(key) = self.sessions.find(client_id) else {
             self.mail(
                 Peer::Hub,
@@ -59,7 +68,7 @@ impl Worker {
             );
             self.detach(now, connection, Cause::TakenOver);
         }
-        if discard && self.sessions.get(key).is_some() {
+        if purpose == Purpose::Discard && self.sessions.get(key).is_some() {
             self.end_session(now, key);
         }
         match self.sessions.find(client_id) {
@@ -68,6 +77,7 @@ impl Worker {
                 let earlier = session.and_then(|session| {
                     session.is_frozen = true;
                     session.is_leaving = true;
+                    session.is_contested = purpose == Purpose::Merge;
                     session.freeze_request.replace(request)
                 });
                 if let Some(request) = earlier {
@@ -145,7 +155,8 @@ impl Worker {
                 .get(*key)
                 .is_some_and(|session| session.is_frozen)
         });
-        let mut marks = self.marks.clone();
+        let marks = self.marks.iter();
+        let mut marks: Marks = marks.map(|(stream, mark)| (*stream, mark.last)).collect();
         marks.insert(
             (self.config.node.0, self.config.incarnation.0, self.id.0),
             self.pending.next_number() - 1,
@@ -157,18 +168,30 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
-                session.is_let_go = true;
+                if !session.is_contested {
+                    session.let_go_at = Some(session.outbound.next_sequence());
+                }
+                let front = session.outbound.front_sequence();
+                let skipped = session.first_own_sequence().saturating_sub(front);
                 queue::encode(
                     &marks,
                     session.taken.iter(),
-                    session.outbound.queue(),
+                    session.outbound.queue().skip(skipped as usize),
                     now.instant,
                 )
             }
             None => queue::empty(),
         };
-        if let Some(key) = key {
-            self.leave_groups(key);
+        match key.and_then(|key| self.sessions.get(key)).zip(key) {
+            Some((session, key)) if session.let_go_at.is_some() => {
+                self.journal.let_go(session.stored);
+                self.leave_groups(key);
+            }
+            // One of two that become one is over.
+            Some((_, key)) => {
+                self.remove_session(key);
+            }
+            None => {}
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
@@ -185,11 +208,11 @@ impl Worker {
     }
 
     /// A session whose queue had gone goes on here all the same.
-    pub(super) fn take_back(&mut self, key: SessionKey) {
+    pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if !std::mem::take(&mut session.is_let_go) {
+        if session.let_go_at.take().is_none() {
             return;
         }
         session.is_frozen = false;
@@ -204,6 +227,7 @@ impl Worker {
             changes.extend(self.interests.subscribe(key, filter, member));
         }
         self.announce(changes);
+        self.store_anew(now, key);
     }
 
     /// The move came to nothing.
@@ -216,12 +240,13 @@ impl Worker {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
-        self.take_back(key);
+        self.take_back(now, key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         session.is_frozen = session.handed_at.is_some();
         session.is_leaving = false;
+        session.is_contested = false;
         session.freeze_request = None;
         session.awaits_queue = false;
         self.restart_timers(now, key);
@@ -230,7 +255,13 @@ impl Worker {
     }
 
     /// A session from another node.
-    pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8]) {
+    pub(super) fn handle_import(
+        &mut self,
+        now: Now,
+        request: u64,
+        bytes: &[u8],
+        merge: Option<Merge>,
+    ) {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
             Ok(snapshot) => snapshot,
             Err(error) => {
@@ -243,6 +274,12 @@ impl Worker {
                 return;
             }
         };
+        if let Some(merge) = merge
+            && self.sessions.find(&snapshot.client_id).is_some()
+        {
+            self.begin_merge(now, request, snapshot, merge);
+            return;
+        }
         if let Some(old) = self.sessions.find(&snapshot.client_id) {
             if let Some(connection) = self
                 .sessions
@@ -289,6 +326,9 @@ impl Worker {
     /// The import came to nothing: the session goes on where it was.
     pub(super) fn handle_forget(&mut self, now: Now, client_id: &str) {
         let key = self.sessions.find(client_id);
+        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+            session.merging = None;
+        }
         let unused = key.filter(|key| {
             self.sessions
                 .get(*key)
@@ -310,6 +350,9 @@ impl Worker {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
+        if self.finish_merge(now, key, bytes) {
+            return;
+        }
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -410,10 +453,24 @@ impl Session {
             inbound: self.inbound.moving().collect(),
             inbound_generation: self.inbound.generation(),
             next_packet_id: self.outbound.next_packet_id(),
-            in_flight: self.outbound.in_flight().collect(),
+            in_flight: self.in_flight_from(self.first_own_sequence()),
             will,
-            branch: None,
+            branch: self.branch(),
         }
+    }
+
+    fn in_flight_from(&self, sequence: u64) -> Vec<Redelivery> {
+        let held = self.outbound.held_from(sequence);
+        let in_flight = held.filter_map(|held| match held {
+            Held::Queued { .. } => None,
+            Held::InFlight {
+                packet_id,
+                delivery,
+                ..
+            } => Some(Redelivery::Publish(packet_id, delivery.clone())),
+            Held::Received { packet_id, .. } => Some(Redelivery::Pubrel(packet_id)),
+        });
+        in_flight.collect()
     }
 
     /// The session of a snapshot, without connection, its queue still to come.
@@ -441,8 +498,10 @@ impl Session {
             snapshot.inbound.iter().copied(),
             snapshot.inbound_generation,
         );
-        session.outbound.set_next_packet_id(snapshot.next_packet_id);
         session.outbound.restore(snapshot.in_flight.iter().cloned());
+        session.outbound.set_next_packet_id(snapshot.next_packet_id);
+        let branch = snapshot.branch.as_ref();
+        session.apart = branch.map(|branch| Box::new(Apart::of(branch)));
         session.awaits_queue = true;
         let in_flight = snapshot
             .in_flight

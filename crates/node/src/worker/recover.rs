@@ -60,6 +60,7 @@ struct Recovering {
     subscriptions: Vec<(SubscriptionFilter, Subscription)>,
     held: RecoveredSession,
     taken: Taken,
+    is_let_go: bool,
 }
 
 impl Worker {
@@ -176,9 +177,12 @@ impl Worker {
             .restore(&mut session.outbound, &mut session.inbound);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
         session.taken = recovering.taken;
+        let next = session.outbound.next_sequence();
+        session.let_go_at = recovering.is_let_go.then_some(next);
         let is_told = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
+        session.interrupted_at = session.outbound.next_sequence();
         let is_ours = log == self.journal.log();
         if is_ours {
             self.journal.pass_number(number);
@@ -246,6 +250,7 @@ impl Recovery {
                     subscriptions: Vec::new(),
                     held: RecoveredSession::default(),
                     taken: Taken::default(),
+                    is_let_go: false,
                 };
                 self.sessions.insert(place, recovering);
             }
@@ -303,9 +308,13 @@ impl Recovery {
                     recovering.taken.insert_before(*uid, taken);
                 }
             }
-            JournalEntry::Handed { .. } => {
-                self.strays.insert((log, number), Vec::new());
-            }
+            // Of a session that is known: it was on its way to another node. Of one that is not: on its way here.
+            JournalEntry::Handed { .. } => match self.sessions.get_mut(&(log, number)) {
+                Some(recovering) => recovering.is_let_go = true,
+                None => {
+                    self.strays.insert((log, number), Vec::new());
+                }
+            },
             JournalEntry::Ended { .. } => {
                 self.strays.remove(&(log, number));
             }

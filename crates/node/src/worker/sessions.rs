@@ -22,6 +22,7 @@ use thicket_session::{
 use super::{
     copies::{Shadow, StoredAs},
     journal::wall_ms,
+    merge::{Apart, Merging},
     rights::SessionRights,
     seen::Taken,
 };
@@ -89,14 +90,25 @@ pub(super) struct Session {
     pub handed_at: Option<u64>,
     /// Another node fetches it.
     pub is_leaving: bool,
-    /// That node has its queue: it stays, and takes what comes, until that node goes on with it for sure.
-    pub is_let_go: bool,
+    /// That node has its queue: it stays, and takes what comes, until that node goes on with it for sure. The sequence of the first
+    /// message that it took since, or since this node was started with what it stored.
+    pub let_go_at: Option<u64>,
     /// Where it is written down.
     pub stored: StoredAs,
     /// Only messages are: its queue is still to come.
     pub is_stored_in_part: bool,
     /// See `StoredSession::epoch`.
     pub epoch: u64,
+    /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
+    pub clean_epoch: u64,
+    /// Another node may have it too.
+    pub apart: Option<Box<Apart>>,
+    /// What another node has of it is being taken in.
+    pub merging: Option<Box<Merging>>,
+    /// Another node takes in what it has.
+    pub is_contested: bool,
+    /// The sequence its next message had when the node was started with what is stored; 0: another node has had all of it since.
+    pub interrupted_at: u64,
     /// It lives on another node, and this is its copy.
     pub shadow: Option<Box<Shadow>>,
 }
@@ -169,12 +181,17 @@ impl Session {
             marks: Marks::new(),
             handed_at: None,
             is_leaving: false,
-            is_let_go: false,
+            let_go_at: None,
             taken: Taken::default(),
             early: Vec::new(),
             stored: StoredAs::default(),
             is_stored_in_part: false,
             epoch: 0,
+            clean_epoch: 0,
+            apart: None,
+            merging: None,
+            is_contested: false,
+            interrupted_at: 0,
             shadow: None,
             grant: None,
             rights: None,

@@ -8,7 +8,8 @@ use std::{
 use thicket_mqtt::{PacketId, Qos};
 
 use super::{
-    Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, Outbound, Redelivery,
+    Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, MessageId, Outbound,
+    Redelivery,
 };
 
 /// A message the session holds.
@@ -123,6 +124,14 @@ impl RecoveredSession {
         self.inbound_generation = self.inbound_generation.max(generation);
     }
 
+    /// The messages held, but for those of which only PUBREL is owed.
+    pub fn messages(&self) -> impl Iterator<Item = MessageId> {
+        self.entries.values().filter_map(|entry| match entry {
+            Entry::Queued(delivery) | Entry::InFlight(_, delivery) => Some(delivery.message.id()),
+            Entry::Received(_) => None,
+        })
+    }
+
     /// Messages held.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -171,7 +180,7 @@ impl RecoveredSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Held, MessageId, OutboundLimits};
+    use crate::server::{Held, OutboundLimits};
     use thicket_mqtt::Publish;
 
     fn id(value: u16) -> PacketId {

@@ -54,6 +54,8 @@ pub struct Branch {
     pub pending: Vec<MessageId>,
     /// Filters whose SUBSCRIBE or UNSUBSCRIBE came since.
     pub touched: Vec<SubscriptionFilter>,
+    /// Not all that the other node held then had come here.
+    pub is_partial: bool,
     /// The node was started again since, and may lack what it had: only what it took afterwards counts.
     pub is_interrupted: bool,
 }
@@ -105,7 +107,7 @@ impl SessionSnapshot {
         for id in &self.inbound {
             out.u16(id.packet_id.value());
             out.u32(id.generation);
-            out.u8(u8::from(id.is_held));
+            out.u8(id.state_bits());
         }
         out.u32(self.inbound_generation);
         out.u16(self.next_packet_id.value());
@@ -301,7 +303,7 @@ impl Writer {
         for filter in &branch.touched {
             self.bytes(filter.to_string().as_bytes());
         }
-        self.u8(u8::from(branch.is_interrupted));
+        self.u8(u8::from(branch.is_partial) | u8::from(branch.is_interrupted) << 1);
     }
 
     fn will(&mut self, will: &WillSnapshot) {
@@ -401,11 +403,11 @@ impl<'a> Reader<'a> {
     }
 
     fn inbound(&mut self) -> Result<InboundId, SnapshotError> {
-        Ok(InboundId {
-            packet_id: self.packet_id()?,
-            generation: self.u32("inbound generation")?,
-            is_held: self.u8("inbound state")? != 0,
-        })
+        Ok(InboundId::new(
+            self.packet_id()?,
+            self.u32("inbound generation")?,
+            self.u8("inbound state")?,
+        ))
     }
 
     pub(super) fn qos(bits: u8) -> Result<Qos, SnapshotError> {
@@ -449,13 +451,17 @@ impl<'a> Reader<'a> {
     }
 
     fn branch(&mut self) -> Result<Branch, SnapshotError> {
-        Ok(Branch {
+        let mut branch = Branch {
             from: self.optional_u64("node of a branch")?,
             known: self.list("messages of a branch", Self::message_id)?,
             pending: self.list("messages of a branch", Self::message_id)?,
             touched: self.list("filters of a branch", Self::filter)?,
-            is_interrupted: self.u8("state of a branch")? != 0,
-        })
+            ..Branch::default()
+        };
+        let bits = self.u8("state of a branch")?;
+        branch.is_partial = bits & 1 != 0;
+        branch.is_interrupted = bits & 2 != 0;
+        Ok(branch)
     }
 
     fn filter(&mut self) -> Result<SubscriptionFilter, SnapshotError> {
@@ -564,11 +570,7 @@ mod tests {
                 ),
             ],
             inbound: [1, 9]
-                .map(|value| InboundId {
-                    packet_id: id(value),
-                    generation: u32::from(value) + 2,
-                    is_held: value == 1,
-                })
+                .map(|value| InboundId::new(id(value), u32::from(value) + 2, value as u8 / 3))
                 .to_vec(),
             inbound_generation: 12,
             next_packet_id: id(33),
@@ -590,6 +592,7 @@ mod tests {
                 known: vec![delivery(1, Qos::AtLeastOnce).message.id()],
                 pending: vec![delivery(2, Qos::AtLeastOnce).message.id()],
                 touched: vec![SubscriptionFilter::parse("a/#").expect("valid")],
+                is_partial: false,
                 is_interrupted: true,
             }),
         }

@@ -182,7 +182,12 @@ impl Worker {
                         self.go_on_with(now, key, &mut reading.changes);
                     }
                 }
-                JournalEntry::Whole { session } => reading.wholes.push(*session),
+                JournalEntry::Whole { session } => {
+                    reading.wholes.push(*session);
+                    if let Some(shadow) = self.shadow_mut(reading.source, *session) {
+                        shadow.is_learning = true;
+                    }
+                }
                 entry => {
                     if let (JournalEntry::Append(append), Some(publication)) =
                         (entry, reading.publication)
@@ -228,6 +233,7 @@ impl Worker {
             }
             JournalEntry::Covered { .. } => {
                 let mark = shadow.mark;
+                shadow.is_learning = false;
                 shadow.pending.retain(|pending| pending.arrival > mark);
             }
             JournalEntry::Append(append) => {
@@ -301,6 +307,7 @@ impl Worker {
             source,
             number,
             stored,
+            is_learning: false,
             held: RecoveredSession::default(),
             pending: VecDeque::new(),
             arrivals: 0,

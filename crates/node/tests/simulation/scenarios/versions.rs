@@ -84,8 +84,8 @@ fn copies_pass_between_nodes_of_two_versions() {
             let back = world.connect(lives, resuming(V5, "away", 1000));
             let expected = [
                 "CONNACK present",
-                "PUBLISH a 'one' q1 #1",
-                "PUBLISH a 'two' q2 #2",
+                "PUBLISH a 'one' q1 #21846",
+                "PUBLISH a 'two' q2 #21847",
             ];
             world.expect(back, &expected);
         });
