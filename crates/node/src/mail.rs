@@ -285,6 +285,10 @@ pub(crate) enum Content {
     CopyBarrierPassed { barrier: u64, request: u64 },
     /// Hub to worker: a node is out, the copies of its sessions become the sessions.
     Promote { node: NodeId },
+    /// Hub to worker: the copies of a node's sessions are out of date.
+    DropCopies { node: NodeId },
+    /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
+    Minority(bool),
     /// Worker to hub: they are.
     Promoted { node: NodeId },
     /// Worker to hub: a session that its owner handed over is here, with this epoch.

@@ -45,7 +45,7 @@ pub enum Keyspace {
     Subscriptions,
     /// Retained messages.
     Retained,
-    /// Interests of other nodes, and what backups hold for them.
+    /// What is known of the other nodes: who belongs to the cluster.
     Cluster,
     /// What the node knows about itself. The key `"\0format"` is taken.
     Node,

@@ -115,7 +115,7 @@ impl WorkerStorage {
             self.recover_values(now, keyspace, worker)?;
         }
         if let Some(hub) = hub {
-            self.recover_retained(now, hub)?;
+            self.recover_hub(now, hub)?;
         }
         for (log, replay) in &mut self.others {
             read(now, *log, replay, worker)?;
@@ -160,16 +160,20 @@ impl WorkerStorage {
         Ok(())
     }
 
-    fn recover_retained(&self, now: Now, hub: &mut Hub) -> Result<(), RecoveryError> {
-        let kind = thicket_node::Keyspace::Retained;
-        for entry in self.store.iterate(keyspace(kind)) {
-            let entry = entry?;
-            let stored = Stored::Value {
-                keyspace: kind,
-                key: entry.key(),
-                value: entry.value(),
-            };
-            hub.recover(now, stored)?;
+    fn recover_hub(&self, now: Now, hub: &mut Hub) -> Result<(), RecoveryError> {
+        for kind in [
+            thicket_node::Keyspace::Members,
+            thicket_node::Keyspace::Retained,
+        ] {
+            for entry in self.store.iterate(keyspace(kind)) {
+                let entry = entry?;
+                let stored = Stored::Value {
+                    keyspace: kind,
+                    key: entry.key(),
+                    value: entry.value(),
+                };
+                hub.recover(now, stored)?;
+            }
         }
         Ok(())
     }

@@ -113,6 +113,7 @@ impl Hub {
                 stream,
                 wanted,
             } => self.handle_copies_wanted(node, worker, stream, wanted),
+            Message::Members(members) => self.handle_members(&members),
         }
     }
 
@@ -178,12 +179,13 @@ impl Hub {
         if part.is_last {
             let (home, snapshot) = (arriving.home, std::mem::take(snapshot));
             arriving.stage = Stage::Importing;
+            let merge = arriving.merge;
             let import = Content::Import {
                 request,
                 snapshot,
-                merge: arriving.merge,
+                merge,
             };
-            if arriving.merge.is_none() {
+            if merge.is_none() {
                 let client_id = Arc::clone(&arriving.client_id);
                 self.drop_let_go(&client_id, home);
             }
@@ -428,6 +430,10 @@ impl Hub {
                 let (client_id, epoch) = (&*client_id, entry.epoch);
                 self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
             }
+            return;
+        }
+        if self.granted_epoch(&client_id) > epoch {
+            // The client is about to come back: this is about what was here before, and the registrar hears how that ends.
             return;
         }
         let may_contest = self.may_merge(registrar);

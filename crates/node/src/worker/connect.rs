@@ -84,6 +84,10 @@ impl Worker {
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             return;
         }
+        if let Some(refusal) = self.refuses_newcomers() {
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            return;
+        }
         let Some(connection) = self.connection_mut(id) else {
             return;
         };

@@ -212,7 +212,8 @@ impl Worker {
             }
             return;
         }
-        let connection = session.connection.and_then(|id| {
+        let waits = self.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
+        let connection = session.connection.filter(|_| !waits).and_then(|id| {
             let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
             Some((id, connection))
         });
@@ -305,6 +306,10 @@ impl Worker {
                 return;
             };
             if session.outbound.is_drained() || session.awaits_queue || session.is_frozen {
+                return;
+            }
+            if self.is_minority && session.is_persistent() {
+                // Others may go on with the session, and use the same packet identifiers.
                 return;
             }
             let Some(id) = session.connection else { return };

@@ -261,7 +261,7 @@ impl Recovery {
                     recovering.subscriptions.push(subscription);
                 }
             }
-            Keyspace::Retained => return Err("it is not a worker's".into()),
+            Keyspace::Retained | Keyspace::Members => return Err("it is not a worker's".into()),
         }
         Ok(())
     }

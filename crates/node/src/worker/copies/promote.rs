@@ -51,6 +51,16 @@ impl Worker {
         self.mail_after_records(Peer::Hub, Content::Promoted { node });
     }
 
+    /// The owner goes on with its sessions: what is here was told before it was out of sight.
+    pub(in super::super) fn handle_drop_copies(&mut self, node: NodeId) {
+        let keys = self.sources.sources.keys();
+        let sources: Vec<SourceKey> = keys.filter(|key| key.0 == node).copied().collect();
+        for source in sources {
+            let changes = self.drop_source(source);
+            self.announce(changes);
+        }
+    }
+
     /// Its owner, which is drained, hands a session over.
     pub(super) fn go_on_with(
         &mut self,

@@ -145,6 +145,15 @@ fn nodes_whose_links_break_keep_every_promise() {
 }
 
 #[test]
+fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted() {
+    play(
+        "with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted",
+        Plan::MAJORITY,
+        &[],
+    );
+}
+
+#[test]
 fn two_nodes_that_are_parted_lose_nothing() {
     play("two_nodes_that_are_parted_lose_nothing", Plan::SPLIT, &[]);
 }

@@ -17,6 +17,8 @@ pub struct Plan {
     pub resets: u64,
     pub cuts_links: bool,
     pub parts: bool,
+    /// Only a side with more than half of the nodes serves.
+    pub majority: bool,
     /// Nodes are parted only when every session has its copy and all has been quiet for a while.
     pub splits: bool,
     /// Nodes have a data directory, are killed at once and started again.
@@ -42,6 +44,7 @@ impl Plan {
         resets: 10,
         cuts_links: false,
         parts: false,
+        majority: false,
         splits: false,
         kills: false,
         dies: false,
@@ -92,5 +95,13 @@ impl Plan {
         workers: 1,
         pause: 60,
         ..Self::CUT
+    };
+    /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is lost, whenever
+    /// that was.
+    pub const MAJORITY: Self = Self {
+        majority: true,
+        cuts_links: false,
+        nodes: 3,
+        ..Self::PARTED
     };
 }

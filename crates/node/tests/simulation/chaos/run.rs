@@ -3,6 +3,7 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use thicket_node::Partition;
 use thicket_overlay::routing::RoutingMode;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
@@ -25,7 +26,7 @@ use crate::world::{
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 /// A session that two nodes had is one again in this time after they see each other.
-const FORK_MILLIS: u64 = 3_000;
+pub const FORK_MILLIS: u64 = 3_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -51,6 +52,9 @@ impl Run {
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
+            if plan.majority {
+                spec.partition = Partition::Majority;
+            }
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
             spec.stores = plan.kills || plan.blacks_out;
@@ -61,7 +65,7 @@ impl Run {
         let mut run = Self {
             world,
             ledger: Ledger {
-                is_split: plan.splits,
+                is_split: plan.splits || plan.majority,
                 ..Ledger::default()
             },
             plan,
@@ -144,6 +148,9 @@ impl Run {
             }
             if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
                 self.kill()?;
+            }
+            if self.plan.majority && self.random.chance(1, 30) {
+                self.part_or_heal()?;
             }
             if self.plan.blacks_out && self.random.chance(1, 40) {
                 self.black_out()?;
@@ -344,7 +351,8 @@ impl Run {
                 }
             }
             Told::DisconnectedBy(code) => {
-                if ![0x8E, 0x8D].contains(&(code as u8)) {
+                let is_refused = self.plan.majority && code as u8 == 0x97;
+                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
                     ));
@@ -424,6 +432,31 @@ impl Run {
         Ok(())
     }
 
+    /// A node is cut off from all others, as one that dies when every session has its copy and nothing is on its way; or it is back.
+    fn part_or_heal(&mut self) -> super::checks::Verdict {
+        let partings = self.world.net.partings();
+        if partings.is_empty() {
+            self.pass(500)?;
+        }
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let parting = *self.random.pick(&[Parting::Held, Parting::Cut]);
+        if partings.is_empty() && self.world.is_covered() {
+            for other in (0..self.plan.nodes).filter(|other| *other != node) {
+                self.world.net.part(node, other, parting);
+            }
+        }
+        for (one, other) in &partings {
+            self.world.net.heal(*one, *other);
+        }
+        if let Some(log) = &mut self.log {
+            let now = self.world.net.now;
+            log.push(format!(
+                "{now:>8} node {node} is cut off, or all are healed: {partings:?}"
+            ));
+        }
+        Ok(())
+    }
+
     /// One of the things that happen.
     fn act(&mut self) {
         let client = self.random.below(self.plan.clients as u64) as usize;
@@ -449,7 +482,7 @@ impl Run {
             0..6 if self.plan.cuts_links && !links.is_empty() => {
                 self.world.cut_link(*self.random.pick(&links));
             }
-            6..8 if self.plan.parts && self.plan.nodes > 1 && self.may_part() => {
+            6..8 if self.plan.parts && !self.plan.majority && self.may_part() => {
                 let one = self.random.below(self.plan.nodes as u64) as usize;
                 let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
                 let other = (one + step) % self.plan.nodes;
@@ -460,7 +493,7 @@ impl Run {
                 };
                 self.world.net.part(one, other, parting);
             }
-            8..10 if !partings.is_empty() => {
+            8..10 if !partings.is_empty() && !self.plan.majority => {
                 let (one, other) = *self.random.pick(&partings);
                 self.world.net.heal(one, other);
             }

@@ -131,7 +131,7 @@ impl Disk {
                 value,
             };
             let result = match keyspace {
-                Keyspace::Retained => hub.recover(now, stored),
+                Keyspace::Retained | Keyspace::Members => hub.recover(now, stored),
                 Keyspace::Sessions | Keyspace::Subscriptions => {
                     workers[usize::from(key[0]) % count].recover(now, stored)
                 }
