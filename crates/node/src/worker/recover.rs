@@ -39,12 +39,15 @@ const WILL_GRACE: Duration = Duration::from_secs(1);
 /// One session of a log, by the log and its number there.
 type Place = (u8, u64);
 
+/// A message that a group gave to a session on its way here.
+type Stray = (Arc<str>, Rc<Message>);
+
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     sessions: BTreeMap<Place, Recovering>,
     /// What groups gave to sessions on their way here.
-    strays: BTreeMap<Place, Vec<(Arc<str>, Rc<Message>)>>,
+    strays: BTreeMap<Place, Vec<Stray>>,
     /// Messages with names, of the log that is being read.
     named: HashMap<u64, Rc<Message>>,
     /// The last message of the record that is being read.
