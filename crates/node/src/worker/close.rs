@@ -216,7 +216,9 @@ impl Worker {
             return;
         }
         let (connection, handed_at) = (session.connection, session.handed_at);
-        if may_contest && handed_at.is_none() && session.has_own() {
+        // Others may send its messages here only, unless all have seen each other since this node started.
+        let is_void = session.is_as_stored() && !self.owned.is_apart(now.instant);
+        if may_contest && handed_at.is_none() && !is_void {
             // Until the other node fetches it, it is served as before.
             let client_id = client_id.into();
             self.mail(Peer::Hub, Content::Contested { client_id });

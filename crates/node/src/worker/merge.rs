@@ -46,8 +46,6 @@ pub(super) struct Apart {
     pub touched: BTreeSet<SubscriptionFilter>,
     /// Filters of which the backup may not have heard, with positions of its stream.
     recent: Vec<(u64, SubscriptionFilter)>,
-    /// What the next message's sequence was when the session went on here.
-    pub next_sequence: u64,
     /// A client has connected since.
     pub is_served: bool,
 }
@@ -114,7 +112,6 @@ impl Session {
             known,
             pending,
             is_partial,
-            next_sequence: self.outbound.next_sequence(),
             ..Apart::default()
         }));
     }
@@ -146,16 +143,11 @@ impl Session {
         }
     }
 
-    /// Whether anything happened to the session here that did not happen to the one it was split off from.
-    pub fn has_own(&self) -> bool {
-        let next = self.outbound.next_sequence();
+    /// Whether the session is as the node found it in its data directory when it started.
+    pub fn is_as_stored(&self) -> bool {
         let apart = self.apart.as_deref();
         let was_used = apart.is_some_and(|it| it.is_served || !it.touched.is_empty());
-        let is_same_copy = apart.is_some_and(|apart| {
-            apart.from.is_some() && !apart.is_partial && apart.next_sequence == next
-        });
-        let is_same_as_stored = self.interrupted_at == next;
-        was_used || !(is_same_copy || is_same_as_stored)
+        self.interrupted_at == self.outbound.next_sequence() && !was_used
     }
 }
 
