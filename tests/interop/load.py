@@ -8,7 +8,17 @@ import collections
 import itertools
 import threading
 
-from wire import NEVER, Closed, Kind, Property, RawClient, acknowledge, publish, subscribe, unsubscribe
+from wire import (
+    NEVER,
+    Closed,
+    Kind,
+    Property,
+    RawClient,
+    acknowledge,
+    publish,
+    subscribe,
+    unsubscribe,
+)
 
 # Messages a publisher has under way.
 WINDOW = 20

@@ -110,7 +110,7 @@ class PowerCases(unittest.TestCase):
 class Commit(PowerCases):
     """`--sync commit`."""
 
-    def lose_power_under_load(self, count, workers, mixed=True):
+    def lose_power_under_load(self, count, workers):
         """Loads the nodes, cuts their power at a random moment, and does it again."""
         machines = self.make(count, "--sync", "commit", "--workers", str(workers))
         publishers = [Publisher(f"publisher-{qos}", f"load/{qos}", qos) for qos in (1, 2)]
@@ -209,7 +209,6 @@ class Interval(PowerCases):
             present = again.connect(client_id, clean_start=False, props=KEPT).session_present
             if not present:
                 return 20
-            again.send(b"")
             with RawClient(port) as publisher:
                 publisher.connect("publisher")
                 publisher.publish(topic, "end", qos=1)

@@ -32,7 +32,8 @@ pub struct StoreOperation {
 pub struct Unstored<'a> {
     /// A record for the log; empty: none.
     pub record: &'a [u8],
-    /// Changes of values, in order; to be stored before the record.
+    /// Changes of values, in order; to be stored after the record: entries of a session that is not known are passed over, but one
+    /// that is known without its entries would have lost its messages.
     pub operations: &'a [StoreOperation],
 }
 

@@ -180,15 +180,15 @@ impl Hub {
             let (home, snapshot) = (arriving.home, std::mem::take(snapshot));
             arriving.stage = Stage::Importing;
             let merge = arriving.merge;
-            if merge.is_none() {
-                let client_id = Arc::clone(&arriving.client_id);
-                self.drop_let_go(&client_id, home);
-            }
             let import = Content::Import {
                 request,
                 snapshot,
                 merge,
             };
+            if merge.is_none() {
+                let client_id = Arc::clone(&arriving.client_id);
+                self.drop_let_go(&client_id, home);
+            }
             self.mail_after_records(home, import);
         }
     }
@@ -199,9 +199,8 @@ impl Hub {
         if let Some(former) = entry.map(|entry| entry.home).filter(|it| *it != home) {
             self.directory.entries.remove(client_id);
             self.moves_lose_session(client_id);
-            let client_id = Arc::clone(client_id);
             let evict = Content::Evict {
-                client_id,
+                client_id: Arc::clone(client_id),
                 may_contest: false,
             };
             self.mail(former, evict);
@@ -420,6 +419,10 @@ impl Hub {
             self.tell_registrar(now, client_id, &Message::Release { client_id });
             return;
         };
+        // The client may be about to come back already: then this is about what was here before.
+        if self.granted_epoch(client_id) > epoch {
+            return;
+        }
         let (client_id, home) = (Arc::clone(client_id), entry.home);
         if entry.epoch > epoch {
             if entry.is_open {

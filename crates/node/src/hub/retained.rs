@@ -134,24 +134,25 @@ impl RetainedMessages {
         self.cursors.remove(&(worker, query));
     }
 
-    /// The time of a write of ours: later than all we know.
-    fn tick(&mut self, now: Now) -> HybridTime {
+    /// The time of a write of ours: later than all we know, but for what a clock far ahead of ours wrote to other topics.
+    fn tick(&mut self, now: Now, topic: &str) -> HybridTime {
         let millis = now.wall.as_unix_millis();
         self.clock = if millis > self.clock.millis {
             HybridTime { millis, counter: 0 }
         } else {
-            match self.clock.counter.checked_add(1) {
-                Some(counter) => HybridTime {
-                    counter,
-                    ..self.clock
-                },
-                None => HybridTime {
-                    millis: self.clock.millis + 1,
-                    counter: 0,
-                },
-            }
+            after(self.clock)
         };
-        self.clock
+        // The clock may have been set back since, here or there: whoever writes now knows what there is, and replaces it.
+        match self.known(topic) {
+            Some((time, _)) if time >= self.clock => after(time),
+            Some(_) | None => self.clock,
+        }
+    }
+
+    /// The last write to a topic.
+    fn known(&self, topic: &str) -> Option<WriteTime> {
+        let kept = self.tree.get(topic).map(|kept| kept.written);
+        kept.or_else(|| self.removed.get(topic).copied())
     }
 
     /// Compares a write with what is kept, and keeps it if it is the last one.
@@ -162,12 +163,7 @@ impl RetainedMessages {
         if ahead <= SKEW_ALLOWED.as_millis() as u64 {
             self.clock = self.clock.max(time);
         }
-        let known = self
-            .tree
-            .get(record.topic)
-            .map(|kept| kept.written)
-            .or_else(|| self.removed.get(record.topic).copied());
-        match known {
+        match self.known(record.topic) {
             Some(known) if known == written => return Observed::Known,
             Some(known) if known > written => return Observed::Older,
             Some(known) => self.digest ^= fingerprint(record.topic, known),
@@ -288,6 +284,20 @@ fn append(page: &mut Vec<u8>, kept: &Kept, expires_at: Option<Instant>, now: Now
     }
 }
 
+/// The next time after one.
+const fn after(time: HybridTime) -> HybridTime {
+    match time.counter.checked_add(1) {
+        Some(counter) => HybridTime {
+            counter,
+            millis: time.millis,
+        },
+        None => HybridTime {
+            millis: time.millis.saturating_add(1),
+            counter: 0,
+        },
+    }
+}
+
 impl Hub {
     /// Whether a message is retained on a topic.
     #[must_use]
@@ -325,7 +335,7 @@ impl Hub {
             self.refuse_forward(from, entry.number);
             return;
         }
-        let time = self.retained.tick(now);
+        let time = self.retained.tick(now, record.topic);
         let record = Record {
             time: Some(time),
             ..record

@@ -205,8 +205,10 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if session.is_let_go {
-            self.remove_session(key);
+        if let Some(from) = session.let_go_at {
+            if let Some(session) = self.remove_session(key) {
+                self.pass_shared_on_from(now, &session.outbound, from);
+            }
             return;
         }
         if session.handed_at.is_some() && session.is_leaving {

@@ -423,7 +423,7 @@ impl Worker {
             self.take_over(now, old, connect.clean_start);
         }
         if let Some(key) = self.sessions.find(client_id) {
-            self.take_back(key);
+            self.take_back(now, key);
             self.publish_overdue_will(now, key);
             let session = self
                 .sessions

@@ -94,6 +94,14 @@ impl Journal {
         self.arrived.append(numbers);
     }
 
+    /// Another node has the session's queue: if it goes on with it, this one is over, whenever this node hears of it.
+    pub fn let_go(&mut self, stored: StoredAs) {
+        if self.is_on && stored.number > 0 {
+            self.write_done();
+            self.writer.handed(stored.number);
+        }
+    }
+
     /// The number of another session.
     pub const fn next_number(&mut self) -> u64 {
         self.next_session += 1;

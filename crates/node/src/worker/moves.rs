@@ -168,7 +168,9 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
-                session.is_let_go = true;
+                if !session.is_contested {
+                    session.let_go_at = Some(session.outbound.next_sequence());
+                }
                 let front = session.outbound.front_sequence();
                 let skipped = session.first_own_sequence().saturating_sub(front);
                 queue::encode(
@@ -180,8 +182,16 @@ impl Worker {
             }
             None => queue::empty(),
         };
-        if let Some(key) = key {
-            self.leave_groups(key);
+        match key.and_then(|key| self.sessions.get(key)).zip(key) {
+            Some((session, key)) if session.let_go_at.is_some() => {
+                self.journal.let_go(session.stored);
+                self.leave_groups(key);
+            }
+            // One of two that become one is over.
+            Some((_, key)) => {
+                self.remove_session(key);
+            }
+            None => {}
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
@@ -198,11 +208,11 @@ impl Worker {
     }
 
     /// A session whose queue had gone goes on here all the same.
-    pub(super) fn take_back(&mut self, key: SessionKey) {
+    pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if !std::mem::take(&mut session.is_let_go) {
+        if session.let_go_at.take().is_none() {
             return;
         }
         session.is_frozen = false;
@@ -217,6 +227,7 @@ impl Worker {
             changes.extend(self.interests.subscribe(key, filter, member));
         }
         self.announce(changes);
+        self.store_anew(now, key);
     }
 
     /// The move came to nothing.
@@ -229,7 +240,7 @@ impl Worker {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
-        self.take_back(key);
+        self.take_back(now, key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };

@@ -39,12 +39,15 @@ const WILL_GRACE: Duration = Duration::from_secs(1);
 /// One session of a log, by the log and its number there.
 type Place = (u8, u64);
 
+/// A message that a group gave to a session on its way here.
+type Stray = (Arc<str>, Rc<Message>);
+
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     sessions: BTreeMap<Place, Recovering>,
     /// What groups gave to sessions on their way here.
-    strays: BTreeMap<Place, Vec<(Arc<str>, Rc<Message>)>>,
+    strays: BTreeMap<Place, Vec<Stray>>,
     /// Messages with names, of the log that is being read.
     named: HashMap<u64, Rc<Message>>,
     /// The last message of the record that is being read.
@@ -60,6 +63,7 @@ struct Recovering {
     subscriptions: Vec<(SubscriptionFilter, Subscription)>,
     held: RecoveredSession,
     taken: Taken,
+    is_let_go: bool,
 }
 
 impl Worker {
@@ -176,6 +180,8 @@ impl Worker {
             .restore(&mut session.outbound, &mut session.inbound);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
         session.taken = recovering.taken;
+        let next = session.outbound.next_sequence();
+        session.let_go_at = recovering.is_let_go.then_some(next);
         let is_told = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
@@ -247,6 +253,7 @@ impl Recovery {
                     subscriptions: Vec::new(),
                     held: RecoveredSession::default(),
                     taken: Taken::default(),
+                    is_let_go: false,
                 };
                 self.sessions.insert(place, recovering);
             }
@@ -304,9 +311,13 @@ impl Recovery {
                     recovering.taken.insert_before(*uid, taken);
                 }
             }
-            JournalEntry::Handed { .. } => {
-                self.strays.insert((log, number), Vec::new());
-            }
+            // Of a session that is known: it was on its way to another node. Of one that is not: on its way here.
+            JournalEntry::Handed { .. } => match self.sessions.get_mut(&(log, number)) {
+                Some(recovering) => recovering.is_let_go = true,
+                None => {
+                    self.strays.insert((log, number), Vec::new());
+                }
+            },
             JournalEntry::Ended { .. } => {
                 self.strays.remove(&(log, number));
             }

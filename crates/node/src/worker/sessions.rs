@@ -90,8 +90,9 @@ pub(super) struct Session {
     pub handed_at: Option<u64>,
     /// Another node fetches it.
     pub is_leaving: bool,
-    /// That node has its queue: it stays, and takes what comes, until that node goes on with it for sure.
-    pub is_let_go: bool,
+    /// That node has its queue: it stays, and takes what comes, until that node goes on with it for sure. The sequence of the first
+    /// message that it took since, or since this node was started with what it stored.
+    pub let_go_at: Option<u64>,
     /// Where it is written down.
     pub stored: StoredAs,
     /// Only messages are: its queue is still to come.
@@ -180,7 +181,7 @@ impl Session {
             marks: Marks::new(),
             handed_at: None,
             is_leaving: false,
-            is_let_go: false,
+            let_go_at: None,
             taken: Taken::default(),
             early: Vec::new(),
             stored: StoredAs::default(),

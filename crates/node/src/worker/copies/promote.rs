@@ -102,7 +102,7 @@ impl Worker {
             return false;
         };
         if let Some(here) = self.sessions.find(&client_id) {
-            let is_in_service = |it: &Session| !it.awaits_queue && !it.is_let_go;
+            let is_in_service = |it: &Session| !it.awaits_queue && it.let_go_at.is_none();
             if self.sessions.get(here).is_none_or(is_in_service) {
                 changes.extend(self.drop_shadow(key));
                 return false;

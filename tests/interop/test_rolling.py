@@ -1,0 +1,203 @@
+"""A rolling restart: each node in turn is drained, stopped and started again, and the clients notice no more than that they move."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from load import KEPT, Publisher, Subscriber
+from nodes import BINARY, PATIENCE_S, Node, wait_until
+from wire import Closed, Kind, RawClient, Will, disconnect
+
+USE_ANOTHER_SERVER = 0x9C
+SIZE = 3
+
+
+class Listening(RawClient):
+    """Says with what DISCONNECT the node ended the connection."""
+
+    goodbye = None
+
+    def receive(self, *arguments):
+        came = super().receive(*arguments)
+        if came.kind == Kind.DISCONNECT:
+            self.goodbye = came.reason_code
+            raise Closed("by the node")
+        return came
+
+
+class Roaming:
+    """Connects to another node when the one it was at ends the connection; to be mixed into a client of `load`."""
+
+    def roam(self, ports):
+        """Runs until the client itself is through; `ports` says where nodes listen now."""
+        self.ports, self.goodbyes = ports, []
+        self.thread = threading.Thread(target=self.guarded_run, name=self.client_id)
+        self.thread.start()
+
+    def guarded_run(self):
+        try:
+            for turn in itertools.count():
+                if not self.connect_somewhere(turn):
+                    continue
+                try:
+                    self.run()
+                    return self.client.send(disconnect())
+                except (Closed, OSError):
+                    self.hear_goodbye()
+                finally:
+                    self.client.close()
+        except Exception as problem:  # noqa: BLE001: told by the thread that joins this one
+            self.problem = problem
+
+    def hear_goodbye(self):
+        """What the node said last may still be unread if we met the end of the connection while we wrote."""
+        with contextlib.suppress(Closed, OSError):
+            while True:
+                self.client.receive()
+        self.goodbyes.append(self.client.goodbye)
+
+    def connect_somewhere(self, turn):
+        """Whether the node in turn takes the client; one that is drained, or not there, does not."""
+        ports = self.ports()
+        will = Will(f"will/{self.client_id}", qos=1)
+        try:
+            self.client = Listening(ports[turn % len(ports)])
+            came = self.client.try_connect(self.client_id, clean_start=False, props=KEPT, will=will)
+        except (Closed, OSError):
+            time.sleep(0.02)
+            return False
+        if came.reason_code == USE_ANOTHER_SERVER:
+            self.client.close()
+            return False
+        assert came.reason_code == 0, f"{self.client_id}: {came}"
+        assert came.session_present == self.has_session, f"{self.client_id}: {came}"
+        self.has_session = True
+        return True
+
+    def join(self):
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive(), f"{self.client_id} does not come to its end"
+        if self.problem:
+            raise self.problem
+
+
+class RoamingPublisher(Roaming, Publisher):
+    def send_next(self):
+        # Some hundred a second: this is about what is under way, not about load.
+        time.sleep(0.003)
+        super().send_next()
+
+
+class RoamingSubscriber(Roaming, Subscriber):
+    pass
+
+
+class RollingRestart(unittest.TestCase):
+    def setUp(self):
+        if os.environ.get("THICKET_CLUSTER_TESTS") == "0":
+            self.skipTest("THICKET_CLUSTER_TESTS=0")
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="thicket-rolling-"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.nodes, self.logs = [], ""
+        self.addCleanup(self.leave)
+        for number in range(SIZE):
+            self.nodes.append(self.start(number, self.nodes))
+        for node in self.nodes:
+            self.assertTrue(node.wait_until_ready(SIZE), node.log_from(0))
+
+    def start(self, number, seeds):
+        data = self.home / f"node-{number}"
+        return Node(f"node-{number}", [node.port for node in seeds], ("--data", str(data), "--workers", "2"))
+
+    def leave(self):
+        for node in self.nodes:
+            node.kill()
+            self.logs += f"--- {node.name}\n{node.log_from(0)}"
+            node.log.close()
+        if self._outcome.result and (self._outcome.result.failures or self._outcome.result.errors):
+            print(self.logs[-20000:], file=sys.stderr)
+
+    def ports(self):
+        return [node.port for node in self.nodes]
+
+    def without_copies(self, node):
+        """Sessions of a node that no other node has; None while it does not say."""
+        page = (node.ask("/metrics") or b"").decode()
+        found = re.search(r"^thicket_sessions_without_copies (\d+)", page, re.MULTILINE)
+        return int(found[1]) if found else None
+
+    def wait_until_covered(self):
+        wait_until(
+            lambda: all(node.sees() == SIZE and self.without_copies(node) == 0 for node in self.nodes),
+            "every session to have its copy",
+        )
+
+    def restart(self, number):
+        """The commands of docs/operating.md."""
+        node = self.nodes[number]
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{node.http_port}", "drain", "--timeout", "20"]
+        done = subprocess.run(command, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, b"drained: the node can be stopped\n"), done.stderr)
+        node.stop()
+        self.assertEqual(node.process.returncode, 0)
+        self.logs += f"--- {node.name}\n{node.log_from(0)}"
+        self.assertNotIn("panicked", node.log_from(0))
+        node.log.close()
+        others = [other for other in self.nodes if other is not node]
+        self.nodes[number] = self.start(number, others)
+        self.assertTrue(self.nodes[number].wait_until_ready(SIZE), "it starts again")
+        self.wait_until_covered()
+
+    def test_nothing_is_lost_nothing_comes_twice_and_no_will_goes_out(self):
+        publishers = [RoamingPublisher(f"publisher-{qos}", f"load/{qos}", qos) for qos in (1, 2)]
+        subscribers = [RoamingSubscriber(f"subscriber-{number}") for number in range(3)]
+        watcher = RoamingSubscriber("watcher")
+        for client, name in [*((it, "load/#") for it in subscribers), (watcher, "will/#")]:
+            client.connect(self.ports()[0])
+            client.client.subscribe((name, 2))
+            client.client.subscribe((f"end/{client.client_id}", 1))
+            client.client.disconnect()
+        clients = [*publishers, *subscribers, watcher]
+        for turn, client in enumerate(clients):
+            client.roam(lambda turn=turn: self.ports()[turn % SIZE :] + self.ports()[: turn % SIZE])
+        self.wait_until_covered()
+        for number in range(SIZE):
+            self.restart(number)
+        for publisher in publishers:
+            publisher.is_closing = True
+            publisher.join()
+        for subscriber in [*subscribers, watcher]:
+            subscriber.last = b"end"
+            with RawClient(self.ports()[0]) as last:
+                last.connect("last")
+                last.publish(f"end/{subscriber.client_id}", "end", qos=1)
+            subscriber.join()
+        self.assertEqual([came for came in watcher.came if came[0].startswith("will/")], [])
+        goodbyes = [goodbye for client in clients for goodbye in client.goodbyes]
+        self.assertGreaterEqual(len(goodbyes), SIZE, "clients were sent away")
+        self.assertEqual(set(goodbyes), {USE_ANOTHER_SERVER})
+        self.check_books(publishers, subscribers)
+
+    def check_books(self, publishers, subscribers):
+        for publisher in publishers:
+            expected = set(range(publisher.next_number))
+            self.assertEqual(publisher.acknowledged, expected)
+            for subscriber in subscribers:
+                with self.subTest(subscriber=subscriber.client_id, qos=publisher.qos):
+                    came = [int(payload) for topic, payload in subscriber.came if topic == publisher.topic]
+                    self.assertEqual(expected - set(came), set(), "missing")
+                    if publisher.qos == 2:
+                        self.assertEqual(len(came), len(set(came)), "came twice")
+
+
+if __name__ == "__main__":
+    unittest.main()
