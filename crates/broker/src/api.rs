@@ -282,6 +282,14 @@ mirror! {
         subscriptions: u64 = subscriptions,
         /// Text of the filters of sessions.
         filter_bytes: u64 = filter_bytes,
+        /// Copies here of sessions of other nodes; what is above counts none of them, but for their filters in the matching trees.
+        copies: u64 = copies,
+        /// Held for them: queued, in flight, or come before the owner spoke of them.
+        copied_messages: u64 = copied_messages,
+        /// Their bytes; a message that several copies hold counts for each.
+        copied_bytes: u64 = copied_bytes,
+        /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
+        copy_stream_bytes: u64 = copy_stream_bytes,
     }
 }
 
@@ -344,6 +352,10 @@ impl MemoryEntry {
             inflight_bytes: self.inflight_bytes + other.inflight_bytes,
             subscriptions: self.subscriptions + other.subscriptions,
             filter_bytes: self.filter_bytes + other.filter_bytes,
+            copies: self.copies + other.copies,
+            copied_messages: self.copied_messages + other.copied_messages,
+            copied_bytes: self.copied_bytes + other.copied_bytes,
+            copy_stream_bytes: self.copy_stream_bytes + other.copy_stream_bytes,
         }
     }
 }

@@ -178,6 +178,13 @@ pub struct MemoryReport {
     pub subscriptions: u64,
     /// Text of the filters of sessions.
     pub filter_bytes: u64,
+    /// Sessions of other nodes that have a copy here: none of the above but `subscriptions` counts them.
+    pub copies: u64,
+    /// Held for them: queued, in flight, or not yet spoken of by the owner.
+    pub copied_messages: u64,
+    pub copied_bytes: u64,
+    /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
+    pub copy_stream_bytes: u64,
 }
 
 /// Where the memory of the hub is.

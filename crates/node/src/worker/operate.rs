@@ -265,6 +265,8 @@ impl Worker {
             subscriptions: self.interests.len() as u64,
             queue_dropped_messages: self.traffic.queue_dropped_messages,
             queue_refused_messages: self.traffic.queue_refused_messages,
+            copies: self.sessions.shadows() as u64,
+            copy_stream_bytes: self.journal.streams.unacknowledged_bytes() as u64,
             ..MemoryReport::default()
         };
         for (_, session) in self.sessions.iter() {
@@ -278,6 +280,10 @@ impl Worker {
                 .keys()
                 .map(|filter| filter.filter.as_str().len() as u64)
                 .sum::<u64>();
+        }
+        for shadow in self.sessions.iter_shadows() {
+            report.copied_messages += shadow.messages() as u64;
+            report.copied_bytes += shadow.bytes();
         }
         for connection in self.connections.iter().flatten() {
             report.connections += 1;

@@ -396,6 +396,12 @@ impl Sessions {
     }
 
     /// Copies of sessions that live on other nodes.
+    pub fn iter_shadows(&self) -> impl Iterator<Item = &Shadow> {
+        let all = self.slab.iter();
+        all.filter_map(|(_, session)| session.shadow.as_deref())
+    }
+
+    /// Copies of sessions that live on other nodes.
     pub fn shadows_mut(&mut self) -> impl Iterator<Item = &mut Shadow> {
         let all = self.slab.iter_mut();
         all.filter_map(|(_, session)| session.shadow.as_deref_mut())

@@ -132,6 +132,16 @@ impl RecoveredSession {
         })
     }
 
+    /// What the messages held count against a queue's bound, bytes; of those of which only PUBREL is owed nothing is held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let costs = self.entries.values().map(|entry| match entry {
+            Entry::Queued(delivery) | Entry::InFlight(_, delivery) => delivery.message.cost(),
+            Entry::Received(_) => 0,
+        });
+        costs.sum()
+    }
+
     /// Messages held.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -251,6 +261,10 @@ mod tests {
         session.handle_done(id(1), 1);
         session.handle_received(2, id(2));
         session.handle_assign(4, id(4));
+        assert_eq!(
+            (session.len(), session.bytes()),
+            (4, 3 * message(b"x").cost())
+        );
         let held = ["received 2/2", "in flight 3/3", "in flight 4/4", "queued 5"];
         assert_eq!(
             restored(session),

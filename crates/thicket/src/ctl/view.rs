@@ -250,6 +250,13 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(total.subscriptions),
                 Some(total.filter_bytes),
             ),
+            row("copies", Some(total.copies), None),
+            row(
+                "copies, messages",
+                Some(total.copied_messages),
+                Some(total.copied_bytes),
+            ),
+            row("copies, streams", None, Some(total.copy_stream_bytes)),
             row(
                 "retained",
                 Some(ledger.retained_messages),

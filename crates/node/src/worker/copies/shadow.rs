@@ -134,6 +134,18 @@ impl Shadow {
         None
     }
 
+    /// Messages held, and those of which the owner has not spoken.
+    pub fn messages(&self) -> usize {
+        self.held.len() + self.pending.len()
+    }
+
+    /// What these count against a queue's bound, bytes.
+    pub fn bytes(&self) -> u64 {
+        let pending = self.pending.iter();
+        let pending = pending.map(|pending| pending.delivery.message.cost());
+        self.held.bytes() + pending.sum::<u64>()
+    }
+
     pub(super) const fn unblocked(&self, awaited: Awaited) -> Option<Unblocked> {
         match awaited.blocks {
             Some(position) => Some(Unblocked {

@@ -131,9 +131,14 @@ impl Stream {
         }
     }
 
+    /// Bytes of the records that the other node has not acknowledged, and of the one of this round.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.under_way_bytes + self.writer.len()
+    }
+
     /// Whether the other node keeps up, so that sessions may be told anew.
     pub fn has_room(&self) -> bool {
-        self.under_way_bytes + self.writer.len() < LEARNING_BYTES
+        self.unacknowledged_bytes() < LEARNING_BYTES
     }
 
     /// Whether the other node has fallen too far behind.
@@ -236,6 +241,12 @@ impl Streams {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u8, &mut Stream)> {
         let streams = self.list.iter_mut().enumerate();
         streams.filter_map(|(index, stream)| Some((index as u8, stream.as_mut()?)))
+    }
+
+    /// Bytes that other nodes have not acknowledged.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        let streams = self.list.iter().flatten();
+        streams.map(Stream::unacknowledged_bytes).sum()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,13 +1,18 @@
 //! Copies of sessions on other nodes: what a client finds when the node that had its session is gone.
 
 use thicket_mqtt::{Connect, Packet, Unsubscribe, Will};
+use thicket_node::MemoryReport;
 
 use super::{
     V5,
     cluster::{client_at, plain},
     id, resuming,
 };
-use crate::world::{World, net::Weather, node::NodeSpec};
+use crate::world::{
+    World,
+    net::{Parting, Weather},
+    node::NodeSpec,
+};
 
 /// Plays a scenario on three nodes with one or two workers, in two kinds of weather.
 #[track_caller]
@@ -68,6 +73,48 @@ fn a_queue_is_found_on_any_node_when_the_node_that_had_it_is_gone() {
             world.expect(back, &expected);
         });
     }
+}
+
+#[test]
+fn the_ledger_of_a_node_tells_what_it_holds_for_others() {
+    let mut world = World::new(1, Weather::CALM);
+    for _ in 0..2 {
+        let node = world.add_node(NodeSpec::new(2));
+        world.start(node);
+    }
+    become_covered(&mut world);
+    subscriber_gone_from(&mut world, 1);
+    let publisher = client_at(&mut world, 1, Connect::new(V5, "publisher"), "CONNACK");
+    let payload = "x".repeat(1_000);
+    for number in 1..=3 {
+        world.publish(publisher, "a", &payload, 1, number);
+    }
+    world.expect(publisher, &["PUBACK 1", "PUBACK 2", "PUBACK 3"]);
+    world.hang_up(publisher);
+    let of_node = |world: &World, node| {
+        let sum =
+            |field: fn(&MemoryReport) -> u64| world.memory(node).iter().map(field).sum::<u64>();
+        let counts: [u64; 5] = [
+            sum(|it| it.sessions),
+            sum(|it| it.queued_messages),
+            sum(|it| it.copies),
+            sum(|it| it.copied_messages),
+            sum(|it| it.copy_stream_bytes),
+        ];
+        (counts, sum(|it| it.queued_bytes), sum(|it| it.copied_bytes))
+    };
+    world.run_for(1_000);
+    let (owner, queued, none) = of_node(&world, 1);
+    assert_eq!((owner, none), ([1, 3, 0, 0, 0], 0));
+    assert!(queued > 3_000, "{queued}");
+    assert_eq!(of_node(&world, 0), ([0, 0, 1, 3, 0], 0, queued));
+    // What is told to a node that does not answer stays under way.
+    world.net.part(0, 1, Parting::Held);
+    let back = world.connect(1, resuming(V5, "away", 1000));
+    world.run_for(100);
+    world.hang_up(back);
+    let (owner, ..) = of_node(&world, 1);
+    assert!(owner[4] > 0, "{owner:?}");
 }
 
 #[test]

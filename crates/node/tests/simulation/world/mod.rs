@@ -11,7 +11,7 @@ pub mod users;
 pub mod words;
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
-use thicket_node::{Peer, SessionReport, Traffic};
+use thicket_node::{MemoryReport, Peer, SessionReport, Traffic};
 use thicket_session::client::{CleanStart, ClientConfig};
 
 use self::{
@@ -333,6 +333,14 @@ impl World {
                 .collect::<Vec<_>>()
         };
         self.nodes.iter().flat_map(of_node).collect()
+    }
+
+    /// Where the memory of the workers of a node is, one after the other.
+    pub fn memory(&self, node: usize) -> Vec<MemoryReport> {
+        let machines = self.nodes[node].machines.iter();
+        machines
+            .flat_map(|machines| machines.workers.iter().map(|worker| worker.memory()))
+            .collect()
     }
 
     /// The counters of all workers and hubs of a node, one after the other.
