@@ -29,6 +29,8 @@ pub struct Plan {
     pub blacks_out: bool,
     /// Each node's clock is this much ahead of the one before, ms.
     pub skew: u64,
+    /// In half of the runs a node's clock is now and then set back or forward by up to an hour.
+    pub sets_clocks: bool,
     pub weather: Weather,
 }
 
@@ -50,6 +52,7 @@ impl Plan {
         dies: false,
         blacks_out: false,
         skew: 0,
+        sets_clocks: true,
         weather: Weather::ROUGH,
     };
     /// One node that is killed and started again.
@@ -100,6 +103,7 @@ impl Plan {
     /// whenever that was. Not reached yet, see the test.
     pub const MAJORITY: Self = Self {
         majority: true,
+        sets_clocks: false,
         cuts_links: false,
         nodes: 3,
         ..Self::PARTED

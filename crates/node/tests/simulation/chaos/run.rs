@@ -27,6 +27,8 @@ const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 /// A session that two nodes had is one again in this time after they see each other.
 pub const FORK_MILLIS: u64 = 3_000;
+/// Longest step of a clock. Clocks that are set stay within two steps of the earliest time.
+const STEP_MILLIS: u64 = 3_600_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -38,6 +40,8 @@ pub struct Run {
     routing: RoutingMode,
     /// What to do next: apart from the world's chance, so that changes of the nodes change no plan.
     random: Random,
+    /// When and how clocks are set: apart from all else, so that the rest of a run is the same without it.
+    clocks: Random,
     downs: u64,
     /// Who hears all wills; does nothing else.
     watcher: usize,
@@ -46,7 +50,9 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(plan: Plan, routing: RoutingMode, seed: u64) -> Self {
+    pub fn new(mut plan: Plan, routing: RoutingMode, seed: u64) -> Self {
+        // By fours, as every way to route has its turn. In the other runs less is allowed for.
+        plan.sets_clocks &= !(seed / 4).is_multiple_of(2);
         let mut world = World::new(seed, Weather::CALM);
         let mut random = Random::new(!seed);
         for index in 0..plan.nodes {
@@ -55,7 +61,7 @@ impl Run {
             if plan.majority {
                 spec.partition = Partition::Majority;
             }
-            spec.wall_ahead = index as u64 * plan.skew;
+            spec.wall_ahead = STEP_MILLIS + index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
             spec.stores = plan.kills || plan.blacks_out;
             spec.small_log_bytes = 8_000;
@@ -71,6 +77,7 @@ impl Run {
             plan,
             routing,
             random: random.clone(),
+            clocks: Random::new(seed.rotate_left(32)),
             downs: 0,
             watcher: 0,
             log: None,
@@ -154,6 +161,10 @@ impl Run {
             }
             if self.plan.blacks_out && self.random.chance(1, 40) {
                 self.black_out()?;
+            }
+            if self.plan.sets_clocks && self.clocks.chance(1, 40) {
+                let node = self.clocks.below(self.plan.nodes as u64) as usize;
+                self.set_clock(node);
             }
             self.act();
             let millis = self.random.below(self.plan.pause);
@@ -380,6 +391,9 @@ impl Run {
         self.world.kill(node);
         let millis = self.random.below(800);
         self.pass(millis)?;
+        if self.plan.sets_clocks && self.clocks.chance(1, 4) {
+            self.set_clock(node);
+        }
         self.world.start(node);
         Ok(())
     }
@@ -412,6 +426,21 @@ impl Run {
             self.pass(100)?;
         }
         Err("the nodes find each other after a loss of power".into())
+    }
+
+    /// A node's wall clock is set back or forward; its monotonic one goes on.
+    fn set_clock(&mut self, node: usize) {
+        let ahead = &mut self.world.nodes[node].spec.wall_ahead;
+        let step = self.clocks.below(2 * STEP_MILLIS + 1);
+        *ahead = (*ahead + step)
+            .saturating_sub(STEP_MILLIS)
+            .min(2 * STEP_MILLIS);
+        if let Some(log) = &mut self.log {
+            let (now, ahead) = (self.world.net.now, *ahead);
+            log.push(format!(
+                "{now:>8} node {node} has its clock set to {ahead} ms ahead"
+            ));
+        }
     }
 
     fn note_end_of(&mut self, node: usize) -> super::checks::Verdict {
@@ -742,7 +771,13 @@ impl Run {
         let retained: Vec<Vec<String>> = (0..self.plan.nodes)
             .map(|node| self.retained_at(node))
             .collect();
-        let skew = self.plan.skew * (self.plan.nodes as u64 - 1);
+        let others = self.plan.nodes as u64 - 1;
+        // A node by itself replaces what it has, however its clock is set.
+        let skew = if self.plan.sets_clocks && others > 0 {
+            2 * STEP_MILLIS
+        } else {
+            self.plan.skew * others
+        };
         super::checks::retained_messages_converge(&self.ledger, &retained, skew)
     }
 
