@@ -133,17 +133,11 @@ fn write(path: &Path, id: u64, incarnation: u64) -> Result<(), IdentityError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn directory(name: &str) -> PathBuf {
-        let path =
-            std::env::temp_dir().join(format!("thicket-identity-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        path
-    }
+    use crate::scratch::Scratch;
 
     #[test]
     fn an_identity_is_kept_and_its_incarnation_rises() {
-        let data = directory("kept");
+        let data = Scratch::new("identity-kept");
         let first = Identity::load(Some(&data)).expect("a new directory");
         let (node, incarnation) = (first.node, first.incarnation);
         drop(first);
@@ -154,8 +148,7 @@ mod tests {
 
     #[test]
     fn an_incarnation_rises_even_if_the_clock_was_set_back() {
-        let data = directory("back");
-        fs::create_dir_all(&data).expect("temporary directory");
+        let data = Scratch::new("identity-back");
         let far = u64::MAX / 2;
         write(&data.join("node.toml"), 0xabc, far).expect("temporary directory");
         let identity = Identity::load(Some(&data)).expect("a good file");
@@ -167,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_directory_serves_one_node_at_a_time() {
-        let data = directory("lock");
+        let data = Scratch::new("identity-lock");
         let _first = Identity::load(Some(&data)).expect("a new directory");
         assert!(matches!(
             Identity::load(Some(&data)),
@@ -177,8 +170,7 @@ mod tests {
 
     #[test]
     fn a_foreign_file_is_refused_and_left_alone() {
-        let data = directory("foreign");
-        fs::create_dir_all(&data).expect("temporary directory");
+        let data = Scratch::new("identity-foreign");
         fs::write(data.join("node.toml"), "id = 'xyz'\nincarnation = 1\n")
             .expect("temporary directory");
         assert!(matches!(

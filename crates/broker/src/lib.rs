@@ -42,6 +42,8 @@ mod node;
 mod reload;
 mod resolver;
 mod resources;
+#[cfg(test)]
+mod scratch;
 mod sockets;
 mod storage;
 mod thread;

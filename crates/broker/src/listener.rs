@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn a_socket_file_left_behind_is_replaced_and_one_in_use_or_another_file_is_not() {
-        let path = std::env::temp_dir().join(format!("thicket-unix-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let scratch = crate::scratch::Scratch::new("unix");
+        let path = scratch.join("socket");
         let first = bind_unix(&path, 2).expect("a free path");
         assert_eq!(
             bind_unix(&path, 1).expect_err("in use").kind(),

@@ -184,17 +184,11 @@ fn delete(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn temporary(name: &str) -> PathBuf {
-        let path =
-            std::env::temp_dir().join(format!("thicket-directory-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        path
-    }
+    use crate::scratch::Scratch;
 
     #[test]
     fn a_directory_serves_one_node_at_a_time() {
-        let path = temporary("lock");
+        let path = Scratch::new("directory-lock");
         let first = DataDirectory::open(&path).expect("a new directory");
         let error = DataDirectory::open(&path).expect_err("in use");
         assert!(
@@ -207,7 +201,7 @@ mod tests {
 
     #[test]
     fn logs_of_workers_that_are_no_more_are_listed_and_removed_as_a_whole() {
-        let path = temporary("logs");
+        let path = Scratch::new("directory-logs");
         let directory = DataDirectory::open(&path).expect("a new directory");
         for name in [
             "log-0", "log-10", "log-2", "log-", "log-x", "log-02", "store",
@@ -234,7 +228,7 @@ mod tests {
             ("one\n", "expected a number, found \"one\""),
         ];
         for (text, words) in cases {
-            let path = temporary("format");
+            let path = Scratch::new("directory-format");
             drop(DataDirectory::open(&path).expect("a new directory"));
             fs::write(path.join("format"), text).expect("temporary directory");
             let error = DataDirectory::open(&path).expect_err("another format");

@@ -42,6 +42,8 @@ mod error;
 mod files;
 mod log;
 mod memory;
+#[cfg(test)]
+mod scratch;
 mod store;
 
 pub use directory::DataDirectory;

@@ -464,13 +464,7 @@ fn store_error(directory: &Path, action: &'static str, error: &fjall::Error) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn temporary(name: &str) -> PathBuf {
-        let path =
-            std::env::temp_dir().join(format!("thicket-store-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        path
-    }
+    use crate::scratch::Scratch;
 
     fn put<'a>(keyspace: Keyspace, key: &'a [u8], value: &'a [u8]) -> StoreOp<'a> {
         StoreOp::Put {
@@ -491,7 +485,8 @@ mod tests {
 
     #[test]
     fn keys_with_a_prefix_are_found_and_no_others() {
-        let store = Store::open(&temporary("prefix"), StoreConfig::new(1)).expect("new");
+        let path = Scratch::new("store-prefix");
+        let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let keys: [&[u8]; 6] = [&[0], &[0, 255], &[1], &[1, 7], &[255], &[255, 255]];
         for key in keys {
             let op = put(Keyspace::Sessions, key, b"");
@@ -511,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_batch_over_keyspaces_is_there_after_opening_again() {
-        let path = temporary("batch");
+        let path = Scratch::new("store-batch");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         for keyspace in Keyspace::ALL {
             assert_eq!(all(&store, keyspace), [], "{keyspace:?}");
@@ -556,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_store_of_another_node_or_format_is_refused_in_words() {
-        let path = temporary("foreign");
+        let path = Scratch::new("store-foreign");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let error = |node| {
             Store::open(&path, StoreConfig::new(node))
@@ -588,7 +583,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_refused_before_the_engine_meets_it() {
-        let path = temporary("full");
+        let path = Scratch::new("store-full");
         let mut store = Store::open(&path, StoreConfig::new(1)).expect("new");
         store.config.reserve_bytes = u64::MAX;
         let refused = store.commit(&[put(Keyspace::Sessions, b"a", b"1")], Durability::Written);
@@ -605,7 +600,7 @@ mod tests {
 
     #[test]
     fn many_small_batches_do_not_keep_the_engine_from_writing_out() {
-        let path = temporary("small");
+        let path = Scratch::new("store-small");
         let config = StoreConfig {
             memtable_bytes: 16 * 1024,
             ..StoreConfig::new(1)
@@ -631,7 +626,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_too_long_or_empty_changes_nothing() {
-        let path = temporary("long");
+        let path = Scratch::new("store-long");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let long = vec![b'k'; MAXIMUM_KEY + 1];
         let ops = [

@@ -1,11 +1,5 @@
 use super::*;
-
-fn file(name: &str, content: &str) -> PathBuf {
-    let name = format!("thicket-access-{}-{name}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    std::fs::write(&path, content).expect("the temporary directory is writable");
-    path
-}
+use crate::scratch::Scratch;
 
 fn error_of(settings: Settings) -> String {
     Access::check(&settings, false)
@@ -15,39 +9,40 @@ fn error_of(settings: Settings) -> String {
 
 #[test]
 fn a_bad_file_is_named_with_its_line_and_what_was_expected() {
+    let scratch = Scratch::new("access");
     let cases = [
         (
             Settings {
-                acl: Some(file("acl", "topic read a\nallow b\n")),
+                acl: Some(scratch.file("acl", "topic read a\nallow b\n")),
                 ..Settings::default()
             },
             "acl: ",
-            "-acl: line 2: expected `user`, `topic` or `pattern`, found \"allow\"",
+            "/acl: line 2: expected `user`, `topic` or `pattern`, found \"allow\"",
         ),
         (
             Settings {
-                users: Some(file("users", "ann=x")),
+                users: Some(scratch.file("users", "ann=x")),
                 ..Settings::default()
             },
             "users: ",
-            "-users, line 1: expected `name:$argon2id$...`, found no colon",
+            "/users, line 1: expected `name:$argon2id$...`, found no colon",
         ),
         (
             Settings {
-                http_users: Some(file("http", "ann:x")),
+                http_users: Some(scratch.file("http", "ann:x")),
                 ..Settings::default()
             },
             "http_users: ",
-            "-http: line 1: expected `viewer NAME:HASH` or `admin NAME:HASH`",
+            "/http: line 1: expected `viewer NAME:HASH` or `admin NAME:HASH`",
         ),
         (
             Settings {
-                jwt_key: Some(file("key", "no key")),
+                jwt_key: Some(scratch.file("key", "no key")),
                 jwt_algorithm: Some(AlgorithmChoice::Rs256),
                 ..Settings::default()
             },
             "jwt_key: ",
-            "-key: expected a public key in PEM",
+            "/key: expected a public key in PEM",
         ),
         (
             Settings {
@@ -128,7 +123,8 @@ fn settings_that_say_nothing_alone_are_refused() {
 
 #[test]
 fn who_is_let_in_unasked_follows_from_what_is_set() {
-    let acl = file("open-acl", "topic read #");
+    let scratch = Scratch::new("access-open");
+    let acl = scratch.file("open-acl", "topic read #");
     let default = Settings::default;
     let cases = [
         ("nothing", default(), true),

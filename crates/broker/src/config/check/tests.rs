@@ -1,17 +1,12 @@
 use super::*;
 use crate::config::{ListenerSettings, hash_password};
+use crate::scratch::Scratch;
 
 fn on(listen: &str) -> Settings {
     Settings {
         listen: Some(vec![listen.into()]),
         ..Settings::default()
     }
-}
-
-fn temporary(name: &str, content: &str) -> std::path::PathBuf {
-    let path = std::env::temp_dir().join(format!("thicket-check-{}-{name}", std::process::id()));
-    std::fs::write(&path, content).expect("the temporary directory is writable");
-    path
 }
 
 #[test]
@@ -33,8 +28,9 @@ fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there()
 
 #[test]
 fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
-    let secret = temporary("secret", "sixteen bytes at least\n");
-    let users = temporary(
+    let scratch = Scratch::new("check-open");
+    let secret = scratch.file("secret", "sixteen bytes at least\n");
+    let users = scratch.file(
         "users",
         &format!("ann:{}\n", hash_password(b"x").expect("randomness")),
     );
@@ -80,7 +76,7 @@ fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
             Settings {
                 allow_anonymous: Some(true),
                 listen: Some(vec!["0.0.0.0:1883".into(), "link://0.0.0.0:1884".into()]),
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             None,
         ),
@@ -88,7 +84,7 @@ fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
             "certificates for links, and nothing said of clients",
             Settings {
                 listen: Some(vec!["0.0.0.0:1883".into(), "link://0.0.0.0:1884".into()]),
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             Some((true, false)),
         ),
@@ -96,7 +92,7 @@ fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
             "only links come from elsewhere",
             Settings {
                 listen: Some(vec!["localhost:1883".into(), "link://0.0.0.0:1884".into()]),
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             None,
         ),
@@ -121,11 +117,11 @@ fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
     }
 }
 
-fn with_link_tls() -> Settings {
+fn with_link_tls(scratch: &Scratch) -> Settings {
     let made = rcgen::generate_simple_self_signed(vec!["node".to_owned()]).expect("a certificate");
-    let certificate = temporary("link.crt", &made.cert.pem());
+    let certificate = scratch.file("link.crt", &made.cert.pem());
     Settings {
-        link_tls_key: Some(temporary("link.key", &made.signing_key.serialize_pem())),
+        link_tls_key: Some(scratch.file("link.key", &made.signing_key.serialize_pem())),
         link_tls_ca: Some(certificate.clone()),
         link_tls_certificate: Some(certificate),
         ..Settings::default()
@@ -134,6 +130,7 @@ fn with_link_tls() -> Settings {
 
 #[test]
 fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
+    let scratch = Scratch::new("check-link");
     let listen = |all: &[&str]| Some(all.iter().map(|&text| text.to_owned()).collect());
     let both = listen(&["localhost:1883", "link://localhost:1884"]);
     let for_clients = |table: ListenerSettings| Settings {
@@ -142,14 +139,14 @@ fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
             address: Some("link://localhost:1885".into()),
             ..table
         }]),
-        ..with_link_tls()
+        ..with_link_tls(&scratch)
     };
     let cases = [
         (
             "no listener for links",
             Settings {
                 listen: listen(&["localhost:1883"]),
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             "needs a listener for links",
         ),
@@ -157,7 +154,7 @@ fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
             "no listener for clients",
             Settings {
                 listen: listen(&["link://localhost:1884"]),
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             "no client could connect",
         ),
@@ -174,7 +171,7 @@ fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
             Settings {
                 listen: both.clone(),
                 link_tls_key: None,
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             "give all three or none",
         ),
@@ -183,7 +180,7 @@ fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
             Settings {
                 listen: both.clone(),
                 insecure_links: Some(true),
-                ..with_link_tls()
+                ..with_link_tls(&scratch)
             },
             "exclude each other",
         ),
@@ -202,7 +199,7 @@ fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
     }
     let good = Settings {
         listen: both,
-        ..with_link_tls()
+        ..with_link_tls(&scratch)
     };
     let config = good.check().expect("it makes sense");
     let links: Vec<_> = config.listeners.iter().map(Listen::takes_links).collect();
@@ -226,6 +223,7 @@ fn the_refusal_of_an_open_listener_says_what_to_add() {
 
 #[test]
 fn a_bad_value_is_refused_with_key_value_and_expectation() {
+    let scratch = Scratch::new("check-values");
     let text = |value: &str| Some(value.to_owned());
     let default = Settings::default;
     let cases = [
@@ -293,7 +291,7 @@ fn a_bad_value_is_refused_with_key_value_and_expectation() {
         (
             "short secret",
             Settings {
-                cluster_secret_file: Some(temporary("short", "abc")),
+                cluster_secret_file: Some(scratch.file("short", "abc")),
                 ..default()
             },
             "at least 16 bytes, found 3",
