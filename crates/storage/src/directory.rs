@@ -7,8 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::error::{Result, StorageError, io_error};
 use crate::files::{make_directory, sync_names};
 
-/// Format of data directories that this version reads and writes.
-const FORMAT: u64 = 1;
+/// Format of data directories that this version writes. Each takes in the ones before.
+///
+/// | format | is |
+/// | --- | --- |
+/// | 1 | the first one |
+/// | 2 | logs may hold entries of kinds that versions with format 1 do not know |
+const FORMAT: u64 = 2;
+/// The earliest format that this version reads.
+const EARLIEST_FORMAT: u64 = 1;
 const FORMAT_FILE: &str = "format";
 const LOCK_FILE: &str = "lock";
 const STORE: &str = "store";
@@ -30,17 +37,18 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Creates the directory or opens one that is there, and locks it.
+    /// Creates the directory or opens one that is there, and locks it. One of an earlier format has this version's from here on: the
+    /// version that wrote it refuses it then.
     ///
     /// # Errors
-    /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it. `Damaged`, `Io`.
+    /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it, and this one does not read it. `Damaged`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
         make_directory(path).map_err(io_error(path, "make the directory"))?;
         let directory = Self {
             path: path.to_owned(),
             _lock: lock(path)?,
         };
-        directory.check_format()?;
+        directory.take_format()?;
         for (name, _) in directory.numbered(REMOVED_PREFIX)? {
             delete(&path.join(name))?;
         }
@@ -121,7 +129,8 @@ impl DataDirectory {
         Ok(found)
     }
 
-    fn check_format(&self) -> Result<()> {
+    /// Checks the format, and writes this version's if there is none or an earlier one.
+    fn take_format(&self) -> Result<()> {
         let path = self.path.join(FORMAT_FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -132,6 +141,7 @@ impl DataDirectory {
         };
         match text.trim().parse() {
             Ok(FORMAT) => Ok(()),
+            Ok(EARLIEST_FORMAT..FORMAT) => self.write_format(&path),
             Ok(found) => Err(StorageError::ForeignFormat {
                 path,
                 found,
@@ -222,9 +232,27 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_of_an_earlier_format_is_opened_and_its_number_raised() {
+        for text in ["1\n", "1", "2\n"] {
+            let path = Scratch::new("directory-earlier");
+            fs::create_dir(&*path).expect("temporary directory");
+            fs::write(path.join("format"), text).expect("temporary directory");
+            fs::create_dir(path.join("log-3")).expect("temporary directory");
+            let directory = DataDirectory::open(&path).expect("an earlier format");
+            assert_eq!(directory.logs().expect("readable"), [3], "{text:?}");
+            let format = fs::read_to_string(path.join("format")).expect("it is there");
+            assert_eq!(format, "2\n", "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_directory_of_another_format_is_refused_and_left_alone() {
         let cases = [
-            ("2\n", "written in format 2"),
+            (
+                "3\n",
+                "written in format 3, this version reads format 2; start the version that wrote it",
+            ),
+            ("0\n", "written in format 0"),
             ("one\n", "expected a number, found \"one\""),
         ];
         for (text, words) in cases {
