@@ -18,6 +18,16 @@ pub(crate) enum Place {
     Node(NodeSlot),
 }
 
+impl Place {
+    /// The node, if it is one.
+    pub const fn node(self) -> Option<NodeSlot> {
+        match self {
+            Self::Worker(_) => None,
+            Self::Node(slot) => Some(slot),
+        }
+    }
+}
+
 /// What a place wants of a filter, in aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest {
@@ -49,19 +59,41 @@ pub(crate) struct Origin {
     pub stream: StreamId,
 }
 
-/// One record on its way from a worker to the hub.
+/// One record on its way from a worker to the hub, or several in a row that go to the same nodes and have no numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardEntry {
-    /// Bytes of the record.
+    /// Bytes of the records.
     pub len: u32,
+    /// How many they are.
+    pub records: u32,
     /// Nodes that are to have it, ascending; may be empty for a retained message.
     pub destinations: Arc<[NodeSlot]>,
     /// Number in the worker's stream; 0: not acknowledged.
     pub number: u64,
-    /// QoS of the record.
+    /// QoS of the records.
     pub qos: Qos,
     /// To be kept as retained message, on every node.
     pub retain: bool,
+}
+
+impl ForwardEntry {
+    /// Bytes of several records at most: little beside a batch of a link, which they fill together.
+    const MAXIMUM_BYTES: u32 = 4 * 1024;
+
+    /// Takes in one more record of `len` bytes, without a number and not to be retained, if it belongs to those that are here.
+    pub fn absorb_plain(&mut self, len: u32, qos: Qos, destinations: &Arc<[NodeSlot]>) -> bool {
+        let belongs = self.number == 0
+            && !self.retain
+            && self.qos == qos
+            && self.len.saturating_add(len) <= Self::MAXIMUM_BYTES
+            && (Arc::ptr_eq(&self.destinations, destinations)
+                || self.destinations == *destinations);
+        if belongs {
+            self.len += len;
+            self.records += 1;
+        }
+        belongs
+    }
 }
 
 /// Runs of numbers, both ends included, ascending.

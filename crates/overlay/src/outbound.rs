@@ -211,33 +211,34 @@ impl Outbound {
         }
     }
 
-    /// Adds a record without a number, if credit beyond what is kept for numbered ones allows it.
+    /// Adds `count` records without numbers, back to back, if credit beyond what is kept for numbered ones allows all of them.
     pub(crate) fn push_plain(
         &mut self,
         stream: StreamId,
-        record: &[u8],
+        records: &[u8],
+        count: u32,
         batch_bytes: usize,
     ) -> bool {
         if !self
             .credit
-            .allows(record.len() as u64, self.credit.window / 4)
+            .allows(records.len() as u64, self.credit.window / 4)
         {
             return false;
         }
-        self.credit.sent += record.len() as u64;
+        self.credit.sent += records.len() as u64;
         let queue = self.streams.entry(stream).or_default();
         let after = queue.pending.back().copied().unwrap_or(0);
         match queue.plain.back_mut() {
             Some(piece)
-                if piece.after == after && piece.bytes.len() + record.len() <= batch_bytes =>
+                if piece.after == after && piece.bytes.len() + records.len() <= batch_bytes =>
             {
-                piece.records += 1;
-                piece.bytes.extend_from_slice(record);
+                piece.records += u64::from(count);
+                piece.bytes.extend_from_slice(records);
             }
             Some(_) | None => queue.plain.push_back(Plain {
                 after,
-                records: 1,
-                bytes: record.to_vec(),
+                records: count.into(),
+                bytes: records.to_vec(),
             }),
         }
         true
@@ -405,9 +406,9 @@ mod tests {
     #[test]
     fn credit_holds_numbered_records_back_and_drops_others_a_quarter_earlier() {
         let mut outbound = outbound(1..=9, 40);
-        assert!(outbound.push_plain(STREAM, &[0; 30], 100));
+        assert!(outbound.push_plain(STREAM, &[0; 30], 1, 100));
         assert!(
-            !outbound.push_plain(STREAM, &[0; 1], 100),
+            !outbound.push_plain(STREAM, &[0; 1], 1, 100),
             "the last quarter is kept"
         );
         assert_eq!(send_all(&mut outbound), [(1, false)]);

@@ -77,7 +77,7 @@ impl Hub {
             wanted: Wanted::new(workers, seed),
             outgoing: Outgoing::new(workers),
             admissions: Admissions::default(),
-            arrivals: Arrivals::default(),
+            arrivals: Arrivals::new(config.workers),
             directory: Directory::default(),
             registrar: Registrar::default(),
             claims: Claims::default(),
