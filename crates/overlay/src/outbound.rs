@@ -50,10 +50,15 @@ struct Credit {
 }
 
 impl Credit {
-    /// Whether `len` bytes more may be sent while `reserve` stay for others. A record larger than the window may go alone.
+    /// Whether `len` bytes more may be sent while `reserve` stay for others.
+    const fn covers(&self, len: u64, reserve: u64) -> bool {
+        len + reserve <= self.limit.saturating_sub(self.sent)
+    }
+
+    /// The same for one record: if it is larger than the window, it may go alone.
     const fn allows(&self, len: u64, reserve: u64) -> bool {
         let left = self.limit.saturating_sub(self.sent);
-        len + reserve <= left || (left > 0 && left >= self.window)
+        self.covers(len, reserve) || (left > 0 && left >= self.window)
     }
 }
 
@@ -219,10 +224,13 @@ impl Outbound {
         count: u32,
         batch_bytes: usize,
     ) -> bool {
-        if !self
-            .credit
-            .allows(records.len() as u64, self.credit.window / 4)
-        {
+        let (len, reserve) = (records.len() as u64, self.credit.window / 4);
+        let is_allowed = if count == 1 {
+            self.credit.allows(len, reserve)
+        } else {
+            self.credit.covers(len, reserve)
+        };
+        if !is_allowed {
             return false;
         }
         self.credit.sent += records.len() as u64;

@@ -340,6 +340,19 @@ fn topic_name(topic: &[u8]) -> Result<&str, WireError> {
     }
 }
 
+/// The records that lie back to back in `bytes`, each as it is encoded, without reading more than their lengths. Ends where there is
+/// no whole record.
+pub fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let mut reader = Reader::new(rest);
+        reader.bytes().ok()?;
+        let (record, after) = rest.split_at(rest.len() - reader.rest().len());
+        rest = after;
+        Some(record)
+    })
+}
+
 /// Lowers the expiry left of the encoded record at the start of `bytes` by `elapsed_ms`, down to 0. Without an expiry, or
 /// where there is no whole record, nothing changes.
 pub fn age_expiry(bytes: &mut [u8], elapsed_ms: u64) {

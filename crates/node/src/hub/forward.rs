@@ -3,7 +3,10 @@
 use std::{collections::VecDeque, ops::RangeInclusive};
 
 use hashbrown::HashMap;
-use thicket_overlay::{Delivery, Forward, ForwardError, LinkId, StreamId, record::Record};
+use thicket_overlay::{
+    Delivery, Forward, ForwardError, LinkId, StreamId,
+    record::{Record, split},
+};
 
 use super::{Hub, interests::Wanted, retained::Observed};
 use crate::{
@@ -92,7 +95,9 @@ impl Hub {
         for entry in entries {
             let (record, after) = rest.split_at(entry.len as usize);
             rest = after;
-            if entry.records > 1 {
+            if entry.records > 1 && entry.number > 0 {
+                self.forward_in_a_row(now, from, entry, record);
+            } else if entry.records > 1 {
                 let stream = StreamId(u16::from(from.0));
                 self.overlay.forward_plain_all(
                     now.instant,
@@ -106,6 +111,19 @@ impl Hub {
             } else {
                 self.forward_one(now, from, entry, record, &entry.destinations);
             }
+        }
+    }
+
+    /// Records with consecutive numbers for the same nodes.
+    fn forward_in_a_row(&mut self, now: Now, from: WorkerId, entry: &ForwardEntry, records: &[u8]) {
+        let mut one = ForwardEntry {
+            records: 1,
+            ..entry.clone()
+        };
+        for record in split(records) {
+            one.len = record.len() as u32;
+            self.forward_one(now, from, &one, record, &entry.destinations);
+            one.number += 1;
         }
     }
 
@@ -171,10 +189,10 @@ impl Hub {
             .handle_received(now.instant, link, bytes, |delivery| {
                 arrivals.take(wanted, &delivery)
             });
-        // Who is new must be known before its first message.
-        self.drain_overlay(now);
         let mut arrivals = std::mem::take(&mut self.arrivals);
+        // They leave with the round, or before mail that may name them: who is new is known before its first message.
         self.pass_on(&mut arrivals);
+        self.drain_overlay(now);
         let mut rest = &arrivals.late_bytes[..];
         for &(origin, len) in &arrivals.late {
             let (record, after) = rest.split_at(len as usize);

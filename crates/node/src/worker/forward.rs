@@ -137,10 +137,9 @@ impl Batches {
         let len = self.append(self.hub(), leaving);
         let len = u32::try_from(len).expect("a record is little more than a packet");
         let Record { number, qos, .. } = leaving.record;
-        if number == 0
-            && !retain
+        if !retain
             && let Some(last) = self.entries.last_mut()
-            && last.absorb_plain(len, qos, destinations)
+            && last.absorb(len, number, qos, destinations)
         {
             return;
         }
@@ -282,18 +281,28 @@ impl Worker {
 
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
+        let mut highest = 0;
         for record in Records::new(bytes) {
             match record {
-                Ok((record, _)) => self.handle_record(now, from, origin, &record),
+                Ok((record, _)) => {
+                    if self.handle_record(now, from, origin, &record) {
+                        highest = highest.max(record.number);
+                    }
+                }
                 Err(error) => {
                     self.event(
                         EventLevel::Error,
                         "unreadable record inside the node",
                         vec![("error", error.to_string())],
                     );
-                    return;
+                    break;
                 }
             }
+        }
+        if highest > 0 {
+            let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+            let mark = self.marks.entry(stream).or_default();
+            *mark = highest.max(*mark);
         }
     }
 
@@ -304,21 +313,17 @@ impl Worker {
         }
     }
 
-    fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) {
+    /// Whether the message was taken: not when there is no room for it.
+    fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) -> bool {
         if record.number > 0 && self.refuse_without_room(from, origin, record) {
-            return;
+            return false;
         }
         let is_sent_on = self.deliver_record(now, from, origin, record);
-        if record.number == 0 {
-            return;
-        }
-        let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
-        let mark = self.marks.entry(stream).or_default();
-        *mark = record.number.max(*mark);
         // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
-        if !is_sent_on {
+        if record.number > 0 && !is_sent_on {
             self.batches.admit(from, origin, record.number);
         }
+        true
     }
 
     /// Whether the message was sent on, so that its acknowledgement waits.

@@ -10,7 +10,7 @@ use crate::doors::{Delivery, Forward, ForwardError, Unacknowledged};
 use crate::identity::{Incarnation, LinkId, NodeSlot, Origin, StreamId};
 use crate::link::Link;
 use crate::peer::{Peer, PeerState};
-use crate::record::{BatchHeader, Records, age_expiry};
+use crate::record::{BatchHeader, age_expiry, split};
 use crate::routing::RoutingMode;
 use crate::store::Store;
 
@@ -105,7 +105,7 @@ impl Overlay {
         count: u32,
     ) {
         if self.routes_over_trees() {
-            for (_, record) in Records::new(records).flatten() {
+            for record in split(records) {
                 let message = Forward {
                     stream,
                     number: 0,
@@ -143,10 +143,8 @@ impl Overlay {
             if !push(records, count) {
                 dropped = count;
                 if is_up && count > 1 {
-                    let each = Records::new(records).flatten();
-                    dropped -= each
-                        .map(|(_, record)| u32::from(push(record, 1)))
-                        .sum::<u32>();
+                    let taken = split(records).map(|record| u32::from(push(record, 1)));
+                    dropped -= taken.sum::<u32>();
                 }
             }
             if !peer.is_out() {

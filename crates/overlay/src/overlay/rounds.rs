@@ -381,15 +381,16 @@ impl Overlay {
         self.write_message(slot, id, &Message::Hello { sequence, rtt_us });
     }
 
-    /// Everything a node that is up should hear: control first, data last.
+    /// Everything a node that is up should hear: what the overlays say to each other first. What the hubs say comes behind the
+    /// data of the round: it may name messages, and the other node has less to do when it has them.
     fn send_owed(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         self.send_applied(slot, id);
         self.send_interests(slot, id);
-        self.send_control_messages(slot, id);
         self.send_acknowledgements(slot, id);
         if !self.routes_over_trees() {
             self.fill_with_data(now, slot, id);
         }
+        self.send_control_messages(slot, id);
     }
 
     fn send_applied(&mut self, slot: NodeSlot, id: LinkId) {
