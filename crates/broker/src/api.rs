@@ -227,6 +227,10 @@ mirror! {
         unacknowledged_messages: u64 = unacknowledged_messages,
         /// Connections ended because those without a session held too much.
         half_open_refused: u64 = half_open_refused,
+        /// Sessions that two nodes had, in a partition, and that became one here.
+        merged_sessions: u64 = merged_sessions,
+        /// What was new in the other one of them.
+        merged_messages: u64 = merged_messages,
     }
 }
 
@@ -421,6 +425,8 @@ impl TrafficCounts {
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
+            merged_sessions: self.merged_sessions + other.merged_sessions,
+            merged_messages: self.merged_messages + other.merged_messages,
         }
     }
 }

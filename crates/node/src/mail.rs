@@ -225,7 +225,7 @@ pub(crate) enum Content {
     Freeze {
         request: u64,
         client_id: Arc<str>,
-        discard: bool,
+        purpose: Purpose,
     },
     /// Worker to hub: the session without its queue; `None`: there is none (any more).
     Frozen {
@@ -242,8 +242,13 @@ pub(crate) enum Content {
     Drained { request: u64, queue: Vec<u8> },
     /// Hub to worker: the move came to nothing; the session stays.
     Thaw { client_id: Arc<str> },
-    /// Hub to worker: a session from another node, without connection. Answered by `Imported` when its interests are settled.
-    Import { request: u64, snapshot: Vec<u8> },
+    /// Hub to worker: a session from another node, without connection, or to be taken in by the one here. Answered by `Imported` when its
+    /// interests are settled.
+    Import {
+        request: u64,
+        snapshot: Vec<u8>,
+        merge: Option<Merge>,
+    },
     /// Worker to hub.
     Imported { request: u64 },
     /// Hub to worker: the import came to nothing, the session is still where it was. It ends here without a will.
@@ -322,8 +327,41 @@ pub(crate) enum Content {
     Promoted { node: NodeId },
     /// Worker to hub: a session that its owner handed over is here, with this epoch.
     TakenOver { client_id: Arc<str>, epoch: u64 },
-    /// Hub to worker: another node has the session with a higher epoch; it ends here, and nobody hears of it.
-    Evict { client_id: Arc<str> },
+    /// Hub to worker: another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
+    /// it has is nowhere else.
+    Evict {
+        client_id: Arc<str>,
+        may_contest: bool,
+    },
+    /// Worker to hub: it is nowhere else.
+    Contested { client_id: Arc<str> },
+}
+
+/// What a session is fetched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It goes on where it is fetched.
+    Move,
+    /// Its client begins anew: it ends.
+    Discard,
+    /// It becomes one with the session of the same client identifier there. From wire version 4 on.
+    Merge,
+}
+
+impl Purpose {
+    /// By what stands in a message.
+    pub(crate) const ALL: [Self; 3] = [Self::Move, Self::Discard, Self::Merge];
+}
+
+/// A session that becomes one with the one here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Merge {
+    /// Where the other one is.
+    pub node: NodeId,
+    /// Of the one that both become.
+    pub epoch: u64,
+    /// Of the last claim of the other one.
+    pub source_epoch: u64,
 }
 
 /// Where a connection came from, for the log.

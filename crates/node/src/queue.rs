@@ -4,7 +4,10 @@
 //! Everything that matched the session up to those numbers has come there and stands in the queue, is in flight, or was delivered:
 //! whatever of it comes to the new node as well, because others there want it too, is no message for this session any more.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use thicket_session::{
     server::{Delivery, MessageId, SEEN_WORDS, decode_queue, encode_queue},
@@ -15,6 +18,71 @@ use crate::worker::Generations;
 
 /// The last number of each stream: node, incarnation, worker.
 pub(crate) type Marks = BTreeMap<(u64, u64, u8), u64>;
+
+/// In this time after a node is up, what it had sent before and was not acknowledged has come.
+pub(crate) const SETTLED: Duration = Duration::from_secs(30);
+/// Runs of numbers remembered of a stream until then.
+const RUNS: usize = 10_000;
+
+/// What came of a stream since its node is up.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    /// The last number, whether the node was out meanwhile or not.
+    pub last: u64,
+    up_since: Instant,
+    /// From this number on everything has come that was sent here; before, see `runs`. `u64::MAX`: not settled yet.
+    settled: u64,
+    runs: VecDeque<(u64, u64)>,
+}
+
+impl Mark {
+    /// Nothing came yet.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            last: 0,
+            up_since: now,
+            settled: u64::MAX,
+            runs: VecDeque::new(),
+        }
+    }
+
+    /// The node is up again: what it sends may be older than what others got meanwhile.
+    pub fn restart(&mut self, now: Instant) {
+        *self = Self {
+            last: self.last,
+            ..Self::new(now)
+        };
+    }
+
+    /// A message came.
+    #[inline]
+    pub fn note(&mut self, now: Instant, number: u64) {
+        if self.settled == u64::MAX {
+            self.note_unsettled(now, number);
+        }
+        self.last = self.last.max(number);
+    }
+
+    fn note_unsettled(&mut self, now: Instant, number: u64) {
+        if now > self.up_since + SETTLED && number > self.last {
+            self.settled = number;
+            return;
+        }
+        match self.runs.back_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            Some(_) | None => self.runs.push_back((number, number)),
+        }
+        if self.runs.len() > RUNS {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Whether a message has come, or, if it was sent here too, is about to. What came first of very much is perhaps forgotten.
+    pub fn has(&self, number: u64) -> bool {
+        let mut runs = self.runs.iter();
+        number >= self.settled || runs.any(|(first, last)| (*first..=*last).contains(&number))
+    }
+}
 
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
@@ -109,6 +177,25 @@ fn items<const N: usize>(bytes: &[u8]) -> Option<(&[[u8; N]], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_came_is_known_number_by_number_until_all_that_is_older_has_come() {
+        let at = Instant::from_millis;
+        let mut mark = Mark::new(at(0));
+        for (now, number) in [(1, 50), (2, 51), (3, 7), (40_000, 52), (40_001, 60)] {
+            mark.note(at(now), number);
+        }
+        for (number, has) in [(6, false), (7, true), (8, false), (51, true), (55, true)] {
+            assert_eq!(mark.has(number), has, "{number}");
+        }
+        mark.restart(at(50_000));
+        assert_eq!((mark.last, mark.has(60), mark.has(61)), (60, false, false));
+        mark.note(at(90_000), 9);
+        assert!(
+            !mark.has(61),
+            "sent again: nothing can be said of what is newer"
+        );
+    }
 
     #[test]
     fn marks_are_read_as_written_and_cut_bytes_are_refused() {

@@ -53,6 +53,9 @@ pub struct NodeReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Traffic {
+    /// Sessions that two nodes had, in a partition, and that became one here; what was new in the other one.
+    pub merged_sessions: u64,
+    pub merged_messages: u64,
     /// From clients.
     pub external_in_messages: u64,
     pub external_in_bytes: u64,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::identity::{Incarnation, NodeId};
 use crate::routing::{RootPolicy, RootWeights, RoutingMode};
+use crate::wire_version::WireVersion;
 
 /// Configuration of an [`Overlay`](crate::Overlay).
 #[derive(Clone, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub struct OverlayConfig {
     pub address: String,
     /// Shared secret of the cluster; `None`: links are not authenticated.
     pub secret: Option<Vec<u8>>,
+    /// The newest wire version to speak; the oldest is what the program still knows. Lower than the newest there is only to see how
+    /// a cluster of two releases does.
+    pub wire: WireVersion,
     /// Which way messages go.
     pub routing: RoutingConfig,
     /// How long things take.
@@ -39,6 +43,7 @@ impl OverlayConfig {
             cluster_name: cluster_name.to_owned(),
             address: address.to_owned(),
             secret: None,
+            wire: WireVersion::NEWEST,
             routing: RoutingConfig::default(),
             timing: Timing::default(),
             limits: OverlayLimits::default(),
@@ -57,6 +62,7 @@ impl std::fmt::Debug for OverlayConfig {
             .field("cluster_name", &self.cluster_name)
             .field("address", &self.address)
             .field("has_secret", &self.secret.is_some())
+            .field("wire", &self.wire)
             .field("routing", &self.routing)
             .field("timing", &self.timing)
             .field("limits", &self.limits)

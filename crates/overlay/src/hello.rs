@@ -12,9 +12,7 @@ use thicket_mqtt::UserProperties;
 
 use crate::identity::{Incarnation, NodeId};
 use crate::wire::put_bytes;
-
-/// Version of everything links carry. Raised when an older node could misread it.
-pub(crate) const WIRE_VERSION: u16 = 3;
+use crate::wire_version::{WireRange, WireVersion};
 
 /// Authentication method of links with a secret.
 pub(crate) const METHOD: &str = "thicket-1";
@@ -22,13 +20,16 @@ pub(crate) const METHOD: &str = "thicket-1";
 /// Client ids of nodes start with this; no client may use it.
 pub(crate) const CLIENT_ID_PREFIX: &str = "$thicket/";
 
+/// The property with the newest wire version; a node of one version has none.
+const NEWEST_WIRE: &str = "newest-wire";
+
 /// Longest name or address taken from another node, in bytes.
 const MAXIMUM_TEXT: usize = 1024;
 
 /// What a node says of itself when a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) wire: u16,
+    pub(crate) wire: WireRange,
     pub(crate) cluster: String,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
@@ -56,9 +57,19 @@ impl Hello {
     }
 
     /// As user properties: names and values.
-    pub(crate) fn to_properties(&self) -> [(&'static str, String); 8] {
+    pub(crate) fn to_properties(&self) -> Vec<(&'static str, String)> {
+        let mut properties = self.to_first_properties().to_vec();
+        // The node that speaks one version only says no more than it ever did.
+        if self.wire.is_wide() {
+            properties.push((NEWEST_WIRE, self.wire.newest.to_string()));
+        }
+        properties
+    }
+
+    /// Those of the first released version, which all nodes sign.
+    fn to_first_properties(&self) -> [(&'static str, String); 8] {
         [
-            ("wire", self.wire.to_string()),
+            ("wire", self.wire.oldest.to_string()),
             ("cluster", self.cluster.clone()),
             ("node", self.node.to_string()),
             ("incarnation", self.incarnation.0.to_string()),
@@ -77,7 +88,7 @@ impl Hello {
         let nonce = text(properties, "nonce")?;
         let (high, low) = nonce.split_at_checked(16).unwrap_or((nonce, ""));
         Ok(Self {
-            wire: decimal(properties, "wire")?,
+            wire: wire_range(properties)?,
             cluster: text(properties, "cluster")?.to_owned(),
             node: NodeId(hexadecimal("node", text(properties, "node")?)?),
             incarnation: Incarnation(decimal(properties, "incarnation")?),
@@ -88,12 +99,31 @@ impl Hello {
         })
     }
 
-    fn sign(&self, out: &mut Vec<u8>) {
-        for (name, value) in self.to_properties() {
+    fn sign(&self, signs_range: bool, out: &mut Vec<u8>) {
+        for (name, value) in self.to_first_properties() {
             put_bytes(out, name.as_bytes());
             put_bytes(out, value.as_bytes());
         }
+        if signs_range {
+            put_bytes(out, NEWEST_WIRE.as_bytes());
+            put_bytes(out, self.wire.newest.to_string().as_bytes());
+        }
     }
+}
+
+fn wire_range(properties: &UserProperties<'_>) -> Result<WireRange, HelloError> {
+    let oldest = decimal::<u16>(properties, "wire")?;
+    let newest = match decimal(properties, NEWEST_WIRE) {
+        Err(HelloError::Missing { .. }) => oldest,
+        newest => newest?,
+    };
+    if newest < oldest {
+        return Err(HelloError::Invalid {
+            field: NEWEST_WIRE,
+            value: newest.to_string(),
+        });
+    }
+    Ok(WireRange { oldest, newest })
 }
 
 fn text<'a>(properties: &UserProperties<'a>, field: &'static str) -> Result<&'a str, HelloError> {
@@ -194,8 +224,11 @@ fn transcript(secret: &[u8], role: Role, dialler: &Hello, acceptor: &Hello) -> H
             Role::Acceptor => b"acceptor",
         },
     );
-    dialler.sign(&mut bytes);
-    acceptor.sign(&mut bytes);
+    // A node of version 3 does not know of ranges. Who takes them out of both hellos on the way gets a link of version 3, no more.
+    let knows_ranges = |hello: &Hello| hello.wire.newest > WireVersion::V3.number();
+    let signs_ranges = knows_ranges(dialler) && knows_ranges(acceptor);
+    dialler.sign(signs_ranges, &mut bytes);
+    acceptor.sign(signs_ranges, &mut bytes);
     mac.update(&bytes);
     mac
 }
@@ -206,7 +239,10 @@ mod tests {
 
     fn hello(node: u64) -> Hello {
         Hello {
-            wire: 1,
+            wire: WireRange {
+                oldest: 3,
+                newest: 4,
+            },
             cluster: "reef".into(),
             node: NodeId(node),
             incarnation: Incarnation(3),
@@ -229,6 +265,18 @@ mod tests {
         for (missing, (missing_field, _)) in properties.iter().enumerate() {
             let mut fewer = borrowed.clone();
             let (field, _) = fewer.remove(missing);
+            if field == NEWEST_WIRE {
+                let wire = Hello::from_properties(&fewer).map(|hello| hello.wire);
+                let only_3 = WireRange::up_to(WireVersion::V3);
+                assert_eq!(wire, Ok(only_3), "one version");
+                for value in ["2", "x"] {
+                    fewer.push((field, value));
+                    let is_invalid = Hello::from_properties(&fewer).is_err();
+                    assert!(is_invalid, "{value}");
+                    fewer.pop();
+                }
+                continue;
+            }
             assert_eq!(
                 Hello::from_properties(&fewer).err(),
                 Some(HelloError::Missing {
@@ -257,7 +305,18 @@ mod tests {
             nonce: [0, 0],
             ..acceptor.clone()
         };
+        let other_range = Hello {
+            wire: WireRange {
+                oldest: 3,
+                newest: 5,
+            },
+            ..acceptor.clone()
+        };
         let cases = [
+            (
+                "another range of versions",
+                verify(b"secret", Role::Dialler, &dialler, &other_range, &proof),
+            ),
             (
                 "another secret",
                 verify(b"Secret", Role::Dialler, &dialler, &acceptor, &proof),
@@ -286,5 +345,39 @@ mod tests {
         for (name, verified) in cases {
             assert!(!verified, "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_said_and_signed_to_a_node_of_version_3_is_what_it_expects() {
+        let only_3 = Hello {
+            wire: WireRange::up_to(WireVersion::V3),
+            ..hello(2)
+        };
+        let names: Vec<_> = only_3.to_properties().iter().map(|it| it.0).collect();
+        let of_version_3 = [
+            "wire",
+            "cluster",
+            "node",
+            "incarnation",
+            "process",
+            "name",
+            "address",
+            "nonce",
+        ];
+        assert_eq!(names, of_version_3);
+        // It passes over what it does not know, so it sees both as hellos of its own version.
+        let as_it_sees_us = Hello {
+            wire: WireRange::up_to(WireVersion::V3),
+            ..hello(1)
+        };
+        assert_eq!(hello(1).to_properties()[..8], as_it_sees_us.to_properties());
+        let its_proof = prove(b"secret", Role::Acceptor, &as_it_sees_us, &only_3);
+        assert!(verify(
+            b"secret",
+            Role::Acceptor,
+            &hello(1),
+            &only_3,
+            &its_proof
+        ));
     }
 }

@@ -110,6 +110,7 @@ mod trees;
 mod tunnel;
 mod view;
 mod wire;
+mod wire_version;
 
 pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, RoutingConfig, Timing};
 pub use doors::{
@@ -124,3 +125,4 @@ pub use overview::{
 pub use rendezvous::rendezvous;
 pub use report::{LinkCounters, NodeStatus, OverlayCounters};
 pub use wire::WireError;
+pub use wire_version::WireVersion;

@@ -11,6 +11,7 @@ use crate::inbound::Inbound;
 use crate::interests::RemoteInterests;
 use crate::outbound::Outbound;
 use crate::report::LinkCounters;
+use crate::wire_version::WireRange;
 
 /// One other node whose identity was proved at least once.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Peer {
     pub(crate) incarnation: Incarnation,
     /// The first incarnation of this process.
     pub(crate) first_incarnation: Incarnation,
+    /// Wire versions of this process.
+    pub(crate) wire: WireRange,
     pub(crate) state: PeerState,
     /// The link selected, whether it is up or not.
     pub(crate) link: Option<LinkId>,
@@ -88,6 +91,7 @@ impl Peer {
             process: hello.process,
             incarnation: hello.incarnation,
             first_incarnation: hello.incarnation,
+            wire: hello.wire,
             state: PeerState::Out,
             link: None,
             selects: 0,

@@ -320,6 +320,7 @@ impl SessionLine {
             next_packet_id: packet_id_of(self.next_packet_id)?,
             in_flight: in_flight.collect::<Result<_, _>>()?,
             will: self.will.map(TryInto::try_into).transpose()?,
+            branch: None,
         })
     }
 }
@@ -389,11 +390,8 @@ impl TryFrom<InboundLine> for InboundId {
     type Error = LineError;
 
     fn try_from(line: InboundLine) -> Result<Self, LineError> {
-        Ok(Self {
-            packet_id: packet_id_of(line.packet_id)?,
-            generation: line.generation,
-            is_held: line.is_held,
-        })
+        let packet_id = packet_id_of(line.packet_id)?;
+        Ok(Self::new(packet_id, line.generation, line.is_held.into()))
     }
 }
 

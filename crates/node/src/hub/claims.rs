@@ -22,7 +22,7 @@ use thicket_session::time::Instant;
 use super::{Hub, Message, directory::Entry};
 use crate::{
     EventLevel, Now, WorkerId,
-    mail::{Claim, Content},
+    mail::{Claim, Content, Merge, Purpose},
 };
 
 /// A CONNECT that cannot be answered in this time gets Server unavailable.
@@ -214,12 +214,55 @@ impl Hub {
         };
         let (home, discard) = (first.worker, first.claim.clean_start);
         match source.filter(|source| self.up.values().any(|node| node == source)) {
-            Some(source) => self.begin_move(client_id, source, home, discard),
+            Some(source) => {
+                let purpose = if discard {
+                    Purpose::Discard
+                } else {
+                    Purpose::Move
+                };
+                self.begin_move(client_id, source, home, purpose);
+            }
             None if source.is_some() && self.config.backups > 0 => {
                 // We do not see its node; if that is out, its backup is about to register it.
                 self.claim_later(client_id, Some(now.instant + RETRY));
             }
             None => self.grant(now, client_id),
+        }
+    }
+
+    /// The registrar has the session here take in what another node has of it: a claim that nobody waits for.
+    pub(super) fn handle_merge(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        epoch: u64,
+        source: NodeId,
+        source_epoch: u64,
+    ) {
+        let client_id: Arc<str> = client_id.into();
+        let new = || Line {
+            stage: Stage::Waiting { retry_at: None },
+            waiting: VecDeque::new(),
+        };
+        let line = self.claims.lines.entry(Arc::clone(&client_id));
+        let line = line.or_insert_with(new);
+        if matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. }) {
+            // Granted by an earlier registrar: when that has ended, this one hears what is here, and orders again.
+            return;
+        }
+        line.stage = Stage::Moving { epoch };
+        let home = self.directory.entries.get(&client_id).map(|it| it.home);
+        let is_up = self.up.values().any(|node| *node == source);
+        match home.filter(|_| is_up) {
+            Some(home) => {
+                let merge = Merge {
+                    node: source,
+                    epoch,
+                    source_epoch,
+                };
+                self.begin_merge(&client_id, home, merge);
+            }
+            None => self.end_claim(now, &client_id, None),
         }
     }
 
@@ -255,6 +298,7 @@ impl Hub {
                 home: worker,
                 epoch,
                 is_open: false,
+                is_connected: false,
             });
         entry.epoch = epoch;
         let home = entry.home;
@@ -281,7 +325,7 @@ impl Hub {
     }
 
     /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
-    fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<u64>) {
+    pub(super) fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<u64>) {
         if let Some(line) = self.claims.lines.get_mut(client_id) {
             line.stage = Stage::Waiting { retry_at: None };
             if line.waiting.is_empty() {

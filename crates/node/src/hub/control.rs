@@ -4,7 +4,7 @@
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 
 use super::refusals::RefusedNumbers;
-use crate::mail::Origin;
+use crate::mail::{Origin, Purpose};
 
 /// A message between hubs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,11 +42,21 @@ pub(super) enum Message<'a> {
     Owned { client_id: &'a str, epoch: u64 },
     /// From the registrar: another node has the client identifier with a higher epoch.
     Evict { client_id: &'a str, epoch: u64 },
-    /// To the node that has a session: give it to me (or end it, `discard`).
+    /// To the registrar that evicts: what the session has here is nowhere else. From wire version 4 on.
+    Contested { client_id: &'a str },
+    /// From the registrar, as if it had been claimed: take in what the session has at `source`, where it was last claimed with
+    /// `source_epoch`. From wire version 4 on.
+    Merge {
+        epoch: u64,
+        source: NodeId,
+        source_epoch: u64,
+        client_id: &'a str,
+    },
+    /// To the node that has a session: give it to me.
     Fetch {
         request: u64,
         client_id: &'a str,
-        discard: bool,
+        purpose: Purpose,
     },
     /// Part of the session or of its queue; `None` bytes in the first part of `Fetched`: there is none.
     Fetched { request: u64, part: Part<'a> },
@@ -99,6 +109,8 @@ pub(super) struct Registration<'a> {
     pub epoch: u64,
     /// Granted, and still being fetched or opened: others wait until that is done.
     pub is_claim: bool,
+    /// Its client is connected. Not told to nodes of wire version 3.
+    pub is_connected: bool,
 }
 
 /// A retained message with where it came from: its record has its number there.
@@ -140,6 +152,8 @@ mod kind {
     pub(super) const UNCLAIMED: u8 = 17;
     pub(super) const BARRIER: u8 = 18;
     pub(super) const BARRIER_DONE: u8 = 19;
+    pub(super) const CONTESTED: u8 = 40;
+    pub(super) const MERGE: u8 = 41;
     pub(super) const REFUSED: u8 = 30;
     pub(super) const REFUSAL_NOTED: u8 = 31;
     pub(super) const COPY: u8 = 20;
@@ -194,7 +208,7 @@ impl Message<'_> {
                 for session in sessions {
                     put_bytes(&mut out, session.client_id.as_bytes());
                     put_u64(&mut out, session.epoch);
-                    out.push(u8::from(session.is_claim));
+                    out.push(u8::from(session.is_claim) | u8::from(session.is_connected) << 1);
                 }
                 kind::REGISTER
             }
@@ -217,13 +231,29 @@ impl Message<'_> {
             Self::Evict { client_id, epoch } => {
                 put_identified(&mut out, client_id, *epoch, kind::EVICT)
             }
+            Self::Contested { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::CONTESTED
+            }
+            Self::Merge {
+                epoch,
+                source,
+                source_epoch,
+                client_id,
+            } => {
+                put_u64(&mut out, *epoch);
+                put_u64(&mut out, source.0);
+                put_u64(&mut out, *source_epoch);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::MERGE
+            }
             Self::Fetch {
                 request,
                 client_id,
-                discard,
+                purpose,
             } => {
                 put_u64(&mut out, *request);
-                out.push(u8::from(*discard));
+                out.push(*purpose as u8);
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::FETCH
             }
@@ -340,13 +370,22 @@ impl<'a> Message<'a> {
                 epoch: reader.u64()?,
             },
             kind::FETCH => {
-                let (request, discard) = (reader.u64()?, reader.flag()?);
+                let (request, purpose) = (reader.u64()?, reader.u8()?);
                 Self::Fetch {
                     request,
                     client_id: reader.text()?,
-                    discard,
+                    purpose: *Purpose::ALL.get(usize::from(purpose))?,
                 }
             }
+            kind::CONTESTED => Self::Contested {
+                client_id: reader.text()?,
+            },
+            kind::MERGE => Self::Merge {
+                epoch: reader.u64()?,
+                source: NodeId(reader.u64()?),
+                source_epoch: reader.u64()?,
+                client_id: reader.text()?,
+            },
             kind::FETCHED => Self::Fetched {
                 request: reader.u64()?,
                 part: reader.part()?,
@@ -490,10 +529,13 @@ impl<'a> Reader<'a> {
     }
 
     fn registration(&mut self) -> Option<Registration<'a>> {
+        let (client_id, epoch) = (self.text()?, self.u64()?);
+        let flags = self.u8().filter(|flags| *flags < 4)?;
         Some(Registration {
-            client_id: self.text()?,
-            epoch: self.u64()?,
-            is_claim: self.flag()?,
+            client_id,
+            epoch,
+            is_claim: flags & 1 != 0,
+            is_connected: flags & 2 != 0,
         })
     }
 
@@ -557,6 +599,7 @@ mod tests {
             client_id,
             epoch,
             is_claim: epoch == 1,
+            is_connected: epoch == 2,
         }
     }
 
@@ -613,7 +656,14 @@ mod tests {
             Message::Fetch {
                 request: 8,
                 client_id: "c",
-                discard: true,
+                purpose: Purpose::Merge,
+            },
+            Message::Contested { client_id: "c" },
+            Message::Merge {
+                epoch: 12,
+                source: NodeId(4),
+                source_epoch: 10,
+                client_id: "c",
             },
             Message::Fetched { request: 8, part },
             Message::Drain { request: 8 },

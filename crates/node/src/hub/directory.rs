@@ -22,6 +22,8 @@ pub(super) struct Entry {
     pub epoch: u64,
     /// The home has said that there is a session; before, a connection is on its way there.
     pub is_open: bool,
+    /// Its client is connected.
+    pub is_connected: bool,
 }
 
 /// The sessions of this node, and the nodes that are asked about client identifiers.
@@ -58,6 +60,7 @@ impl Hub {
                         home: from,
                         epoch,
                         is_open: true,
+                        is_connected: false,
                     });
                 if entry.is_open && entry.home != from {
                     // Copies of one session, from different nodes, have gone on in two workers.
@@ -68,7 +71,12 @@ impl Hub {
                     };
                     let is_older = loser == from;
                     let client_id = Arc::clone(client_id);
-                    self.mail(loser, Content::Evict { client_id });
+                    let may_contest = false;
+                    let evict = Content::Evict {
+                        client_id,
+                        may_contest,
+                    };
+                    self.mail(loser, evict);
                     if is_older {
                         return;
                     }
@@ -79,6 +87,7 @@ impl Hub {
                 entry.home = from;
                 entry.epoch = entry.epoch.max(epoch);
                 entry.is_open = true;
+                entry.is_connected = state == SessionState::Connected;
             }
             SessionState::Ended => self.session_ended(now, from, client_id),
         }
@@ -147,24 +156,28 @@ impl Hub {
             // Sessions of a node that is out are about to be ours: until then nobody may hear that this was all.
             return;
         }
-        let mut sessions: BTreeMap<Arc<str>, (u64, bool)> = BTreeMap::new();
+        let mut sessions: BTreeMap<Arc<str>, (u64, bool, bool)> = BTreeMap::new();
+        let tells_connected = self.may_merge(node);
         for (client_id, entry) in &self.directory.entries {
             if self.registrar_of(client_id) == node {
-                sessions.insert(Arc::clone(client_id), (entry.epoch, false));
+                let is_connected = entry.is_connected && tells_connected;
+                sessions.insert(Arc::clone(client_id), (entry.epoch, false, is_connected));
             }
         }
         for (client_id, epoch) in self.claims.granted() {
             if self.registrar_of(client_id) == node {
-                sessions.insert(Arc::clone(client_id), (epoch, true));
+                sessions.insert(Arc::clone(client_id), (epoch, true, false));
             }
         }
-        let registrations = sessions
-            .iter()
-            .map(|(client_id, (epoch, is_claim))| Registration {
+        let registrations = sessions.iter().map(|(client_id, session)| {
+            let (epoch, is_claim, is_connected) = *session;
+            Registration {
                 client_id,
-                epoch: *epoch,
-                is_claim: *is_claim,
-            });
+                epoch,
+                is_claim,
+                is_connected,
+            }
+        });
         let view = self.directory.view;
         for message in register_pages(round, registrations)
             .into_iter()

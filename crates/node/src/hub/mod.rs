@@ -403,6 +403,10 @@ impl Hub {
             ),
             Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
+            Content::Contested { client_id } => {
+                let client_id = &*client_id;
+                self.tell_registrar(now, client_id, &Message::Contested { client_id });
+            }
             Content::TakenOver { client_id, epoch } => {
                 let client_id = &*client_id;
                 self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });

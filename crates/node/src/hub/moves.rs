@@ -10,7 +10,11 @@ use super::{
     Hub, Message,
     control::{PART_BYTES, Part},
 };
-use crate::{EventLevel, Now, WorkerId, mail::Content, queue};
+use crate::{
+    EventLevel, Now, WorkerId,
+    mail::{Content, Merge, Purpose},
+    queue,
+};
 
 /// A session on its way here.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ struct Arriving {
     source: NodeId,
     home: WorkerId,
     stage: Stage,
+    /// It becomes one with the session here.
+    merge: Option<Merge>,
 }
 
 /// How far it has come.
@@ -67,18 +73,25 @@ impl Hub {
             | Message::Register { .. }
             | Message::RegisterEnd { .. }
             | Message::Release { .. }
+            | Message::Contested { .. }
             | Message::Unclaimed { .. }
             | Message::Owned { .. } => self.handle_registrar_message(now, node, &message),
             Message::RegisterAsked { round } => self.handle_register_asked(now, node, round),
             Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => {
                 self.handle_claim_answer(now, &message)
             }
-            Message::Evict { client_id, epoch } => self.handle_evict(client_id, epoch),
+            Message::Evict { client_id, epoch } => self.handle_evict(now, node, client_id, epoch),
+            Message::Merge {
+                epoch,
+                source,
+                source_epoch,
+                client_id,
+            } => self.handle_merge(now, client_id, epoch, source, source_epoch),
             Message::Fetch {
                 request,
                 client_id,
-                discard,
-            } => self.handle_fetch(node, request, client_id, discard),
+                purpose,
+            } => self.handle_fetch(node, request, client_id, purpose),
             Message::Fetched { request, part } => self.handle_fetched(now, request, part),
             Message::Drain { request } => self.handle_drain(node, request),
             Message::Barrier { request } => self.handle_barrier(node, from, request),
@@ -107,7 +120,23 @@ impl Hub {
         client_id: &Arc<str>,
         source: NodeId,
         home: WorkerId,
-        discard: bool,
+        purpose: Purpose,
+    ) {
+        self.fetch(client_id, source, home, purpose, None);
+    }
+
+    /// Fetches what another node has of a session that is here.
+    pub(super) fn begin_merge(&mut self, client_id: &Arc<str>, home: WorkerId, merge: Merge) {
+        self.fetch(client_id, merge.node, home, Purpose::Merge, Some(merge));
+    }
+
+    fn fetch(
+        &mut self,
+        client_id: &Arc<str>,
+        source: NodeId,
+        home: WorkerId,
+        purpose: Purpose,
+        merge: Option<Merge>,
     ) {
         self.moves.next_request += 1;
         let request = self.moves.next_request;
@@ -119,6 +148,7 @@ impl Hub {
             source,
             home,
             stage,
+            merge,
         };
         self.moves.arriving.insert(request, arriving);
         self.send(
@@ -126,7 +156,7 @@ impl Hub {
             &Message::Fetch {
                 request,
                 client_id,
-                discard,
+                purpose,
             },
         );
     }
@@ -146,7 +176,12 @@ impl Hub {
         if part.is_last {
             let (home, snapshot) = (arriving.home, std::mem::take(snapshot));
             arriving.stage = Stage::Importing;
-            self.mail_after_records(home, Content::Import { request, snapshot });
+            let import = Content::Import {
+                request,
+                snapshot,
+                merge: arriving.merge,
+            };
+            self.mail_after_records(home, import);
         }
     }
 
@@ -190,7 +225,7 @@ impl Hub {
     }
 
     /// Another node asks for a session of ours.
-    fn handle_fetch(&mut self, to: NodeId, request: u64, client_id: &str, discard: bool) {
+    fn handle_fetch(&mut self, to: NodeId, request: u64, client_id: &str, purpose: Purpose) {
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
             self.send(
                 to,
@@ -222,7 +257,7 @@ impl Hub {
             Content::Freeze {
                 request: local,
                 client_id,
-                discard,
+                purpose,
             },
         );
     }
@@ -333,32 +368,52 @@ impl Hub {
         }
     }
 
-    /// Another node has the client identifier with a higher epoch: both had it, in a partition.
-    pub(super) fn handle_evict(&mut self, client_id: &str, epoch: u64) {
+    /// Another node has the client identifier, and its session stays: both had it, in a partition, or this one was drained.
+    pub(super) fn handle_evict(
+        &mut self,
+        now: Now,
+        registrar: NodeId,
+        client_id: &str,
+        epoch: u64,
+    ) {
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
+            self.tell_registrar(now, client_id, &Message::Release { client_id });
             return;
         };
+        let (client_id, home) = (Arc::clone(client_id), entry.home);
         if entry.epoch > epoch {
+            if entry.is_open {
+                // It was claimed after it was registered.
+                let (client_id, epoch) = (&*client_id, entry.epoch);
+                self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+            }
             return;
         }
-        let (client_id, home) = (Arc::clone(client_id), entry.home);
-        let fields = vec![("client_id", client_id.to_string())];
-        self.event(
-            EventLevel::Warn,
-            "a session that two nodes had ends here",
-            fields,
-        );
-        self.mail(home, Content::Evict { client_id });
+        let may_contest = self.may_merge(registrar);
+        let evict = Content::Evict {
+            client_id,
+            may_contest,
+        };
+        self.mail(home, evict);
     }
 
     /// The other node gave us up for a while: what it sent us goes on there.
     pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
         self.thaw_all(node);
         for request in self.arriving_from(node) {
-            if let Some(client_id) = self.give_up_move(request) {
+            if let Some(client_id) = self.give_up_merge(request) {
+                self.end_claim(now, &client_id, None);
+            } else if let Some(client_id) = self.give_up_move(request) {
                 self.claim_again(now, &client_id);
             }
         }
+    }
+
+    /// The session here stays as it is, for now.
+    fn give_up_merge(&mut self, request: u64) -> Option<Arc<str>> {
+        let arriving = self.moves.arriving.get(&request)?;
+        arriving.merge?;
+        self.give_up_move(request)
     }
 
     /// What has come of a session goes again. Its client identifier, which is to be claimed anew.
@@ -380,6 +435,10 @@ impl Hub {
     pub(super) fn moves_lose_node(&mut self, now: Now, node: NodeId) {
         self.thaw_all(node);
         for request in self.arriving_from(node) {
+            if let Some(client_id) = self.give_up_merge(request) {
+                self.end_claim(now, &client_id, None);
+                continue;
+            }
             let is_here = self
                 .moves
                 .arriving

@@ -5,28 +5,73 @@
 //! | claim | granted, claimed | granted with the owner as source, claimed | waits in line |
 //! | owned, by the claimant | owned | owned | owned; the next in line is granted |
 //! | unclaimed, by the claimant | free | free or owned by another | likewise; the next in line is granted |
-//! | register | owned | the higher epoch stays, the other is evicted | likewise |
+//! | register | owned | the higher standing stays, the other is evicted | likewise |
 //! | register as claim | claimed | claimed | stays claimed |
-//! | release, by the owner | free | free | stays claimed |
+//! | release, by the owner | free | free, or owned by one that was evicted | stays claimed |
+//!
+//! Two nodes have a session after a partition. Whoever is evicted answers: its session has ended (`Release`), or what it has is nowhere
+//! else (`Contested`); then the owner takes it in (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
 //!
 //! Nothing is granted before every reachable node has registered what it has, in this round and under the present view:
 //! "nobody has it" must be true. A round begins whenever the view here changes, with an empty table.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, WireVersion};
 
 use super::{Hub, Message, control::Registration};
-use crate::Now;
+use crate::{EventLevel, Now};
+
+/// Of two nodes that have a session the one with the higher standing keeps it: the later claim; of one claim the one whose client is
+/// connected, as the other one is a copy that nobody has come to; then the copy that went on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Standing {
+    claim: u64,
+    is_connected: bool,
+    epoch: u64,
+    node: NodeId,
+}
+
+impl Standing {
+    const fn new(node: NodeId, registration: Registration<'_>) -> Self {
+        Self {
+            // Claims are even, copies that went on have one more.
+            claim: registration.epoch / 2,
+            is_connected: registration.is_connected,
+            epoch: registration.epoch,
+            node,
+        }
+    }
+}
+
+/// A node that has the session too.
+#[derive(Debug, Clone, Copy)]
+struct Rival {
+    standing: Standing,
+    stage: Eviction,
+}
+
+/// How far a rival has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Eviction {
+    /// Not all have registered: the one that stays may be out, as its copy says.
+    Noted,
+    /// It was told to end its session.
+    Told,
+    /// It has said that what it has is nowhere else.
+    Contested,
+}
 
 /// What the registrar knows of a client identifier.
 #[derive(Debug, Default)]
 struct Registered {
-    /// Who has the session, and by which claim.
-    owner: Option<(u64, NodeId)>,
+    /// Who has the session.
+    owner: Option<Standing>,
     /// Of the last claim granted.
     epoch: u64,
     claimed_by: Option<NodeId>,
+    /// Who has it too and has not ended it.
+    rivals: BTreeMap<NodeId, Rival>,
     /// Who claims next, with the number of the claim; each node once.
     line: VecDeque<(NodeId, u64)>,
 }
@@ -76,7 +121,8 @@ impl Hub {
                     self.grant_waiting(now);
                 }
             }
-            Message::Release { client_id } => self.release(from, client_id),
+            Message::Release { client_id } => self.release(now, from, client_id),
+            Message::Contested { client_id } => self.contested(now, from, client_id),
             Message::Unclaimed { client_id } => self.unclaimed(now, from, client_id),
             Message::Owned { client_id, epoch } => self.owned(now, from, client_id, epoch),
             _ => debug_assert!(false, "not for the registrar"),
@@ -105,11 +151,12 @@ impl Hub {
             .or_default();
         // A node asks again when it no longer waits for the answer it was to get.
         known.line.retain(|(node, _)| *node != from);
-        if known.claimed_by.is_some_and(|claimant| claimant != from) {
+        let is_claimed = known.claimed_by.is_some_and(|claimant| claimant != from);
+        if is_claimed || !known.rivals.is_empty() {
             known.line.push_back((from, request));
             return;
         }
-        let answer = known.grant(from, request, client_id);
+        let answer = known.grant(now, from, request, client_id);
         self.answer_claim(now, from, &answer);
     }
 
@@ -126,6 +173,7 @@ impl Hub {
             client_id,
             epoch,
             is_claim,
+            ..
         } = registration;
         let known = self
             .registrar
@@ -133,27 +181,72 @@ impl Hub {
             .entry(client_id.to_owned())
             .or_default();
         known.epoch = known.epoch.max(epoch);
+        known.rivals.remove(&from);
         if is_claim {
             known.claimed_by.get_or_insert(from);
             return;
         }
-        match known.owner {
-            Some((owner_epoch, owner)) if owner != from && (owner_epoch, owner) > (epoch, from) => {
-                self.evict(now, from, client_id, owner_epoch);
-            }
-            Some((_, owner)) if owner != from => {
-                known.owner = Some((epoch, from));
-                self.evict(now, owner, client_id, epoch);
-            }
-            Some(_) | None => known.owner = Some((epoch, from)),
+        let standing = Standing::new(from, registration);
+        let Some(owner) = known.owner.filter(|owner| owner.node != from) else {
+            known.owner = Some(standing);
+            return;
+        };
+        known.owner = Some(owner.max(standing));
+        let goes = owner.min(standing);
+        let rival = Rival {
+            standing: goes,
+            stage: Eviction::Noted,
+        };
+        known.rivals.insert(goes.node, rival);
+        if self.is_whole() {
+            self.evict_rivals(now, client_id);
         }
     }
 
-    fn evict(&mut self, _now: Now, node: NodeId, client_id: &str, epoch: u64) {
-        if node == self.own() {
-            self.handle_evict(client_id, epoch);
-        } else {
-            self.send(node, &Message::Evict { client_id, epoch });
+    /// Everybody has registered: who has a session too is told that the owner's stays.
+    fn evict_rivals(&mut self, now: Now, client_id: &str) {
+        let Some(known) = self.registrar.known.get_mut(client_id) else {
+            return;
+        };
+        let is_noted = |rival: &&mut Rival| rival.stage == Eviction::Noted;
+        let mut goes = Vec::new();
+        for rival in known.rivals.values_mut().filter(is_noted) {
+            rival.stage = Eviction::Told;
+            goes.push(rival.standing);
+        }
+        let stays = known.owner.map_or(0, |owner| owner.epoch);
+        for goes in goes {
+            let node = goes.node;
+            // The one that goes may have the higher epoch, as a copy of the one that stays.
+            let epoch = stays.max(goes.epoch);
+            if !self.may_merge(node)
+                && let Some(known) = self.registrar.known.get_mut(client_id)
+            {
+                // Nodes of the first version end their session whatever it has.
+                known.rivals.remove(&node);
+            }
+            if node == self.own() {
+                self.handle_evict(now, node, client_id, epoch);
+            } else {
+                self.send(node, &Message::Evict { client_id, epoch });
+            }
+        }
+    }
+
+    /// Whether a node knows of sessions that become one.
+    pub(super) fn may_merge(&self, node: NodeId) -> bool {
+        node == self.own()
+            || self
+                .overlay
+                .slot_of(node)
+                .is_some_and(|slot| self.overlay.wire_version(slot) >= WireVersion::V4)
+    }
+
+    fn contested(&mut self, now: Now, from: NodeId, client_id: &str) {
+        let known = self.registrar.known.get_mut(client_id);
+        if let Some(rival) = known.and_then(|known| known.rivals.get_mut(&from)) {
+            rival.stage = Eviction::Contested;
+            self.grant_next(now, client_id);
         }
     }
 
@@ -166,11 +259,11 @@ impl Hub {
         known.claimed_by.take_if(|claimant| *claimant == from);
         // Granted by us, its epoch is above all others and the former owner has handed the session over, unless it was out of the
         // claimant's reach. Granted under another view it is like any session that turns up: another one may be above it.
-        let is_claim = false;
         let registration = Registration {
             client_id,
             epoch,
-            is_claim,
+            is_claim: false,
+            is_connected: false,
         };
         self.register(now, from, registration);
         if ends_claim {
@@ -179,7 +272,7 @@ impl Hub {
     }
 
     fn unclaimed(&mut self, now: Now, from: NodeId, client_id: &str) {
-        self.release(from, client_id);
+        self.release(now, from, client_id);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
@@ -190,24 +283,80 @@ impl Hub {
         }
     }
 
-    fn release(&mut self, from: NodeId, client_id: &str) {
-        if let Some(known) = self.registrar.known.get_mut(client_id)
-            && known.is_owned_by(from)
-        {
-            known.owner = None;
-            self.registrar.drop_unused(client_id);
-        }
-    }
-
-    fn grant_next(&mut self, now: Now, client_id: &str) {
+    fn release(&mut self, now: Now, from: NodeId, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
-        if known.claimed_by.is_none()
-            && let Some((to, request)) = known.line.pop_front()
-        {
-            let answer = known.grant(to, request, client_id);
+        let was_evicted = known.rivals.remove(&from).is_some();
+        if known.is_owned_by(from) {
+            // Whoever was to give way has the only one left.
+            let best = known.rivals.values().map(|it| it.standing).max();
+            known.owner = best;
+            if let Some(best) = best {
+                known.rivals.remove(&best.node);
+            }
+        } else if !was_evicted {
+            return;
+        }
+        self.grant_next(now, client_id);
+        self.registrar.drop_unused(client_id);
+    }
+
+    /// What is contested becomes one, then the next of the line has its turn.
+    fn grant_next(&mut self, now: Now, client_id: &str) {
+        let is_whole = self.is_whole();
+        let Some(known) = self.registrar.known.get_mut(client_id) else {
+            return;
+        };
+        if known.claimed_by.is_some() || !is_whole {
+            return;
+        }
+        if !known.rivals.is_empty() {
+            let has_answered = |rival: &Rival| rival.stage == Eviction::Contested;
+            if known.rivals.values().all(has_answered) {
+                self.merge_next(now, client_id);
+            }
+            return;
+        }
+        if let Some((to, request)) = known.line.pop_front() {
+            let answer = known.grant(now, to, request, client_id);
             self.answer_claim(now, to, &answer);
+        }
+    }
+
+    /// The owner takes in what another node has.
+    fn merge_next(&mut self, now: Now, client_id: &str) {
+        let Some(known) = self.registrar.known.get_mut(client_id) else {
+            return;
+        };
+        let Some((source, rival)) = known.rivals.pop_first() else {
+            return;
+        };
+        let Some(owner) = known.owner.map(|owner| owner.node) else {
+            known.owner = Some(rival.standing);
+            return;
+        };
+        if !self.may_merge(owner) {
+            let fields = vec![("client_id", client_id.to_owned())];
+            let message = "what another node has of a session cannot go to a node of this version";
+            self.event(EventLevel::Warn, message, fields);
+            return;
+        }
+        let Some(known) = self.registrar.known.get_mut(client_id) else {
+            return;
+        };
+        let epoch = known.claim(now, owner);
+        let source_epoch = rival.standing.epoch;
+        if owner == self.own() {
+            self.handle_merge(now, client_id, epoch, source, source_epoch);
+        } else {
+            let merge = Message::Merge {
+                epoch,
+                source,
+                source_epoch,
+                client_id,
+            };
+            self.send(owner, &merge);
         }
     }
 
@@ -216,7 +365,10 @@ impl Hub {
         if !self.is_whole() {
             return;
         }
-        let is_waiting = |known: &Registered| known.claimed_by.is_none() && !known.line.is_empty();
+        let is_waiting = |known: &Registered| {
+            let waits = !known.line.is_empty() || !known.rivals.is_empty();
+            known.claimed_by.is_none() && waits
+        };
         let waiting: Vec<String> = self
             .registrar
             .known
@@ -225,6 +377,7 @@ impl Hub {
             .map(|(client_id, _)| client_id.clone())
             .collect();
         for client_id in waiting {
+            self.evict_rivals(now, &client_id);
             self.grant_next(now, &client_id);
         }
     }
@@ -254,6 +407,7 @@ impl Registrar {
                 known.claimed_by = None;
             }
             known.line.retain(|(waiting, _)| *waiting != node);
+            known.rivals.remove(&node);
             !known.is_unused()
         });
     }
@@ -267,23 +421,29 @@ impl Registrar {
 
 impl Registered {
     fn is_owned_by(&self, node: NodeId) -> bool {
-        self.owner.is_some_and(|(_, owner)| owner == node)
+        self.owner.is_some_and(|owner| owner.node == node)
     }
 
     fn is_unused(&self) -> bool {
-        self.owner.is_none() && self.claimed_by.is_none() && self.line.is_empty()
+        let is_wanted = self.claimed_by.is_some() || !self.line.is_empty();
+        self.owner.is_none() && self.rivals.is_empty() && !is_wanted
     }
 
-    fn grant<'a>(&mut self, to: NodeId, request: u64, client_id: &'a str) -> Message<'a> {
-        self.claimed_by = Some(to);
-        // Claims are even: a copy that goes on after the death of a node that had just handed its session over has less.
-        self.epoch = (self.epoch / 2 + 1) * 2;
+    /// The epoch of a claim by a node: the time, so that of claims in two views the later one is higher, but above all before it. Even:
+    /// a copy that goes on after the death of a node that had just handed its session over has less.
+    fn claim(&mut self, now: Now, by: NodeId) -> u64 {
+        self.claimed_by = Some(by);
+        self.epoch = (self.epoch / 2 + 1).max(now.wall.as_unix_millis()) * 2;
+        self.epoch
+    }
+
+    fn grant<'a>(&mut self, now: Now, to: NodeId, request: u64, client_id: &'a str) -> Message<'a> {
         Message::ClaimGranted {
             request,
-            epoch: self.epoch,
+            epoch: self.claim(now, to),
             source: self
                 .owner
-                .map(|(_, owner)| owner)
+                .map(|owner| owner.node)
                 .filter(|owner| *owner != to),
             client_id,
         }

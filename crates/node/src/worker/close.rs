@@ -194,9 +194,10 @@ impl Worker {
         );
     }
 
-    /// Another node goes on with the session.
-    pub(super) fn handle_evict(&mut self, now: Now, client_id: &str) {
+    /// Another node has the session, and its stays.
+    pub(super) fn handle_evict(&mut self, now: Now, client_id: &str, may_contest: bool) {
         let Some(key) = self.sessions.find(client_id) else {
+            // It has ended meanwhile, as the hub has been told.
             return;
         };
         let Some(session) = self.sessions.get_mut(key) else {
@@ -207,6 +208,12 @@ impl Worker {
             return;
         }
         let (connection, handed_at) = (session.connection, session.handed_at);
+        if may_contest && handed_at.is_none() && session.has_own() {
+            // Until the other node fetches it, it is served as before.
+            let client_id = client_id.into();
+            self.mail(Peer::Hub, Content::Contested { client_id });
+            return;
+        }
         if let Some(connection) = connection {
             let (reason_code, reason) = match handed_at {
                 Some(_) => (ReasonCode::UseAnotherServer, "the node is drained"),

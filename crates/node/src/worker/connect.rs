@@ -356,8 +356,19 @@ impl Worker {
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
+        let is_apart = self.owned.is_apart(now.instant);
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
+            if is_apart {
+                // It may have been connected to another node meanwhile.
+                session.inbound.split();
+            }
+            if session.apart.is_some() || session.interrupted_at > 0 {
+                session.apart_mut().is_served = true;
+            }
+            if connect.clean_start && !session_present {
+                session.clean_epoch = session.epoch;
+            }
         }
         self.store_session(now, key);
         self.hold_output(id, key);

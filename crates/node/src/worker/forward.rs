@@ -16,6 +16,7 @@ use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Peer, WorkerId, WorkerOutput,
     mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, Place, is_share_key, push_number},
+    queue::Mark,
 };
 
 /// Bytes that a batch begins with at most: as many as the last one had.
@@ -281,12 +282,12 @@ impl Worker {
 
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
-        let mut highest = 0;
+        let mut taken = NumberRuns::new();
         for record in Records::new(bytes) {
             match record {
                 Ok((record, _)) => {
-                    if self.handle_record(now, from, origin, &record) {
-                        highest = highest.max(record.number);
+                    if self.handle_record(now, from, origin, &record) && record.number > 0 {
+                        push_number(&mut taken, record.number);
                     }
                 }
                 Err(error) => {
@@ -299,10 +300,13 @@ impl Worker {
                 }
             }
         }
-        if highest > 0 {
+        if !taken.is_empty() {
             let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
-            let mark = self.marks.entry(stream).or_default();
-            *mark = highest.max(*mark);
+            let new = || Mark::new(now.instant);
+            let mark = self.marks.entry(stream).or_insert_with(new);
+            for number in taken.into_iter().flat_map(|(from, to)| from..=to) {
+                mark.note(now.instant, number);
+            }
         }
     }
 

@@ -16,6 +16,7 @@ mod forward;
 mod groups;
 mod interests;
 mod journal;
+mod merge;
 mod moves;
 mod operate;
 mod pending;
@@ -61,7 +62,7 @@ use crate::{
     ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, WorkerConfig, WorkerId,
     WorkerInput, WorkerOutput,
     mail::{Content, Mail, Origin},
-    queue::Marks,
+    queue::Mark,
     random::Random,
 };
 
@@ -89,7 +90,7 @@ pub struct Worker {
     next_serial: u64,
     drains: BTreeMap<u64, moves::Draining>,
     /// How far the streams of others have come here.
-    marks: Marks,
+    marks: BTreeMap<(u64, u64, u8), Mark>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
@@ -188,7 +189,7 @@ impl Worker {
             traffic: Traffic::default(),
             next_serial: 1,
             drains: BTreeMap::new(),
-            marks: Marks::new(),
+            marks: BTreeMap::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
             has_rights: false,
@@ -447,15 +448,19 @@ impl Worker {
             Content::Freeze {
                 request,
                 client_id,
-                discard,
-            } => self.handle_freeze(now, request, &client_id, discard),
+                purpose,
+            } => self.handle_freeze(now, request, &client_id, purpose),
             Content::Drain { request, client_id } => self.handle_drain(now, request, client_id),
             Content::Synchronise { request, home } => {
                 self.mail_after_records(Peer::Worker(home), Content::Synchronised { request });
             }
             Content::Synchronised { request } => self.handle_synchronised(now, request),
             Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
-            Content::Import { request, snapshot } => self.handle_import(now, request, &snapshot),
+            Content::Import {
+                request,
+                snapshot,
+                merge,
+            } => self.handle_import(now, request, &snapshot, merge),
             Content::Forget { client_id } => self.handle_forget(now, &client_id),
             Content::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue)
@@ -487,7 +492,10 @@ impl Worker {
                 self.handle_copy_barrier(now, request, barrier);
             }
             Content::Promote { node } => self.handle_promote(now, node),
-            Content::Evict { client_id } => self.handle_evict(now, &client_id),
+            Content::Evict {
+                client_id,
+                may_contest,
+            } => self.handle_evict(now, &client_id, may_contest),
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
@@ -507,6 +515,7 @@ impl Worker {
             | Content::CopiesWanted { .. }
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
+            | Content::Contested { .. }
             | Content::TakenOver { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }

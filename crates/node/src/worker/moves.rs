@@ -10,16 +10,19 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot};
+use thicket_session::server::{
+    Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+};
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, close::Cause, interests::Member, sessions::Session, timers::Timer,
+    SessionKey, Worker, close::Cause, interests::Member, merge::Apart, sessions::Session,
+    timers::Timer,
 };
 use crate::{
     EventLevel, Now, Peer,
-    mail::{Content, SessionState},
-    queue,
+    mail::{Content, Merge, Purpose, SessionState},
+    queue::{self, Marks},
 };
 
 /// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
@@ -35,7 +38,13 @@ pub(super) struct Draining {
 
 impl Worker {
     /// Another node asks for the session.
-    pub(super) fn handle_freeze(&mut self, now: Now, request: u64, client_id: &str, discard: bool) {
+    pub(super) fn handle_freeze(
+        &mut self,
+        now: Now,
+        request: u64,
+        client_id: &str,
+        purpose: Purpose,
+    ) {
         let Some(key) = self.sessions.find(client_id) else {
             self.mail(
                 Peer::Hub,
@@ -58,7 +67,7 @@ impl Worker {
             );
             self.detach(now, connection, Cause::TakenOver);
         }
-        if discard && self.sessions.get(key).is_some() {
+        if purpose == Purpose::Discard && self.sessions.get(key).is_some() {
             self.end_session(now, key);
         }
         match self.sessions.find(client_id) {
@@ -67,6 +76,7 @@ impl Worker {
                 let earlier = session.and_then(|session| {
                     session.is_frozen = true;
                     session.is_leaving = true;
+                    session.is_contested = purpose == Purpose::Merge;
                     session.freeze_request.replace(request)
                 });
                 if let Some(request) = earlier {
@@ -143,7 +153,8 @@ impl Worker {
                 .get(*key)
                 .is_some_and(|session| session.is_frozen)
         });
-        let mut marks = self.marks.clone();
+        let marks = self.marks.iter();
+        let mut marks: Marks = marks.map(|(stream, mark)| (*stream, mark.last)).collect();
         marks.insert(
             (self.config.node.0, self.config.incarnation.0, self.id.0),
             self.pending.next_number() - 1,
@@ -155,10 +166,12 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
+                let front = session.outbound.front_sequence();
+                let skipped = session.first_own_sequence().saturating_sub(front);
                 queue::encode(
                     &marks,
                     session.taken.iter(),
-                    session.outbound.queue(),
+                    session.outbound.queue().skip(skipped as usize),
                     now.instant,
                 )
             }
@@ -185,6 +198,7 @@ impl Worker {
         };
         session.is_frozen = session.handed_at.is_some();
         session.is_leaving = false;
+        session.is_contested = false;
         session.freeze_request = None;
         session.awaits_queue = false;
         self.restart_timers(now, key);
@@ -193,7 +207,13 @@ impl Worker {
     }
 
     /// A session from another node.
-    pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8]) {
+    pub(super) fn handle_import(
+        &mut self,
+        now: Now,
+        request: u64,
+        bytes: &[u8],
+        merge: Option<Merge>,
+    ) {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
             Ok(snapshot) => snapshot,
             Err(error) => {
@@ -206,6 +226,12 @@ impl Worker {
                 return;
             }
         };
+        if let Some(merge) = merge
+            && self.sessions.find(&snapshot.client_id).is_some()
+        {
+            self.begin_merge(now, request, snapshot, merge);
+            return;
+        }
         if let Some(old) = self.sessions.find(&snapshot.client_id) {
             if let Some(connection) = self
                 .sessions
@@ -252,6 +278,9 @@ impl Worker {
     /// The import came to nothing: the session goes on where it was.
     pub(super) fn handle_forget(&mut self, now: Now, client_id: &str) {
         let key = self.sessions.find(client_id);
+        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+            session.merging = None;
+        }
         let unused = key.filter(|key| {
             self.sessions
                 .get(*key)
@@ -267,6 +296,9 @@ impl Worker {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
+        if self.finish_merge(now, key, bytes) {
+            return;
+        }
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -366,9 +398,24 @@ impl Session {
             inbound: self.inbound.moving().collect(),
             inbound_generation: self.inbound.generation(),
             next_packet_id: self.outbound.next_packet_id(),
-            in_flight: self.outbound.in_flight().collect(),
+            in_flight: self.in_flight_from(self.first_own_sequence()),
             will,
+            branch: self.branch(),
         }
+    }
+
+    fn in_flight_from(&self, sequence: u64) -> Vec<Redelivery> {
+        let held = self.outbound.held_from(sequence);
+        let in_flight = held.filter_map(|held| match held {
+            Held::Queued { .. } => None,
+            Held::InFlight {
+                packet_id,
+                delivery,
+                ..
+            } => Some(Redelivery::Publish(packet_id, delivery.clone())),
+            Held::Received { packet_id, .. } => Some(Redelivery::Pubrel(packet_id)),
+        });
+        in_flight.collect()
     }
 
     /// The session of a snapshot, without connection, its queue still to come.
@@ -396,8 +443,10 @@ impl Session {
             snapshot.inbound.iter().copied(),
             snapshot.inbound_generation,
         );
-        session.outbound.set_next_packet_id(snapshot.next_packet_id);
         session.outbound.restore(snapshot.in_flight.iter().cloned());
+        session.outbound.set_next_packet_id(snapshot.next_packet_id);
+        let branch = snapshot.branch.as_ref();
+        session.apart = branch.map(|branch| Box::new(Apart::of(branch)));
         session.awaits_queue = true;
         let in_flight = snapshot
             .in_flight

@@ -124,7 +124,9 @@ impl Worker {
             Packet::Pubrel(ack) => self.handle_pubrel(id, session, version, &ack),
             Packet::Pubcomp(ack) => self.handle_pubcomp(now, session, &ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, &subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, &unsubscribe),
+            Packet::Unsubscribe(unsubscribe) => {
+                self.handle_unsubscribe(now, id, session, &unsubscribe)
+            }
             Packet::Pingreq => {
                 self.send(id, &Packet::Pingresp);
                 Ok(())

@@ -174,6 +174,7 @@ impl Worker {
         let is_told = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
+        session.interrupted_at = session.outbound.next_sequence();
         let is_ours = log == self.journal.log();
         if is_ours {
             self.journal.pass_number(number);

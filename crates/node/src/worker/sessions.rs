@@ -22,6 +22,7 @@ use thicket_session::{
 use super::{
     copies::{Shadow, StoredAs},
     journal::wall_ms,
+    merge::{Apart, Merging},
     rights::SessionRights,
     seen::Taken,
 };
@@ -93,6 +94,16 @@ pub(super) struct Session {
     pub stored: StoredAs,
     /// See `StoredSession::epoch`.
     pub epoch: u64,
+    /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
+    pub clean_epoch: u64,
+    /// Another node may have it too.
+    pub apart: Option<Box<Apart>>,
+    /// What another node has of it is being taken in.
+    pub merging: Option<Box<Merging>>,
+    /// Another node takes in what it has.
+    pub is_contested: bool,
+    /// The sequence its next message had when the node was started with what is stored; 0: another node has had all of it since.
+    pub interrupted_at: u64,
     /// It lives on another node, and this is its copy.
     pub shadow: Option<Box<Shadow>>,
 }
@@ -169,6 +180,11 @@ impl Session {
             early: Vec::new(),
             stored: StoredAs::default(),
             epoch: 0,
+            clean_epoch: 0,
+            apart: None,
+            merging: None,
+            is_contested: false,
+            interrupted_at: 0,
             shadow: None,
             grant: None,
             rights: None,

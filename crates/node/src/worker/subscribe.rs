@@ -73,6 +73,7 @@ impl Worker {
         let mut changes = Vec::new();
         for asked in &subscribe.filters {
             match self.subscribe(
+                now,
                 id,
                 key,
                 asked,
@@ -123,6 +124,7 @@ impl Worker {
     /// One filter. Outer error: the connection ends; inner error: the code for this filter.
     fn subscribe(
         &mut self,
+        now: Now,
         id: ConnectionId,
         key: SessionKey,
         asked: &SubscribeFilter<'_>,
@@ -156,9 +158,11 @@ impl Worker {
         session.subscriptions.insert(filter.clone(), subscription);
         self.journal
             .subscription(session.stored, &filter, Some(&subscription));
+        let is_persistent = session.is_persistent();
+        self.note_operation(now, key, &filter);
         let member = Member {
             subscription,
-            persistent: session.is_persistent(),
+            persistent: is_persistent,
             connected: true,
         };
         changes.extend(self.interests.subscribe(key, &filter, member));
@@ -196,6 +200,7 @@ impl Worker {
 
     pub(super) fn handle_unsubscribe(
         &mut self,
+        now: Now,
         id: ConnectionId,
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
@@ -216,6 +221,7 @@ impl Worker {
             let code = match session.subscriptions.remove(&filter) {
                 Some(_) => {
                     self.journal.subscription(session.stored, &filter, None);
+                    self.note_operation(now, key, &filter);
                     ReasonCode::Success
                 }
                 None => ReasonCode::NoSubscriptionExisted,

@@ -9,9 +9,10 @@ use thicket_session::time::Instant;
 use super::Overlay;
 use crate::channel::Channel;
 use crate::doors::EventLevel;
-use crate::hello::{CLIENT_ID_PREFIX, Hello, KnownAs, METHOD, Role, WIRE_VERSION, prove, verify};
+use crate::hello::{CLIENT_ID_PREFIX, Hello, KnownAs, METHOD, Role, prove, verify};
 use crate::identity::{Incarnation, LinkId};
 use crate::link::LinkState;
+use crate::wire_version::WireRange;
 
 /// Processes this one goes above at most: more is no stale memory, but something that counts up by itself.
 const MAXIMUM_JUMPS: usize = 64;
@@ -290,11 +291,9 @@ impl Overlay {
 
     /// Two clusters on one network never merge, nor do versions that misread each other.
     fn check_cluster(&self, peer: &Hello) -> Result<(), Refusal> {
-        if peer.wire != WIRE_VERSION {
-            let text = format!(
-                "wire version {} is not supported, only {WIRE_VERSION}",
-                peer.wire
-            );
+        let own = WireRange::up_to(self.config.wire);
+        if own.common(peer.wire).is_none() {
+            let text = format!("wire version {} is not supported, only {own}", peer.wire);
             return Err(Refusal::new(ReasonCode::UnsupportedProtocolVersion, text));
         }
         if peer.cluster != self.config.cluster_name {
@@ -519,7 +518,7 @@ fn auth_packet<'a>() -> Auth<'a> {
     }
 }
 
-fn borrow<'a, const N: usize>(properties: &'a [(&'static str, String); N]) -> UserProperties<'a> {
+fn borrow<'a>(properties: &'a [(&'static str, String)]) -> UserProperties<'a> {
     properties
         .iter()
         .map(|(name, value)| (*name, &**value))

@@ -21,7 +21,7 @@ use crate::advertisements::Advertisements;
 use crate::config::OverlayConfig;
 use crate::dialler::Dialler;
 use crate::doors::{ControlError, Event, EventLevel, Input, Output};
-use crate::hello::{Hello, WIRE_VERSION};
+use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
@@ -34,6 +34,7 @@ use crate::store::Store;
 use crate::trees::Trees;
 use crate::tunnel::Tunnel;
 use crate::view::{NodeRecord, View};
+use crate::wire_version::{WireRange, WireVersion};
 
 /// Room for what stands around a record or a control payload in its packet.
 const PACKET_OVERHEAD: usize = 1024;
@@ -351,6 +352,19 @@ impl Overlay {
         }
     }
 
+    /// The wire version this node uses with another one: what a version does not have is not sent. Holds from `NodeUp` until that
+    /// node is started again; for a slot that was never linked it is the oldest one.
+    #[must_use]
+    pub fn wire_version(&self, slot: NodeSlot) -> WireVersion {
+        let own = WireRange::up_to(self.config.wire);
+        if slot == NodeSlot::LOCAL {
+            return self.config.wire;
+        }
+        self.peer(slot)
+            .and_then(|peer| own.common(peer.wire))
+            .unwrap_or(WireVersion::OLDEST)
+    }
+
     /// Every node that was linked at least once, this one first, then by slot.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
@@ -423,7 +437,7 @@ impl Overlay {
     /// What this node says of itself on a new link.
     fn own_hello(&mut self) -> Hello {
         Hello {
-            wire: WIRE_VERSION,
+            wire: WireRange::up_to(self.config.wire),
             cluster: self.config.cluster_name.clone(),
             node: self.config.node,
             incarnation: self.incarnation(),

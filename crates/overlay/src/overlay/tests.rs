@@ -29,7 +29,7 @@ fn overlay(secret: Option<&[u8]>) -> Overlay {
 
 fn hello(node: u64) -> Hello {
     Hello {
-        wire: WIRE_VERSION,
+        wire: WireRange::up_to(WireVersion::NEWEST),
         cluster: "reef".into(),
         node: NodeId(node),
         incarnation: Incarnation(1),

@@ -7,7 +7,7 @@ use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
 use thicket_overlay::{
     ControlError, Forward, ForwardError, Incarnation, Input, LinkId, NodeId, NodeSlot, Output,
-    OverlayConfig, StreamId,
+    OverlayConfig, StreamId, WireVersion,
 };
 
 use pair::{A, B, Pair, config};
@@ -123,6 +123,32 @@ fn nodes_with_the_same_secret_are_up_for_each_other() {
     let pair = Pair::linked(with(1, secret), with(2, secret));
     assert_eq!(pair.nodes[A].reachable(), [NodeId(1), NodeId(2)]);
     assert_eq!(pair.nodes[B].reachable(), [NodeId(1), NodeId(2)]);
+}
+
+#[test]
+fn nodes_of_two_releases_use_the_older_version_with_each_other() {
+    use WireVersion as Wire;
+    for secret in [None, Some(b"low tide".to_vec())] {
+        for (a, b) in [
+            (Wire::V3, Wire::V3),
+            (Wire::V3, Wire::V4),
+            (Wire::V4, Wire::V3),
+            (Wire::V4, Wire::V4),
+        ] {
+            let of = |node, wire| {
+                with(node, |config| {
+                    config.wire = wire;
+                    config.secret = secret.clone();
+                })
+            };
+            let pair = Pair::linked(of(1, a), of(2, b));
+            for node in &pair.nodes {
+                assert_eq!(node.wire_version(PEER), a.min(b), "{a} and {b}");
+                assert_eq!(node.wire_version(NodeSlot(9)), Wire::OLDEST, "nobody");
+            }
+            assert_eq!(pair.nodes[A].wire_version(NodeSlot::LOCAL), a);
+        }
+    }
 }
 
 #[test]

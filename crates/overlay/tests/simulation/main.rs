@@ -270,6 +270,32 @@ fn on_clean_links_nothing_is_lost_or_doubled_and_the_order_is_kept() {
     assert!(tally.messages > 0 && tally.resends == 0 && tally.gone == 0);
 }
 
+#[test]
+fn nodes_of_two_wire_versions_work_together() {
+    use thicket_overlay::WireVersion;
+    let tally = for_each_seed("two versions", |seed| {
+        let settings = Settings {
+            configure: |config| {
+                if config.node.0 & 0xff == 1 {
+                    config.wire = WireVersion::V3;
+                }
+                config.secret = Some(b"low tide".to_vec());
+            },
+            is_calm: false,
+            ..calm(3, mode_of(seed))
+        };
+        let mut cluster = Cluster::new(seed, settings);
+        work(&mut cluster, 3000, |cluster| {
+            if cluster.dice.one_in(60) {
+                cut_a_link(cluster);
+            }
+        });
+        settle_and_check(&mut cluster);
+        cluster
+    });
+    assert!(tally.messages > 0 && tally.resends > 0);
+}
+
 /// A link breaks: what was on its way is lost.
 fn cut_a_link(cluster: &mut Cluster) {
     let open = |wire: &network::Wire| {

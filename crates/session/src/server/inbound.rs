@@ -7,6 +7,7 @@
 //! | orphaned (received on an earlier connection) | `Received` | `Held`, no PUBREC | refuse: identifier not found |
 //! | interrupted (received before the node stopped) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
+//! | split (held when nodes lost sight of each other) | PUBREC again, no delivery; without DUP as a new one | - | PUBCOMP, free |
 //!
 //! Each publication has a generation, never repeated in a session: with the session it names the publication for ever, so that
 //! whoever got it before the node stopped knows it again (rule 10 between nodes).
@@ -40,6 +41,8 @@ enum State {
     /// The node stopped before its conditions were met.
     Interrupted,
     Held,
+    /// Held when another node began to have the session too: its client may have released it there.
+    Split,
 }
 
 /// A publication of a session that was stored or that moves.
@@ -51,6 +54,27 @@ pub struct InboundId {
     pub generation: u32,
     /// PUBREC was due or sent; else its conditions were not all met.
     pub is_held: bool,
+    /// That was before another node began to have the session too.
+    pub is_split: bool,
+}
+
+impl InboundId {
+    /// How far it has come, as it stands in a snapshot or a journal. Who knows of no split sessions sees that it is not 0.
+    #[must_use]
+    pub const fn state_bits(self) -> u8 {
+        self.is_held as u8 | (self.is_split as u8) << 1
+    }
+
+    /// What `state_bits` of the first two are.
+    #[must_use]
+    pub const fn new(packet_id: PacketId, generation: u32, state_bits: u8) -> Self {
+        Self {
+            packet_id,
+            generation,
+            is_held: state_bits != 0,
+            is_split: state_bits & 2 != 0,
+        }
+    }
 }
 
 /// The packet identifiers of QoS 2 messages that a client has sent and not yet released.
@@ -58,11 +82,24 @@ pub struct InboundId {
 pub struct Inbound {
     ids: BTreeMap<PacketId, (State, u32)>,
     generation: u32,
+    /// Another node may go on with the session too: the next publication that is new begins a new range of generations.
+    is_branched: bool,
+    /// Some are [`State::Split`].
+    has_split: bool,
 }
+
+/// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
+/// different publications the same generation.
+const BRANCH: u32 = 1 << 20;
 
 impl Inbound {
     /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
+        if !dup && self.has_split {
+            // Its client has sent all again that it had under way: what it did not name is released.
+            self.ids.retain(|_, (state, _)| *state != State::Split);
+            self.has_split = false;
+        }
         match self.ids.get_mut(&id) {
             None => self.take(id, dup),
             Some((State::Interrupted, _)) if !dup => self.take(id, false),
@@ -77,19 +114,64 @@ impl Inbound {
                 *state = State::Received;
                 InboundPublish::Wait
             }
-            Some((State::Held, _)) => InboundPublish::AnswerAgain,
+            Some((State::Held | State::Split, _)) => InboundPublish::AnswerAgain,
         }
     }
 
     /// One that we do not know though its client sent it before was perhaps taken by a node that went on with the session before us:
     /// as a client sends again in the order of its first sending, it has the same generation here.
     fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
+        if self.is_branched && !is_repeated {
+            self.generation = self.generation.wrapping_add(BRANCH);
+            self.is_branched = false;
+        }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ids.insert(id, (State::Received, generation));
         InboundPublish::Deliver {
             generation,
             is_repeated,
+        }
+    }
+
+    /// Another node goes on with the session, see [`BRANCH`]. What its client sends again first keeps its generations.
+    pub fn branch(&mut self) {
+        self.is_branched = true;
+        self.split();
+    }
+
+    /// Another node may have the session too: what the client releases there is heard of here later.
+    pub fn split(&mut self) {
+        for (state, _) in self.ids.values_mut() {
+            if *state == State::Held {
+                *state = State::Split;
+                self.has_split = true;
+            }
+        }
+    }
+
+    /// What another node that had the session too knows: identifiers that are free here, and generations that it has given. What both held
+    /// when they were split is free when it is free in one of them; `is_whole`: the other one has forgotten nothing.
+    pub fn merge(&mut self, theirs: &[InboundId], generation: u32, is_whole: bool) {
+        let is_there = |packet_id| theirs.iter().any(|id| id.packet_id == packet_id);
+        if is_whole {
+            self.ids
+                .retain(|id, (state, _)| *state != State::Split || is_there(*id));
+        }
+        for id in theirs.iter().filter(|id| !id.is_split) {
+            // Its client may have released it here.
+            self.has_split |= id.is_held;
+            let state = if id.is_held {
+                State::Split
+            } else {
+                State::Interrupted
+            };
+            self.ids
+                .entry(id.packet_id)
+                .or_insert((state, id.generation));
+        }
+        if (generation.wrapping_sub(self.generation) as i32) > 0 {
+            self.generation = generation;
         }
     }
 
@@ -102,7 +184,7 @@ impl Inbound {
                 *state = State::Held;
                 is_awaited
             }
-            Some((State::Held | State::Interrupted, _)) | None => false,
+            Some((State::Held | State::Split | State::Interrupted, _)) | None => false,
         }
     }
 
@@ -123,7 +205,7 @@ impl Inbound {
     /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.
     pub fn handle_pubrel(&mut self, id: PacketId) -> bool {
         match self.ids.get(&id) {
-            Some((State::Held, _)) => {
+            Some((State::Held | State::Split, _)) => {
                 self.ids.remove(&id);
                 true
             }
@@ -138,7 +220,8 @@ impl Inbound {
         Some(InboundId {
             packet_id,
             generation: *generation,
-            is_held: *state == State::Held,
+            is_held: matches!(state, State::Held | State::Split),
+            is_split: *state == State::Split,
         })
     }
 
@@ -168,7 +251,7 @@ impl Inbound {
 
     /// Identifiers in use, ascending, for a store: if the node stops now, what is not held is interrupted.
     pub fn stored(&self) -> impl Iterator<Item = InboundId> + '_ {
-        self.ids_with(|state| state == State::Held)
+        self.ids_with(|state| matches!(state, State::Held | State::Split))
     }
 
     fn ids_with(&self, is_held: fn(State) -> bool) -> impl Iterator<Item = InboundId> {
@@ -178,26 +261,31 @@ impl Inbound {
                 packet_id: *packet_id,
                 generation: *generation,
                 is_held: is_held(*state),
+                is_split: *state == State::Split,
             })
     }
 
     /// What a session that moved or was stored brings along.
     #[must_use]
     pub fn restore(ids: impl IntoIterator<Item = InboundId>, generation: u32) -> Self {
-        let state = |is_held| {
-            if is_held {
-                State::Held
-            } else {
-                State::Interrupted
-            }
-        };
+        let state = |id: InboundId| (id.packet_id, (state_of(id), id.generation));
+        let ids: BTreeMap<_, _> = ids.into_iter().map(state).collect();
         Self {
-            ids: ids
-                .into_iter()
-                .map(|id| (id.packet_id, (state(id.is_held), id.generation)))
-                .collect(),
+            has_split: ids.values().any(|(state, _)| *state == State::Split),
+            ids,
             generation,
+            is_branched: false,
         }
+    }
+}
+
+const fn state_of(id: InboundId) -> State {
+    if id.is_split {
+        State::Split
+    } else if id.is_held {
+        State::Held
+    } else {
+        State::Interrupted
     }
 }
 
@@ -223,6 +311,7 @@ mod tests {
                 packet_id: id(7),
                 generation: 4,
                 is_held: false,
+                is_split: false,
             }];
             Inbound::restore(ids, 9)
         };
@@ -260,6 +349,23 @@ mod tests {
             "interrupted, condition met"
         );
         assert!(!interrupted().handle_pubrel(id(7)), "interrupted, PUBREL");
+        let split = || {
+            let mut inbound = held();
+            inbound.split();
+            inbound
+        };
+        assert_eq!(
+            split().handle_publish(id(7), true),
+            InboundPublish::AnswerAgain,
+            "split, PUBLISH with DUP"
+        );
+        assert_eq!(
+            split().handle_publish(id(7), false),
+            deliver(2, false),
+            "split, PUBLISH without DUP"
+        );
+        assert!(!split().handle_met(id(7)), "split, condition met");
+        assert!(split().handle_pubrel(id(7)), "split, PUBREL");
         assert_eq!(
             received().handle_publish(id(7), false),
             InboundPublish::Wait,
@@ -307,5 +413,41 @@ mod tests {
             inbound.handle_publish(id(1), false),
             InboundPublish::Deliver { generation: 2, .. }
         ));
+    }
+
+    #[test]
+    fn two_nodes_that_have_a_session_give_no_generation_twice_but_for_what_comes_again() {
+        let mut here = Inbound::restore([], 40);
+        let mut there = here.clone();
+        there.branch();
+        let generation =
+            |inbound: &mut Inbound, value, dup| match inbound.handle_publish(id(value), dup) {
+                InboundPublish::Deliver { generation, .. } => generation,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(generation(&mut there, 1, true), 41, "sent here before");
+        assert_eq!(generation(&mut here, 1, false), 41);
+        let ours: Vec<u32> = (2..9).map(|id| generation(&mut here, id, false)).collect();
+        let theirs: Vec<u32> = (2..9).map(|id| generation(&mut there, id, false)).collect();
+        assert!(ours.iter().all(|generation| !theirs.contains(generation)));
+    }
+
+    #[test]
+    fn a_merged_session_knows_the_identifiers_of_both_and_goes_on_above_them() {
+        let known = |value, generation, bits| InboundId::new(id(value), generation, bits);
+        let mut inbound = Inbound::restore([known(1, 5, 1), known(3, 4, 3), known(4, 3, 3)], 5);
+        let theirs = [
+            known(1, 70, 0),
+            known(2, 71, 1),
+            known(4, 3, 3),
+            known(5, 2, 3),
+        ];
+        inbound.merge(&theirs, 80, true);
+        let expected = [known(1, 5, 1), known(2, 71, 3), known(4, 3, 3)];
+        assert_eq!(inbound.moving().collect::<Vec<_>>(), expected);
+        assert_eq!(inbound.generation(), 80);
+        inbound.merge(&[], 7, false);
+        assert_eq!(inbound.generation(), 80);
+        assert_eq!(inbound.len(), 3, "the other one may have forgotten them");
     }
 }

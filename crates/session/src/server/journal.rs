@@ -513,7 +513,7 @@ impl JournalWriter {
         put_varint(out, session);
         out.extend_from_slice(&id.packet_id.value().to_le_bytes());
         put_varint(out, u64::from(id.generation));
-        out.push(u8::from(id.is_held));
+        out.push(id.state_bits());
     }
 
     /// A QoS 2 publication is over.

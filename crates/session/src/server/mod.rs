@@ -22,6 +22,8 @@ pub use outbound::{
     Acknowledged, Delivery, Held, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
 };
 pub use recovered::RecoveredSession;
-pub use snapshot::{SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue};
+pub use snapshot::{
+    Branch, SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue,
+};
 pub use stored::{StoredSession, StoredWill, decode_subscription, encode_subscription};
 pub use subscription::{MatchedIdentifiers, Subscription};

@@ -94,6 +94,13 @@ enum State {
     AwaitPubcomp,
 }
 
+/// How far identifiers jump when another node goes on with the session. Two nodes that both have it, in a partition, then give different
+/// messages different identifiers until one of them has sent that many: a client that goes from the one to the other takes no
+/// message of QoS 2 for one that it had before (rule 9 between nodes).
+const BRANCH: u16 = 21_845;
+/// Free identifiers between two in flight beyond which those before are kept apart.
+const GAP: usize = 64;
+
 #[derive(Debug, Clone, Default)]
 struct Slot {
     state: State,
@@ -151,6 +158,11 @@ pub struct Outbound {
     keeps: bool,
     queue: VecDeque<Delivery>,
     queue_bytes: u64,
+    /// In flight under identifiers that are not among the consecutive ones: from before another node went on, or from another node
+    /// that had the session too. Ascending by sequence, all below those of `slots`; none is `Free`.
+    inherited: Vec<(PacketId, Slot)>,
+    /// Of those, the ones before this have been sent again on the present connection.
+    inherited_cursor: usize,
     /// Consecutive packet identifiers; the first is `first_id`, and never `Free`.
     slots: VecDeque<Slot>,
     first_id: u16,
@@ -171,6 +183,8 @@ impl Outbound {
             keeps,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            inherited: Vec::new(),
+            inherited_cursor: 0,
             slots: VecDeque::new(),
             first_id: 1,
             cursor: 0,
@@ -199,7 +213,7 @@ impl Outbound {
         is_shared: bool,
         kept: impl FnOnce() -> Delivery,
     ) -> Option<PacketId> {
-        if !self.queue.is_empty() || self.cursor < self.slots.len() {
+        if !self.queue.is_empty() || self.owes_again() {
             return None;
         }
         let kept = |keeps: bool| (keeps || is_shared).then(kept);
@@ -215,8 +229,11 @@ impl Outbound {
         sequence: u64,
         kept: impl FnOnce(bool) -> Option<Delivery>,
     ) -> Option<PacketId> {
-        if self.in_window >= window || self.slots.len() >= usize::from(u16::MAX) {
+        if self.in_window >= window || !self.has_identifier() {
             return None;
+        }
+        if !self.inherited.is_empty() {
+            self.pass_inherited();
         }
         let id = self.id_at(self.slots.len());
         let state = match qos {
@@ -233,6 +250,30 @@ impl Outbound {
         Some(id)
     }
 
+    /// Whether something that an earlier connection left is still to be sent again.
+    fn owes_again(&self) -> bool {
+        self.cursor < self.slots.len() || self.inherited_cursor < self.inherited.len()
+    }
+
+    fn has_identifier(&self) -> bool {
+        self.slots.len() + self.inherited.len() < usize::from(u16::MAX)
+    }
+
+    /// Goes past identifiers that are in use for what was inherited.
+    fn pass_inherited(&mut self) {
+        while self.inherited_index(self.id_at(self.slots.len())).is_some() {
+            if self.slots.is_empty() {
+                self.first_id = next_id(self.first_id);
+            } else {
+                self.slots.push_back(Slot::default());
+            }
+        }
+    }
+
+    fn inherited_index(&self, id: PacketId) -> Option<usize> {
+        self.inherited.iter().position(|(other, _)| *other == id)
+    }
+
     /// Whether the queue has room for a message of this cost ([`Message::cost`]).
     #[must_use]
     pub fn has_room(&self, cost: u64) -> bool {
@@ -244,9 +285,9 @@ impl Outbound {
     #[must_use]
     pub fn can_begin(&self, window: u16) -> bool {
         self.queue.is_empty()
-            && self.cursor == self.slots.len()
+            && !self.owes_again()
             && self.in_window < window
-            && self.slots.len() < usize::from(u16::MAX)
+            && self.has_identifier()
     }
 
     /// Puts a message at the end of the queue.
@@ -269,7 +310,7 @@ impl Outbound {
         if let Some(again) = self.pull_again(window) {
             return Some(again);
         }
-        if self.cursor < self.slots.len() {
+        if self.owes_again() {
             return None;
         }
         let front = self.queue.front()?;
@@ -295,32 +336,29 @@ impl Outbound {
     }
 
     fn pull_again(&mut self, window: u16) -> Option<Started> {
+        while let Some((id, slot)) = self.inherited.get_mut(self.inherited_cursor) {
+            match slot.again(*id, self.in_window < window) {
+                Again::Nothing => self.inherited_cursor += 1,
+                Again::NoRoom => return None,
+                Again::Start(started) => {
+                    self.inherited_cursor += 1;
+                    self.in_window += u16::from(slot.sent);
+                    return Some(started);
+                }
+            }
+        }
         while self.cursor < self.slots.len() {
             let id = self.id_at(self.cursor);
             let slot = &mut self.slots[self.cursor];
-            let started = match &slot.state {
-                State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
-                    if self.in_window >= window {
-                        return None;
-                    }
-                    Started::Publish {
-                        packet_id: Some(id),
-                        dup: true,
-                        delivery: delivery.clone(),
-                    }
-                }
-                State::AwaitPubcomp => Started::Pubrel(id),
-                State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => {
+            match slot.again(id, self.in_window < window) {
+                Again::Nothing => self.cursor += 1,
+                Again::NoRoom => return None,
+                Again::Start(started) => {
                     self.cursor += 1;
-                    continue;
+                    self.in_window += u16::from(slot.sent);
+                    return Some(started);
                 }
-            };
-            self.cursor += 1;
-            if matches!(started, Started::Publish { .. }) {
-                slot.sent = true;
-                self.in_window += 1;
             }
-            return Some(started);
         }
         None
     }
@@ -342,7 +380,9 @@ impl Outbound {
     #[must_use]
     pub fn sequence_of(&self, id: PacketId) -> u64 {
         let slot = self.slots.get(self.index_of(id));
-        slot.map_or(0, |slot| slot.sequence)
+        let slot = slot.filter(|slot| !matches!(slot.state, State::Free));
+        let inherited = || Some(&self.inherited[self.inherited_index(id)?].1);
+        slot.or_else(inherited).map_or(0, |slot| slot.sequence)
     }
 
     /// Bytes of the messages in flight that are kept.
@@ -357,7 +397,14 @@ impl Outbound {
             | State::AwaitPubrec(None)
             | State::AwaitPubcomp => 0,
         };
-        self.slots.iter().map(cost).sum()
+        self.all_slots().map(|(_, slot)| cost(slot)).sum()
+    }
+
+    /// Everything in flight, oldest first, and free places between.
+    fn all_slots(&self) -> impl Iterator<Item = (PacketId, &Slot)> {
+        let inherited = self.inherited.iter().map(|(id, slot)| (*id, slot));
+        let slots = self.slots.iter().enumerate();
+        inherited.chain(slots.map(|(index, slot)| (self.id_at(index), slot)))
     }
 
     /// Gives every message of the queue a new sequence, as if it had come now. For a queue put together from several.
@@ -367,8 +414,8 @@ impl Outbound {
 
     /// What the session holds from `sequence` on, ascending. Only sessions that keep have it whole.
     pub fn held_from(&self, sequence: u64) -> impl Iterator<Item = Held<'_>> {
-        let in_flight = self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let (sequence, packet_id) = (slot.sequence, self.id_at(index));
+        let in_flight = self.all_slots().filter_map(|(packet_id, slot)| {
+            let sequence = slot.sequence;
             match &slot.state {
                 State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
                     Some(Held::InFlight {
@@ -435,6 +482,10 @@ impl Outbound {
 
     fn finish(&mut self, id: PacketId) -> Acknowledged {
         let index = self.index_of(id);
+        let is_here = |slot: &Slot| !matches!(slot.state, State::Free);
+        if !self.slots.get(index).is_some_and(is_here) {
+            return self.finish_inherited(id);
+        }
         let slot = std::mem::take(&mut self.slots[index]);
         if slot.sent {
             self.in_window -= 1;
@@ -451,11 +502,78 @@ impl Outbound {
         Acknowledged::Done
     }
 
+    fn finish_inherited(&mut self, id: PacketId) -> Acknowledged {
+        let Some(index) = self.inherited_index(id) else {
+            return Acknowledged::Unknown;
+        };
+        let (_, slot) = self.inherited.remove(index);
+        self.in_window -= u16::from(slot.sent);
+        self.inherited_cursor -= usize::from(index < self.inherited_cursor);
+        Acknowledged::Done
+    }
+
+    /// Another node goes on with the session: identifiers jump, see [`BRANCH`].
+    pub fn branch(&mut self) {
+        let next = usize::from(self.next_packet_id().value()) - 1;
+        self.inherit_slots();
+        self.first_id = ((next + usize::from(BRANCH)) % usize::from(u16::MAX)) as u16 + 1;
+    }
+
+    /// What is in flight goes to what was inherited; identifiers go on as they would have.
+    fn inherit_slots(&mut self) {
+        let next = self.next_packet_id();
+        let is_sent_again = self.inherited_cursor == self.inherited.len();
+        for index in 0..self.slots.len() {
+            let id = self.id_at(index);
+            let slot = std::mem::take(&mut self.slots[index]);
+            if !matches!(slot.state, State::Free) {
+                self.inherited_cursor += usize::from(is_sent_again && index < self.cursor);
+                self.inherited.push((id, slot));
+            }
+        }
+        self.slots.clear();
+        self.cursor = 0;
+        self.first_id = next.value();
+    }
+
+    /// What another node that had the session too had in flight is in flight here, behind what is. What would have an identifier that is
+    /// in use here for something else is answered with; it is to be queued. The queue has new sequences after that.
+    pub fn adopt(&mut self, in_flight: Vec<Redelivery>) -> Vec<Delivery> {
+        self.inherit_slots();
+        let mut left = Vec::new();
+        for redelivery in in_flight {
+            let (id, state) = state_of(redelivery);
+            let is_free = self.inherited_index(id).is_none() && self.has_identifier();
+            match state {
+                state if is_free => {
+                    let slot = Slot {
+                        state,
+                        sent: false,
+                        sequence: self.next_sequence,
+                    };
+                    self.next_sequence += 1;
+                    self.inherited.push((id, slot));
+                }
+                State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
+                    left.push(delivery);
+                }
+                State::Free
+                | State::AwaitPuback(None)
+                | State::AwaitPubrec(None)
+                | State::AwaitPubcomp => {}
+            }
+        }
+        self.resequence_queue();
+        left
+    }
+
     /// A new connection resumes the session: all in flight is to be sent again, in order, by `pull`.
     pub fn handle_resume(&mut self) {
         self.cursor = 0;
         self.in_window = 0;
-        for slot in &mut self.slots {
+        self.inherited_cursor = 0;
+        let inherited = self.inherited.iter_mut().map(|(_, slot)| slot);
+        for slot in self.slots.iter_mut().chain(inherited) {
             slot.sent = false;
         }
     }
@@ -473,6 +591,16 @@ impl Outbound {
 
     fn state_mut(&mut self, id: PacketId) -> Option<&mut State> {
         let index = self.index_of(id);
+        let is_inherited = || match self.slots.get(index).map(|slot| &slot.state) {
+            Some(State::Free) | None => self.inherited_index(id),
+            Some(_) => None,
+        };
+        // Nearly always there is nothing inherited.
+        if !self.inherited.is_empty()
+            && let Some(inherited) = is_inherited()
+        {
+            return Some(&mut self.inherited[inherited].1.state);
+        }
         self.slots.get_mut(index).map(|slot| &mut slot.state)
     }
 
@@ -491,36 +619,32 @@ impl Outbound {
     /// Messages sent and not yet acknowledged, on this connection or an earlier one.
     #[must_use]
     pub fn inflight(&self) -> usize {
-        self.slots
-            .iter()
-            .filter(|slot| !matches!(slot.state, State::Free))
+        self.all_slots()
+            .filter(|(_, slot)| !matches!(slot.state, State::Free))
             .count()
     }
 
     /// Whether nothing waits and nothing is to be sent again.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.cursor == self.slots.len()
+        self.queue.is_empty() && !self.owes_again()
     }
 
     /// Whether nothing waits and nothing is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.slots.is_empty()
+        self.queue.is_empty() && self.slots.is_empty() && self.inherited.is_empty()
     }
 
     /// What is in flight, oldest first, for a snapshot. Only sessions that keep have it whole.
     pub fn in_flight(&self) -> impl Iterator<Item = Redelivery> + '_ {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(index, slot)| match &slot.state {
-                State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
-                    Some(Redelivery::Publish(self.id_at(index), delivery.clone()))
-                }
-                State::AwaitPubcomp => Some(Redelivery::Pubrel(self.id_at(index))),
-                State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => None,
-            })
+        self.all_slots().filter_map(|(id, slot)| match &slot.state {
+            State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
+                Some(Redelivery::Publish(id, delivery.clone()))
+            }
+            State::AwaitPubcomp => Some(Redelivery::Pubrel(id)),
+            State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => None,
+        })
     }
 
     /// What waits, oldest first.
@@ -570,20 +694,17 @@ impl Outbound {
     fn restore_numbered(&mut self, in_flight: impl IntoIterator<Item = (u64, Redelivery)>) -> u64 {
         let mut next = 0;
         self.slots.clear();
+        self.inherited.clear();
         for (sequence, redelivery) in in_flight {
             next = sequence + 1;
-            let (id, state) = match redelivery {
-                Redelivery::Publish(id, delivery) if delivery.qos == Qos::ExactlyOnce => {
-                    (id, State::AwaitPubrec(Some(delivery)))
-                }
-                Redelivery::Publish(id, delivery) => (id, State::AwaitPuback(Some(delivery))),
-                Redelivery::Pubrel(id) => (id, State::AwaitPubcomp),
-            };
-            if self.slots.is_empty() {
+            let (id, state) = state_of(redelivery);
+            let index = self.index_of(id);
+            if self.slots.is_empty() || index > self.slots.len() + GAP {
+                self.inherit_slots();
                 self.first_id = id.value();
             }
             let index = self.index_of(id);
-            if index < self.slots.len() {
+            if index < self.slots.len() || self.inherited_index(id).is_some() {
                 continue;
             }
             self.slots.resize_with(index + 1, Slot::default);
@@ -602,9 +723,49 @@ impl Outbound {
 
     /// Where identifiers go on in a session that came from elsewhere with nothing in flight.
     pub fn set_next_packet_id(&mut self, id: PacketId) {
+        let is_next = id == self.next_packet_id();
         if self.slots.is_empty() {
             self.first_id = id.value();
+        } else if !is_next && self.index_of(id) > self.slots.len() + GAP {
+            self.inherit_slots();
+            self.first_id = id.value();
         }
+    }
+}
+
+/// What an entry in flight has to be sent again.
+enum Again {
+    Nothing,
+    NoRoom,
+    Start(Started),
+}
+
+impl Slot {
+    /// What is to be sent again under `id`.
+    fn again(&mut self, id: PacketId, has_room: bool) -> Again {
+        match &self.state {
+            State::AwaitPuback(Some(_)) | State::AwaitPubrec(Some(_)) if !has_room => Again::NoRoom,
+            State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
+                self.sent = true;
+                Again::Start(Started::Publish {
+                    packet_id: Some(id),
+                    dup: true,
+                    delivery: delivery.clone(),
+                })
+            }
+            State::AwaitPubcomp => Again::Start(Started::Pubrel(id)),
+            State::Free | State::AwaitPuback(None) | State::AwaitPubrec(None) => Again::Nothing,
+        }
+    }
+}
+
+fn state_of(redelivery: Redelivery) -> (PacketId, State) {
+    match redelivery {
+        Redelivery::Publish(id, delivery) if delivery.qos == Qos::ExactlyOnce => {
+            (id, State::AwaitPubrec(Some(delivery)))
+        }
+        Redelivery::Publish(id, delivery) => (id, State::AwaitPuback(Some(delivery))),
+        Redelivery::Pubrel(id) => (id, State::AwaitPubcomp),
     }
 }
 

@@ -9,7 +9,8 @@ use hashbrown::HashMap;
 use thicket_mqtt::{PacketId, Qos};
 
 use super::{
-    Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, Outbound, Redelivery,
+    Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, MessageId, Outbound,
+    Redelivery,
 };
 
 /// A message the session holds.
@@ -79,6 +80,10 @@ impl Entries {
 
     fn len(&self) -> usize {
         self.slots.len() - self.gone
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Entry> {
+        self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
     }
 
     fn into_iter(self) -> impl Iterator<Item = (u64, Entry)> {
@@ -194,6 +199,14 @@ impl RecoveredSession {
         self.inbound_generation = self.inbound_generation.max(generation);
     }
 
+    /// The messages held, but for those of which only PUBREL is owed.
+    pub fn messages(&self) -> impl Iterator<Item = MessageId> {
+        self.entries.values().filter_map(|entry| match entry {
+            Entry::Queued(delivery) | Entry::InFlight(_, delivery) => Some(delivery.message.id()),
+            Entry::Received(_) => None,
+        })
+    }
+
     /// Messages held.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -231,10 +244,10 @@ impl RecoveredSession {
         }
         let next_sequence = self.next_sequence.max(1);
         let is_whole = first_queued.is_none_or(|first| first + queue.len() as u64 == next_sequence);
+        outbound.restore_stored(in_flight, queue, next_sequence);
         if let Some(next) = self.next_packet_id {
             outbound.set_next_packet_id(next);
         }
-        outbound.restore_stored(in_flight, queue, next_sequence);
         is_whole
     }
 }
@@ -242,7 +255,7 @@ impl RecoveredSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Held, MessageId, OutboundLimits};
+    use crate::server::{Held, OutboundLimits};
     use thicket_mqtt::Publish;
 
     fn id(value: u16) -> PacketId {

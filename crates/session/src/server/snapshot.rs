@@ -39,6 +39,25 @@ pub struct SessionSnapshot {
     pub in_flight: Vec<Redelivery>,
     /// A will that waits for its delay.
     pub will: Option<WillSnapshot>,
+    /// Another node may have the session too.
+    pub branch: Option<Branch>,
+}
+
+/// What tells apart what two nodes did to a session that both had for a while (rule 15 between nodes).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Branch {
+    /// The node whose copy it was before that went out of sight; `None`: it was no copy.
+    pub from: Option<u64>,
+    /// Messages that it held then and that the other node held too: whichever of them one side lacks later, it is done with.
+    pub known: Vec<MessageId>,
+    /// Messages that had come for it then and of which the other node may not have heard.
+    pub pending: Vec<MessageId>,
+    /// Filters whose SUBSCRIBE or UNSUBSCRIBE came since.
+    pub touched: Vec<SubscriptionFilter>,
+    /// Not all that the other node held then had come here.
+    pub is_partial: bool,
+    /// The node was started again since, and may lack what it had: only what it took afterwards counts.
+    pub is_interrupted: bool,
 }
 
 /// A delayed will.
@@ -88,7 +107,7 @@ impl SessionSnapshot {
         for id in &self.inbound {
             out.u16(id.packet_id.value());
             out.u32(id.generation);
-            out.u8(u8::from(id.is_held));
+            out.u8(id.state_bits());
         }
         out.u32(self.inbound_generation);
         out.u16(self.next_packet_id.value());
@@ -109,6 +128,9 @@ impl SessionSnapshot {
         out.u8(u8::from(self.will.is_some()));
         if let Some(will) = &self.will {
             out.will(will);
+        }
+        if let Some(branch) = &self.branch {
+            out.branch(branch);
         }
         out.0
     }
@@ -139,6 +161,12 @@ impl SessionSnapshot {
             0 => None,
             _ => Some(reader.will()?),
         };
+        // Nodes of the first wire versions end here.
+        let branch = if reader.0.is_empty() {
+            None
+        } else {
+            Some(reader.branch()?)
+        };
         Ok(Self {
             client_id,
             uid,
@@ -150,6 +178,7 @@ impl SessionSnapshot {
             next_packet_id,
             in_flight,
             will,
+            branch,
         })
     }
 }
@@ -232,11 +261,7 @@ impl Writer {
 
     fn delivery(&mut self, delivery: &Delivery, now: Instant) {
         let message = &delivery.message;
-        let id = message.id();
-        self.u64(id.node);
-        self.u64(id.incarnation);
-        self.u8(id.stream);
-        self.u64(id.number);
+        self.message_id(message.id());
         self.u8(message.qos() as u8
             | u8::from(message.retain()) << 2
             | (delivery.qos as u8) << 3
@@ -257,6 +282,28 @@ impl Writer {
         message.properties().write_to(&mut properties);
         self.bytes(&properties);
         self.bytes(message.payload());
+    }
+
+    fn message_id(&mut self, id: MessageId) {
+        self.u64(id.node);
+        self.u64(id.incarnation);
+        self.u8(id.stream);
+        self.u64(id.number);
+    }
+
+    fn branch(&mut self, branch: &Branch) {
+        self.optional_u64(branch.from);
+        for ids in [&branch.known, &branch.pending] {
+            self.u32(ids.len() as u32);
+            for id in ids {
+                self.message_id(*id);
+            }
+        }
+        self.u32(branch.touched.len() as u32);
+        for filter in &branch.touched {
+            self.bytes(filter.to_string().as_bytes());
+        }
+        self.u8(u8::from(branch.is_partial) | u8::from(branch.is_interrupted) << 1);
     }
 
     fn will(&mut self, will: &WillSnapshot) {
@@ -356,11 +403,11 @@ impl<'a> Reader<'a> {
     }
 
     fn inbound(&mut self) -> Result<InboundId, SnapshotError> {
-        Ok(InboundId {
-            packet_id: self.packet_id()?,
-            generation: self.u32("inbound generation")?,
-            is_held: self.u8("inbound state")? != 0,
-        })
+        Ok(InboundId::new(
+            self.packet_id()?,
+            self.u32("inbound generation")?,
+            self.u8("inbound state")?,
+        ))
     }
 
     pub(super) fn qos(bits: u8) -> Result<Qos, SnapshotError> {
@@ -370,11 +417,7 @@ impl<'a> Reader<'a> {
     pub(super) fn subscription(
         &mut self,
     ) -> Result<(SubscriptionFilter, Subscription), SnapshotError> {
-        let filter = SubscriptionFilter::parse_with_maximum_levels(
-            self.text("filter")?,
-            usize::from(u16::MAX),
-        )
-        .map_err(|_| SnapshotError::Malformed("filter"))?;
+        let filter = self.filter()?;
         let bits = self.u8("options")?;
         let retain_handling = match bits >> 4 {
             0 => RetainHandling::SendAtSubscribe,
@@ -398,13 +441,37 @@ impl<'a> Reader<'a> {
         ))
     }
 
-    fn delivery(&mut self, now: Instant) -> Result<Delivery, SnapshotError> {
-        let id = MessageId {
+    fn message_id(&mut self) -> Result<MessageId, SnapshotError> {
+        Ok(MessageId {
             node: self.u64("message node")?,
             incarnation: self.u64("message incarnation")?,
             stream: self.u8("message stream")?,
             number: self.u64("message number")?,
+        })
+    }
+
+    fn branch(&mut self) -> Result<Branch, SnapshotError> {
+        let mut branch = Branch {
+            from: self.optional_u64("node of a branch")?,
+            known: self.list("messages of a branch", Self::message_id)?,
+            pending: self.list("messages of a branch", Self::message_id)?,
+            touched: self.list("filters of a branch", Self::filter)?,
+            ..Branch::default()
         };
+        let bits = self.u8("state of a branch")?;
+        branch.is_partial = bits & 1 != 0;
+        branch.is_interrupted = bits & 2 != 0;
+        Ok(branch)
+    }
+
+    fn filter(&mut self) -> Result<SubscriptionFilter, SnapshotError> {
+        let levels = usize::from(u16::MAX);
+        SubscriptionFilter::parse_with_maximum_levels(self.text("filter")?, levels)
+            .map_err(|_| SnapshotError::Malformed("filter"))
+    }
+
+    fn delivery(&mut self, now: Instant) -> Result<Delivery, SnapshotError> {
+        let id = self.message_id()?;
         let bits = self.u8("message flags")?;
         let expires_at = self
             .optional_u64("message expiry")?
@@ -503,11 +570,7 @@ mod tests {
                 ),
             ],
             inbound: [1, 9]
-                .map(|value| InboundId {
-                    packet_id: id(value),
-                    generation: u32::from(value) + 2,
-                    is_held: value == 1,
-                })
+                .map(|value| InboundId::new(id(value), u32::from(value) + 2, value as u8 / 3))
                 .to_vec(),
             inbound_generation: 12,
             next_packet_id: id(33),
@@ -523,6 +586,14 @@ mod tests {
                 qos: Qos::AtLeastOnce,
                 retain: true,
                 message_expiry_interval: Some(9),
+            }),
+            branch: Some(Branch {
+                from: Some(4),
+                known: vec![delivery(1, Qos::AtLeastOnce).message.id()],
+                pending: vec![delivery(2, Qos::AtLeastOnce).message.id()],
+                touched: vec![SubscriptionFilter::parse("a/#").expect("valid")],
+                is_partial: false,
+                is_interrupted: true,
             }),
         }
     }
@@ -548,8 +619,15 @@ mod tests {
     #[test]
     fn every_shorter_prefix_and_another_version_are_refused() {
         let now = Instant::from_millis(0);
+        let unbranched = SessionSnapshot {
+            branch: None,
+            ..snapshot()
+        };
+        let end = unbranched.encode(now).len();
         let mut bytes = snapshot().encode(now);
-        for len in 0..bytes.len() {
+        let read = SessionSnapshot::decode(&bytes[..end], now);
+        assert_eq!(read, Ok(unbranched), "as the first versions wrote it");
+        for len in (0..bytes.len()).filter(|len| *len != end) {
             assert!(
                 SessionSnapshot::decode(&bytes[..len], now).is_err(),
                 "{len} bytes"

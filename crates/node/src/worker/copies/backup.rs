@@ -185,7 +185,12 @@ impl Worker {
                         self.go_on_with(now, key, &mut reading.changes);
                     }
                 }
-                JournalEntry::Whole { session } => reading.wholes.push(*session),
+                JournalEntry::Whole { session } => {
+                    reading.wholes.push(*session);
+                    if let Some(shadow) = self.shadow_mut(reading.source, *session) {
+                        shadow.is_learning = true;
+                    }
+                }
                 entry => {
                     if let (JournalEntry::Append(append), Some(publication)) =
                         (entry, reading.publication)
@@ -236,6 +241,7 @@ impl Worker {
             }
             JournalEntry::Covered { .. } => {
                 let mark = shadow.mark;
+                shadow.is_learning = false;
                 shadow.pending.retain(|pending| pending.arrival > mark);
             }
             JournalEntry::Append(append) => {
@@ -310,6 +316,7 @@ impl Worker {
             source,
             number,
             stored,
+            is_learning: false,
             held: RecoveredSession::default(),
             pending: Pendings::default(),
             arrivals: 0,

@@ -7,12 +7,13 @@ use std::{
 };
 
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
-use thicket_session::{server::encode_subscription, topic::TopicFilter};
+use thicket_session::{server::encode_subscription, time::Instant, topic::TopicFilter};
 
 use super::{Copy, Level, Progress, Release, StoredAs, Streams};
 use crate::{
     ConnectionId, Now, Peer,
     mail::Content,
+    queue::SETTLED,
     worker::{
         Debt, SessionKey, Worker,
         connection::Connection,
@@ -36,9 +37,21 @@ pub(in super::super) struct Owned {
     to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
+    /// All nodes that were ever up.
+    ever: BTreeSet<NodeId>,
+    /// One of them has been out.
+    was_apart: bool,
+    /// Since when all of them are up; `None`: they are not.
+    whole_since: Option<Instant>,
 }
 
 impl Owned {
+    /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.
+    pub fn is_apart(&self, now: Instant) -> bool {
+        let is_settled = |since: Instant| since + SETTLED <= now;
+        self.was_apart && !self.whole_since.is_some_and(is_settled)
+    }
+
     /// A number for a barrier, of this worker as owner or as backup.
     pub const fn next_barrier(&mut self) -> u64 {
         self.next_barrier += 1;
@@ -140,6 +153,20 @@ impl Worker {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
+        let was_up = |node: NodeId| self.owned.nodes.iter().any(|(up, _)| *up == node);
+        for (stream, mark) in &mut self.marks {
+            let node = NodeId(stream.0);
+            if is_up(node) && !was_up(node) {
+                mark.restart(now.instant);
+            }
+        }
+        self.owned.ever.extend(nodes.iter().map(|(node, _)| *node));
+        let is_whole = nodes.len() == self.owned.ever.len();
+        self.owned.whole_since = match self.owned.whole_since {
+            since if is_whole => since.or(Some(now.instant)),
+            _ => None,
+        };
+        self.owned.was_apart |= !is_whole;
         self.owned.nodes = nodes;
         for node in gone {
             self.lose_copies(node);
@@ -174,11 +201,16 @@ impl Worker {
             return;
         };
         self.journal.write_done();
+        let stream = self.journal.streams.get_mut(index);
+        let applied = stream.map_or(0, |stream| stream.applied());
         for release in self.journal.streams.end(index) {
             self.release(release, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
             let lost = session.stored.copy.take_if(|copy| copy.stream == index);
+            if let (Some(_), Some(apart)) = (lost, &mut session.apart) {
+                apart.lose_copy(applied);
+            }
             if lost.is_some() && session.handed_at.take().is_some() {
                 // It is handed over again when it has another copy.
                 session.is_frozen = session.is_leaving;
@@ -469,6 +501,7 @@ impl Worker {
                 && copy.stream == index
             {
                 copy.is_covered = true;
+                session.interrupted_at = 0;
                 stream.writer.covered(number);
             }
         }

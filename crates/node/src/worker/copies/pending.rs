@@ -92,6 +92,14 @@ impl Pendings {
         }
         self.queues.retain(|queue| !queue.messages.is_empty());
     }
+
+    /// All of them, in the order they came.
+    pub fn iter(&self) -> impl Iterator<Item = &Pending> {
+        let queues = self.queues.iter();
+        let mut all: Vec<_> = queues.flat_map(|queue| &queue.messages).collect();
+        all.sort_by_key(|pending| pending.arrival);
+        all.into_iter()
+    }
 }
 
 /// Queues that are kept when they are empty: those of the origins that go on sending.
@@ -148,8 +156,11 @@ mod tests {
     }
 
     fn left(pendings: Pendings) -> Vec<(u8, u64)> {
-        let ids = pendings.into_iter().map(|pending| pending.id());
-        ids.map(|id| (id.stream, id.number)).collect()
+        let of = |id: MessageId| (id.stream, id.number);
+        let seen: Vec<_> = pendings.iter().map(|pending| of(pending.id())).collect();
+        let ids = pendings.into_iter().map(|pending| of(pending.id()));
+        assert_eq!(seen, ids.collect::<Vec<_>>());
+        seen
     }
 
     #[test]

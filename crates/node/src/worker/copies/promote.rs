@@ -35,7 +35,7 @@ impl Worker {
                 .unwrap_or_default()
                 .sessions;
             for key in sessions.into_values() {
-                promoted += usize::from(self.promote(now, key, &mut changes));
+                promoted += usize::from(self.promote(now, key, true, &mut changes));
             }
         }
         self.announce(changes);
@@ -70,16 +70,27 @@ impl Worker {
         }
         let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
         if let Some(client_id) = client_id
-            && self.promote(now, key, changes)
+            && self.promote(now, key, false, changes)
         {
+            if let Some(session) = self.sessions.get_mut(key) {
+                // Whoever hands over has a client that is connected; this is above it, as a claim is.
+                session.epoch += session.epoch % 2;
+            }
             let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
             let client_id = (*client_id).into();
             self.mail_after_records(Peer::Hub, Content::TakenOver { client_id, epoch });
         }
     }
 
-    /// A shadow becomes the session. False: there is one of its client identifier already.
-    fn promote(&mut self, now: Now, key: SessionKey, changes: &mut Vec<InterestChange>) -> bool {
+    /// A shadow becomes the session. `is_split`: its owner may live, out of sight, and go on with it too. False: there is one of its
+    /// client identifier already.
+    fn promote(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        is_split: bool,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
         let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
             return false;
         };
@@ -101,6 +112,8 @@ impl Worker {
             return false;
         };
         let Shadow {
+            source,
+            is_learning,
             stored,
             mut held,
             pending,
@@ -111,7 +124,13 @@ impl Worker {
             // Nobody who published it was told that it had been taken.
             held.handle_dropped(awaited.sequence);
         }
+        let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut session.outbound, &mut session.inbound);
+        if is_split {
+            known.sort_unstable();
+            let unheard = pending.iter().map(|it| it.delivery.message.id());
+            session.split_off(source.0, known, unheard.collect(), is_learning);
+        }
         for Pending { delivery, .. } in pending {
             if session.outbound.enqueue(delivery).is_err() {
                 session.dropped_messages += 1;

@@ -27,6 +27,8 @@ pub(in super::super) struct Shadow {
     /// In the owner's stream.
     pub number: u64,
     pub stored: StoredSession,
+    /// The owner has not yet said that all of the session is here.
+    pub is_learning: bool,
     pub held: RecoveredSession,
     /// Messages that came and of which the owner has not spoken, in the order they came.
     pub(super) pending: Pendings,

@@ -117,6 +117,11 @@ impl Stream {
         self.progress.has(position, level)
     }
 
+    /// Up to which position the other node has read.
+    pub const fn applied(&self) -> u64 {
+        self.progress.applied
+    }
+
     /// Has `release` wait for all that was written so far.
     pub fn wait(&mut self, level: Level, release: Release) {
         let position = self.position();

@@ -40,7 +40,9 @@ fn lives(ledger: &Ledger) -> impl Iterator<Item = (&str, &Life)> {
 /// other, and takes what comes under it for a repetition.
 fn is_from_forked(ledger: &Ledger, publication: &Publication) -> bool {
     let life = life_of(ledger, publication);
-    publication.qos == Qos::ExactlyOnce && life.is_some_and(|life| life.forks > 0)
+    publication.qos == Qos::ExactlyOnce
+        && life.is_some_and(|life| life.forks > 0)
+        && (!ledger.is_split || is_taken_by_both(ledger, publication))
 }
 
 /// The session of its publisher.
@@ -68,6 +70,8 @@ fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
 fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
     for (client_id, life) in lives(ledger).filter(|(_, life)| life.ended_at.is_none()) {
+        let mut records = ledger.records.iter();
+        let is_persistent = records.any(|it| it.is_persistent && it.client_id == client_id);
         let mut got = vec![false; ledger.publications.len()];
         for arrival in &life.arrivals {
             got[arrival.publication] = true;
@@ -76,21 +80,26 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
             let Some(acknowledged_at) = publication.acknowledged_at else {
                 continue;
             };
+            // While nodes are parted, the other one does not hear what a session asks for.
+            let parted_since = ledger.parted_since(publication.submitted_at, acknowledged_at);
+            let heard_by = publication
+                .submitted_at
+                .min(parted_since.unwrap_or(u64::MAX));
             let wanted = life.held.iter().any(|held| {
                 held.filter.share_name.is_none()
                     && held.qos > Qos::AtMostOnce
-                    && held
-                        .since
-                        .is_some_and(|since| since < publication.submitted_at)
+                    && held.since.is_some_and(|since| since < heard_by)
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
+            let is_promised = (ledger.is_split && is_persistent)
+                || (life.forked_at < publication.submitted_at
+                    && ledger.is_calm(publication.submitted_at, acknowledged_at));
             if publication.qos > Qos::AtMostOnce
-                && life.forked_at < publication.submitted_at
+                && is_promised
                 && wanted
                 && !got[number]
                 && !is_from_forked(ledger, publication)
-                && ledger.is_calm(publication.submitted_at, acknowledged_at)
             {
                 return Err(format!(
                     "no acknowledged message is lost: p{number} {publication:?} did not come to {client_id}, who holds {:?}",
@@ -118,12 +127,14 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             let is_taken_once = publication.qos == Qos::ExactlyOnce
                 && !is_taken_by_both(ledger, publication)
                 && ledger.is_calm(publication.submitted_at, until);
-            // Across the death of a node: at least once a group (rule 16).
+            // Across the death of a node or a parting: at least once a group (rule 16).
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
-                && has_died(ledger, publication.submitted_at, until);
+                && (has_died(ledger, publication.submitted_at, until)
+                    || !ledger.is_calm(publication.submitted_at, arrival.at));
             // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a
             // node sent at QoS 0 before it died, nobody else knows of.
-            let is_moved = routing != RoutingMode::Mesh || !ledger.kills.is_empty();
+            let has_gone = !ledger.kills.is_empty() || ledger.is_split;
+            let is_moved = routing != RoutingMode::Mesh || has_gone;
             let is_lowered = arrival.qos == Qos::AtMostOnce && is_moved;
             let is_taken_once = is_taken_once && !is_lowered;
             // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
@@ -198,7 +209,8 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                 && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
             // What was published where the subscriber was out of sight may come only when its publisher sends it again: between
             // parted nodes no order is promised.
-            let is_late = publication.is_sent_again && is_parted;
+            let is_late =
+                is_parted && (publication.is_sent_again || life.forks > 0 || ledger.is_split);
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
             // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.

@@ -67,6 +67,10 @@ pub struct Record {
     pub connections: usize,
     /// When the first CONNECT after that went out.
     pub connecting_at: Option<u64>,
+    /// The node that the last CONNECT went to.
+    pub node: usize,
+    /// The node that said the last CONNACK.
+    pub served_by: usize,
     /// When the last CONNACK came.
     pub connected_at: u64,
     /// The server must have the session.
@@ -89,6 +93,8 @@ pub struct Ledger {
     pub records: Vec<Record>,
     /// When the nodes did not all see each other: from, to.
     pub disturbed: Vec<(u64, Option<u64>)>,
+    /// Whenever nodes were parted each had all sessions.
+    pub is_split: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,
     /// Wills that came to the watcher, by client.
@@ -124,6 +130,13 @@ impl Record {
 }
 
 impl Ledger {
+    /// When nodes began to be parted, if they were at some time from `from` to `to`.
+    pub fn parted_since(&self, from: u64, to: u64) -> Option<u64> {
+        let overlaps =
+            |(start, end): &&(u64, Option<u64>)| to >= *start && end.is_none_or(|end| end >= from);
+        Some(self.disturbed.iter().find(overlaps)?.0)
+    }
+
     /// Whether all nodes saw each other from `from` to `to`.
     pub fn is_calm(&self, from: u64, to: u64) -> bool {
         self.disturbed

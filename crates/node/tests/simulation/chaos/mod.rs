@@ -136,6 +136,11 @@ fn nodes_whose_links_break_keep_every_promise() {
 }
 
 #[test]
+fn two_nodes_that_are_parted_lose_nothing() {
+    play("two_nodes_that_are_parted_lose_nothing", Plan::SPLIT, &[]);
+}
+
+#[test]
 fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
     play(
         "nodes_that_are_parted_keep_what_they_promised_before_and_after",

@@ -17,6 +17,8 @@ pub struct Plan {
     pub resets: u64,
     pub cuts_links: bool,
     pub parts: bool,
+    /// Nodes are parted only when every session has its copy and all has been quiet for a while.
+    pub splits: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
@@ -38,6 +40,7 @@ impl Plan {
         resets: 10,
         cuts_links: false,
         parts: false,
+        splits: false,
         kills: false,
         dies: false,
         skew: 0,
@@ -64,6 +67,14 @@ impl Plan {
     /// Links break and come back.
     pub const CUT: Self = Self {
         cuts_links: true,
+        ..Self::LINKED
+    };
+    /// Two nodes are parted while each has every session, and their clients go from the one to the other.
+    pub const SPLIT: Self = Self {
+        nodes: 2,
+        parts: true,
+        splits: true,
+        resets: 0,
         ..Self::LINKED
     };
     /// Nodes are parted, some of them for long.

@@ -60,7 +60,10 @@ impl Run {
         }
         let mut run = Self {
             world,
-            ledger: Ledger::default(),
+            ledger: Ledger {
+                is_split: plan.splits,
+                ..Ledger::default()
+            },
             plan,
             routing,
             random: random.clone(),
@@ -211,7 +214,8 @@ impl Run {
                     session_present: false,
                 };
             self.note_told(client, now, told)?;
-            let is_forked = self.ledger.records[client].life().forked_at == now;
+            let is_forked =
+                !self.ledger.is_split && self.ledger.records[client].life().forked_at == now;
             if (is_new || is_forked) && self.is_member(client) {
                 self.join_group(client);
             }
@@ -230,8 +234,11 @@ impl Run {
                     .disturbed
                     .iter()
                     .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
+                let has_moved =
+                    std::mem::replace(&mut record.served_by, record.node) != record.node;
                 let is_lost = record.is_established && !session_present;
                 if is_lost
+                    && !self.ledger.is_split
                     && self
                         .ledger
                         .disturbed
@@ -254,7 +261,11 @@ impl Run {
                     });
                 }
                 record.is_established = record.is_persistent;
-                if is_forked {
+                if is_forked && self.ledger.is_split {
+                    // What both nodes sent may have come twice.
+                    record.life().forks += usize::from(has_moved);
+                    record.life().forked_at = now;
+                } else if is_forked {
                     record.life().forks += 1;
                     record.life().forked_at = now;
                     // Subscriptions of a session that was given up are gone with it.
@@ -400,7 +411,7 @@ impl Run {
             0..6 if self.plan.cuts_links && !links.is_empty() => {
                 self.world.cut_link(*self.random.pick(&links));
             }
-            6..8 if self.plan.parts && self.plan.nodes > 1 => {
+            6..8 if self.plan.parts && self.plan.nodes > 1 && self.may_part() => {
                 let one = self.random.below(self.plan.nodes as u64) as usize;
                 let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
                 let other = (one + step) % self.plan.nodes;
@@ -417,6 +428,14 @@ impl Run {
             }
             _ => {}
         }
+    }
+
+    /// Whether what is promised across a parting holds when nodes are parted now.
+    fn may_part(&self) -> bool {
+        let now = self.world.net.now;
+        let is_over =
+            |(_, end): &(u64, Option<u64>)| end.is_some_and(|end| end + FORK_MILLIS < now);
+        !self.plan.splits || (self.ledger.disturbed.iter().all(is_over) && self.world.is_covered())
     }
 
     fn connect(&mut self, client: usize) {
@@ -447,6 +466,7 @@ impl Run {
         record.connections += 1;
         record.connecting_at.get_or_insert(now);
         record.uncertain += 1;
+        record.node = node;
         self.world.connect_client(client, node, clean_start);
         self.say(client, || {
             format!("connects to node {node}, {clean_start:?}")

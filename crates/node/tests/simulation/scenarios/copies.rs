@@ -27,7 +27,7 @@ fn play(stores: bool, scenario: impl Fn(&mut World)) {
 
 /// Waits until the nodes see each other and every session has its copy.
 #[track_caller]
-fn become_covered(world: &mut World) {
+pub(super) fn become_covered(world: &mut World) {
     for _ in 0..60 {
         world.run_for(500);
         if world.is_covered() {
@@ -61,9 +61,9 @@ fn a_queue_is_found_on_any_node_when_the_node_that_had_it_is_gone() {
             let back = world.connect(other, resuming(V5, "away", 1000));
             let expected = [
                 "CONNACK present",
-                "PUBLISH a/1 'one' q1 #1",
-                "PUBLISH a/2 'two' q2 #2",
-                "PUBLISH a/3 'three' q1 #3",
+                "PUBLISH a/1 'one' q1 #21846",
+                "PUBLISH a/2 'two' q2 #21847",
+                "PUBLISH a/3 'three' q1 #21848",
             ];
             world.expect(back, &expected);
         });
@@ -150,7 +150,7 @@ fn an_unsubscribe_and_the_end_of_a_session_are_not_undone() {
         world.publish(publisher, "b", "wanted", 1, 2);
         assert_eq!(world.hear(publisher), ["PUBACK 1 0x10", "PUBACK 2"]);
         let back = world.connect(2, resuming(V5, "client", 1000));
-        world.expect(back, &["CONNACK present", "PUBLISH b 'wanted' q1 #1"]);
+        world.expect(back, &["CONNACK present", "PUBLISH b 'wanted' q1 #21846"]);
         client_at(world, 2, resuming(V5, "ended", 1000), "CONNACK");
     });
 }
@@ -182,12 +182,12 @@ fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
         become_covered(world);
         world.kill(1);
         let back = world.connect(2, resuming(V5, "away", 1000));
-        world.expect(back, &["CONNACK present", "PUBLISH a/1 'one' q1 #1"]);
-        world.send(back, &Packet::Puback(plain(1)));
+        world.expect(back, &["CONNACK present", "PUBLISH a/1 'one' q1 #21846"]);
+        world.send(back, &Packet::Puback(plain(21_846)));
         world.publish(publisher, "a/2", "two", 1, 2);
         world.expect(publisher, &["PUBACK 2"]);
         world.hear(back);
-        world.send(back, &Packet::Puback(plain(2)));
+        world.send(back, &Packet::Puback(plain(21_847)));
         world.hang_up(back);
         world.start(1);
         become_covered(world);
@@ -195,7 +195,7 @@ fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
         world.expect(publisher, &["PUBACK 3"]);
         // What it had kept is done with, and what came meanwhile is not lost.
         let back = world.connect(1, resuming(V5, "away", 1000));
-        world.expect(back, &["CONNACK present", "PUBLISH a/3 'three' q1 #3"]);
+        world.expect(back, &["CONNACK present", "PUBLISH a/3 'three' q1 #21848"]);
     });
 }
 

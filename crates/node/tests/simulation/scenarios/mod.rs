@@ -13,6 +13,7 @@ mod scram;
 mod sessions;
 mod shared;
 mod subscriptions;
+mod versions;
 mod wills;
 
 use thicket_mqtt::{Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, Subscribe};

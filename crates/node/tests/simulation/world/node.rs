@@ -10,7 +10,7 @@ use thicket_node::{
     ListenerId, Mail, Now, Peer, Takes, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
     WorkerOutput,
 };
-use thicket_overlay::{Incarnation, NodeId, OverlayConfig, routing::RoutingMode};
+use thicket_overlay::{Incarnation, NodeId, OverlayConfig, WireVersion, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
 
 use super::{
@@ -32,6 +32,8 @@ pub struct NodeSpec {
     /// Who may connect and do what; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
     pub routing: RoutingMode,
+    /// The newest wire version it speaks.
+    pub wire: WireVersion,
     /// It has a data directory.
     pub stores: bool,
     /// A log smaller than this is left as it is.
@@ -55,6 +57,7 @@ impl NodeSpec {
             wall_ahead: 0,
             policy: None,
             routing: RoutingMode::Mesh,
+            wire: WireVersion::NEWEST,
             stores: false,
             small_log_bytes: 16 * 1024,
             backups: 1,
@@ -219,6 +222,7 @@ impl Node {
             &self.address(),
         );
         overlay.routing.mode = self.spec.routing;
+        overlay.wire = self.spec.wire;
         let config = HubConfig {
             workers: self.spec.workers,
             overlay,

@@ -7,6 +7,7 @@ use crate::record::{BatchHeader, Record};
 use crate::tree_name::{Aliases, MemberSet, TreeHeader, TreeName};
 use crate::tunnel::{Frame, FrameKind};
 use crate::wire::put_varint;
+use crate::wire_version::WireRange;
 
 /// Node 3 lies over `LINK`, node 9 is honest.
 const LIAR: u64 = 3;
@@ -306,10 +307,23 @@ fn what_no_node_says_ends_its_link_with_a_reason_in_the_log_and_a_count() {
 }
 
 #[test]
-fn another_wire_version_is_refused_before_anything_is_read() {
+fn a_wire_version_we_do_not_speak_is_refused_before_anything_is_read() {
+    let ours = WireRange::up_to(WireVersion::NEWEST);
+    let cases = [
+        ("older", ours.oldest - 1, ours.oldest - 1, "2"),
+        ("newer", ours.newest + 1, ours.newest + 2, "5 to 6"),
+    ];
+    for (name, oldest, newest, said) in cases {
+        let wire = WireRange { oldest, newest };
+        let said = format!("wire version {said} is not supported, only {ours}");
+        refuse_wire(name, wire, &said);
+    }
+}
+
+fn refuse_wire(name: &str, wire: WireRange, said: &str) {
     let mut overlay = Stage::Accepted.reach();
     let stranger = Hello {
-        wire: WIRE_VERSION - 1,
+        wire,
         ..hello(LIAR)
     };
     let properties = stranger.to_properties();
@@ -326,13 +340,10 @@ fn another_wire_version_is_refused_before_anything_is_read() {
         .encode(ProtocolVersion::V5, &mut bytes)
         .expect("encodable");
     overlay.receive(&bytes);
-    assert!(overlay.links.is_empty());
-    assert!(
-        format!("{:?}", overlay.outputs).contains("wire version"),
-        "{:?}",
-        overlay.outputs
-    );
-    assert_eq!(overlay.counters.refused_links, 1);
+    assert!(overlay.links.is_empty(), "{name}");
+    let outputs = format!("{:?}", overlay.outputs);
+    assert!(outputs.contains(said), "{name}: {outputs}");
+    assert_eq!(overlay.counters.refused_links, 1, "{name}");
 }
 
 #[test]

@@ -56,11 +56,11 @@ impl<'a> JournalEntries<'a> {
             }),
             tag::INBOUND => Ok(JournalEntry::Inbound {
                 session: self.varint("session")?,
-                id: InboundId {
-                    packet_id: self.packet_id()?,
-                    generation: self.small("generation")?,
-                    is_held: self.u8("inbound state")? != 0,
-                },
+                id: InboundId::new(
+                    self.packet_id()?,
+                    self.small("generation")?,
+                    self.u8("inbound state")?,
+                ),
             }),
             tag::RELEASED => Ok(JournalEntry::Released {
                 session: self.varint("session")?,

@@ -54,11 +54,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         writer.append(&append);
         entries.push(JournalEntry::Append(append));
     }
-    let inbound = InboundId {
-        packet_id: id(8),
-        generation: 70_000,
-        is_held: true,
-    };
+    let inbound = InboundId::new(id(8), 70_000, 3);
     let bits = [1, 2, 3, 4, 5, 6, 7, u128::MAX];
     writer.assign(1, 2, id(3));
     writer.done(1, id(65535), 3);

@@ -250,3 +250,99 @@ fn a_restored_window_is_the_one_that_was_saved() {
         (3, true, vec![2])
     );
 }
+
+/// Packet identifiers in flight, in order, with what their messages say.
+fn flying(outbound: &Outbound) -> Vec<(u16, Vec<u8>)> {
+    let in_flight = outbound.in_flight().map(|redelivery| match redelivery {
+        Redelivery::Publish(id, delivery) => (id.value(), delivery.message.payload().to_vec()),
+        Redelivery::Pubrel(id) => (id.value(), b"pubrel".to_vec()),
+    });
+    in_flight.collect()
+}
+
+#[test]
+fn another_node_that_goes_on_gives_other_identifiers_and_ends_what_was_begun() {
+    let mut outbound = outbound_with(Qos::ExactlyOnce, 4);
+    let now = Instant::from_millis(0);
+    outbound.pull(now, 2);
+    outbound.pull(now, 2);
+    outbound.branch();
+    outbound.handle_resume();
+    assert_eq!(sent(outbound.pull(now, 3)), (1, true, vec![0]));
+    assert_eq!(sent(outbound.pull(now, 3)), (2, true, vec![1]));
+    let first = 2 + BRANCH + 1;
+    assert_eq!(sent(outbound.pull(now, 3)), (first, false, vec![2]));
+    assert_eq!(outbound.pull(now, 3), None, "the window counts all");
+    assert_eq!(
+        outbound.handle_pubrec(id(2), false),
+        Acknowledged::SendPubrel
+    );
+    assert_eq!(outbound.handle_pubcomp(id(2)), Acknowledged::Done);
+    assert_eq!(outbound.handle_pubcomp(id(2)), Acknowledged::Unknown);
+    assert_eq!(sent(outbound.pull(now, 3)), (first + 1, false, vec![3]));
+    assert_eq!(outbound.sequence_of(id(1)), 1);
+    let expected = [(1, vec![0]), (first, vec![2]), (first + 1, vec![3])];
+    assert_eq!(flying(&outbound), expected);
+}
+
+#[test]
+fn what_is_far_apart_is_restored_without_the_identifiers_between() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    let publish = |value, payload: u8| {
+        Redelivery::Publish(id(value), delivery(Qos::AtLeastOnce, &[payload], None))
+    };
+    outbound.restore([publish(7, 0), publish(40_000, 1), publish(40_002, 2)]);
+    outbound.set_next_packet_id(id(60_000));
+    assert_eq!(outbound.next_packet_id(), id(60_000));
+    assert!(outbound.slots.is_empty(), "nothing of this size is kept");
+    let expected = [(7, vec![0]), (40_000, vec![1]), (40_002, vec![2])];
+    assert_eq!(flying(&outbound), expected);
+    for value in [7, 40_000, 40_002] {
+        assert_eq!(outbound.handle_puback(id(value)), Acknowledged::Done);
+    }
+    assert!(outbound.is_empty());
+}
+
+#[test]
+fn identifiers_that_are_in_use_for_what_was_inherited_are_passed_over() {
+    let mut outbound = Outbound::new(LIMITS, true);
+    let publish = |value| Redelivery::Publish(id(value), delivery(Qos::AtLeastOnce, &[9], None));
+    outbound.restore([publish(1), publish(100)]);
+    outbound.handle_puback(id(100));
+    outbound.set_next_packet_id(id(u16::MAX));
+    outbound.handle_resume();
+    let now = Instant::from_millis(0);
+    outbound.pull(now, 9);
+    let begun: Vec<u16> = (0..3)
+        .filter_map(|_| {
+            let id = outbound.begin(Qos::AtLeastOnce, 9, false, || {
+                delivery(Qos::AtLeastOnce, &[1], None)
+            });
+            id.map(PacketId::value)
+        })
+        .collect();
+    assert_eq!(begun, [u16::MAX, 2, 3], "1 is in use");
+}
+
+#[test]
+fn what_another_node_had_in_flight_is_adopted_unless_its_identifier_is_in_use() {
+    let mut outbound = outbound_with(Qos::AtLeastOnce, 3);
+    let now = Instant::from_millis(0);
+    outbound.pull(now, 9);
+    let theirs =
+        |value| Redelivery::Publish(id(value), delivery(Qos::ExactlyOnce, &[value as u8], None));
+    let left = outbound.adopt(vec![theirs(1), theirs(50), Redelivery::Pubrel(id(51))]);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].message.payload(), [1]);
+    let expected = [(1, vec![0]), (50, vec![50]), (51, b"pubrel".to_vec())];
+    assert_eq!(flying(&outbound), expected);
+    assert_eq!(sent(outbound.pull(now, 9)), (50, true, vec![50]));
+    assert_eq!(outbound.pull(now, 9), Some(Started::Pubrel(id(51))));
+    assert_eq!(sent(outbound.pull(now, 9)), (2, false, vec![1]));
+    let sequences: Vec<u64> = outbound.held_from(0).map(|held| held.sequence()).collect();
+    assert!(sequences.is_sorted_by(|a, b| a < b), "{sequences:?}");
+    assert_eq!(
+        sequences.last().map(|last| last + 1),
+        Some(outbound.next_sequence())
+    );
+}

@@ -1,0 +1,494 @@
+//! Two nodes had a session, in a partition: what both have becomes one (rule 15 between nodes).
+//!
+//! The one that keeps the session fetches the other's as if it moved (`moves`), and takes in what is new in it:
+//!
+//! | of the other one | is taken in | but for |
+//! | --- | --- | --- |
+//! | subscriptions, ended ones too | what its client asked for since the nodes lost sight of each other | filters asked for here since then |
+//! | messages | what did not come here | what was held here too when they lost sight: it stays or is done with as the first to be done says |
+//! | in flight | under its packet identifier, see `Outbound::branch` | |
+//! | QoS 2 of its client | identifiers in use, generations | |
+//!
+//! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message came here is known
+//! by its number: since a node is up (again) its streams come here whole.
+
+use std::collections::BTreeSet;
+
+use thicket_mqtt::PacketId;
+use thicket_overlay::NodeId;
+use thicket_session::{
+    server::{Branch, Delivery, MessageId, Outbound, Redelivery, SessionSnapshot},
+    topic::SubscriptionFilter,
+};
+
+use super::{SessionKey, Worker, interests::Member, sessions::Session};
+use crate::{
+    EventLevel, Now,
+    mail::{InterestChange, Merge},
+    queue::{self, stream_of},
+};
+
+/// Filters remembered of a session while nodes are out of sight.
+const TOUCHED: usize = 10_000;
+
+/// What a session keeps while another node may have it too.
+#[derive(Debug, Default)]
+pub(super) struct Apart {
+    /// See [`Branch::from`].
+    pub from: Option<NodeId>,
+    /// See [`Branch::known`]; ascending.
+    pub known: Vec<MessageId>,
+    /// See [`Branch::pending`]; ascending.
+    pub pending: Vec<MessageId>,
+    /// See [`Branch::is_partial`].
+    pub is_partial: bool,
+    /// See [`Branch::touched`].
+    pub touched: BTreeSet<SubscriptionFilter>,
+    /// Filters of which the backup may not have heard, with positions of its stream.
+    recent: Vec<(u64, SubscriptionFilter)>,
+    /// What the next message's sequence was when the session went on here.
+    pub next_sequence: u64,
+    /// A client has connected since.
+    pub is_served: bool,
+}
+
+/// What is left to be taken in when the other one's queue has come.
+#[derive(Debug)]
+pub(super) struct Merging {
+    merge: Merge,
+    in_flight: Vec<Redelivery>,
+    branch: Branch,
+    /// Both are branches of one session.
+    is_same: bool,
+    /// Nothing is to be taken in.
+    is_void: bool,
+    /// Filters that were not held here before.
+    fresh: Vec<SubscriptionFilter>,
+}
+
+impl Apart {
+    /// What came along with a session that moved here.
+    pub fn of(branch: &Branch) -> Self {
+        Self {
+            from: branch.from.map(NodeId),
+            known: branch.known.clone(),
+            pending: branch.pending.clone(),
+            is_partial: branch.is_partial,
+            touched: branch.touched.iter().cloned().collect(),
+            is_served: true,
+            ..Self::default()
+        }
+    }
+
+    /// The backup is out of sight: it may not have heard of what was asked for last.
+    pub fn lose_copy(&mut self, applied: u64) {
+        let unheard = self.recent.drain(..).filter(|(at, _)| *at > applied);
+        self.touched.extend(unheard.map(|(_, filter)| filter));
+    }
+
+    fn touch(&mut self, filter: &SubscriptionFilter) {
+        if self.touched.len() < TOUCHED {
+            self.touched.insert(filter.clone());
+        }
+    }
+}
+
+impl Session {
+    /// See [`Apart`].
+    pub fn apart_mut(&mut self) -> &mut Apart {
+        self.apart.get_or_insert_default()
+    }
+
+    /// A copy goes on. `known` ascends; see [`Apart`].
+    pub fn split_off(
+        &mut self,
+        from: NodeId,
+        known: Vec<MessageId>,
+        mut pending: Vec<MessageId>,
+        is_partial: bool,
+    ) {
+        pending.sort_unstable();
+        self.outbound.branch();
+        self.inbound.branch();
+        self.apart = Some(Box::new(Apart {
+            from: Some(from),
+            known,
+            pending,
+            is_partial,
+            next_sequence: self.outbound.next_sequence(),
+            ..Apart::default()
+        }));
+    }
+
+    /// For another node; `None`: no other node has the session.
+    pub fn branch(&self) -> Option<Branch> {
+        let is_interrupted = self.is_contested && self.interrupted_at > 0;
+        if self.apart.is_none() && !is_interrupted {
+            return None;
+        }
+        let none = Apart::default();
+        let apart = self.apart.as_deref().unwrap_or(&none);
+        Some(Branch {
+            from: apart.from.map(|node| node.0),
+            known: apart.known.clone(),
+            pending: apart.pending.clone(),
+            touched: apart.touched.iter().cloned().collect(),
+            is_partial: apart.is_partial,
+            is_interrupted,
+        })
+    }
+
+    /// The first message that belongs to what another node takes in.
+    pub fn first_own_sequence(&self) -> u64 {
+        if self.is_contested {
+            self.interrupted_at
+        } else {
+            0
+        }
+    }
+
+    /// Whether anything happened to the session here that did not happen to the one it was split off from.
+    pub fn has_own(&self) -> bool {
+        let next = self.outbound.next_sequence();
+        let apart = self.apart.as_deref();
+        let was_used = apart.is_some_and(|it| it.is_served || !it.touched.is_empty());
+        let is_same_copy = apart.is_some_and(|apart| {
+            apart.from.is_some() && !apart.is_partial && apart.next_sequence == next
+        });
+        let is_same_as_stored = self.interrupted_at == next;
+        was_used || !(is_same_copy || is_same_as_stored)
+    }
+}
+
+impl Worker {
+    /// The client of a session subscribed or unsubscribed: noted as long as another node may not hear of it.
+    pub(super) fn note_operation(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        filter: &SubscriptionFilter,
+    ) {
+        let is_apart = self.owned.is_apart(now.instant);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.is_persistent() {
+            return;
+        }
+        if is_apart {
+            session.apart_mut().touch(filter);
+        } else if let Some(stream) = self.journal.streams.of(session.stored) {
+            let position = stream.position();
+            let recent = &mut session.apart_mut().recent;
+            recent.retain(|(at, _)| !stream.has(*at, super::copies::Level::Applied));
+            recent.push((position, filter.clone()));
+        }
+    }
+
+    /// What another node has of a session that is here. False: it is here no more.
+    pub(super) fn begin_merge(
+        &mut self,
+        now: Now,
+        request: u64,
+        snapshot: SessionSnapshot,
+        merge: Merge,
+    ) -> bool {
+        let Some(key) = self.sessions.find(&snapshot.client_id) else {
+            return false;
+        };
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        session.epoch = session.epoch.max(merge.epoch);
+        let is_same = session.uid == snapshot.uid;
+        let is_void = !is_same && session.clean_epoch > merge.source_epoch;
+        let branch = snapshot.branch.unwrap_or_default();
+        let mut merging = Merging {
+            merge,
+            in_flight: snapshot.in_flight,
+            branch,
+            is_same,
+            is_void,
+            fresh: Vec::new(),
+        };
+        if !is_void {
+            if is_same {
+                let is_whole = !merging.branch.is_interrupted;
+                let generation = snapshot.inbound_generation;
+                session
+                    .inbound
+                    .merge(&snapshot.inbound, generation, is_whole);
+            }
+            let changes = self.merge_subscriptions(key, &snapshot.subscriptions, &mut merging);
+            self.announce(changes);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.merging = Some(Box::new(merging));
+        }
+        self.store_session(now, key);
+        self.wait_for_import(request);
+        true
+    }
+
+    fn merge_subscriptions(
+        &mut self,
+        key: SessionKey,
+        theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
+        merging: &mut Merging,
+    ) -> Vec<InterestChange> {
+        let mut changes = Vec::new();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return changes;
+        };
+        let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
+        let is_ours = |filter: &SubscriptionFilter| {
+            let apart = session.apart.as_deref();
+            apart.is_some_and(|apart| apart.touched.contains(filter))
+        };
+        let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
+        let has_ended = |filter: &&SubscriptionFilter| {
+            is_theirs(filter) && !theirs.iter().any(|(theirs, _)| theirs == *filter)
+        };
+        let ended: Vec<SubscriptionFilter> = if merging.is_same {
+            let ours = session.subscriptions.keys();
+            ours.filter(has_ended).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
+            match session.subscriptions.get(filter) {
+                Some(ours) => ours != subscription && is_theirs(filter),
+                // What nobody asked for since is missing here because this copy was not whole.
+                None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
+            }
+        };
+        let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
+        let is_connected = session.connection.is_some();
+        for filter in ended {
+            session.subscriptions.remove(&filter);
+            self.journal.subscription(session.stored, &filter, None);
+            changes.extend(self.interests.unsubscribe(key, &filter));
+        }
+        for (filter, subscription) in taken {
+            if session
+                .subscriptions
+                .insert(filter.clone(), subscription)
+                .is_none()
+            {
+                merging.fresh.push(filter.clone());
+            }
+            let stored = session.stored;
+            self.journal
+                .subscription(stored, &filter, Some(&subscription));
+            let member = Member {
+                connected: is_connected,
+                ..Member::away(subscription)
+            };
+            changes.extend(self.interests.subscribe(key, &filter, member));
+        }
+        changes
+    }
+
+    /// The other one's queue has come. False: no session is being taken in.
+    pub(super) fn finish_merge(&mut self, now: Now, key: SessionKey, bytes: &[u8]) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let Some(merging) = session.merging.take() else {
+            return false;
+        };
+        let Some(queue::Moved { taken, queue, .. }) = queue::decode(bytes, now.instant) else {
+            self.event(
+                EventLevel::Error,
+                "a queue from another node is unreadable",
+                Vec::new(),
+            );
+            return true;
+        };
+        let merged = if merging.is_void {
+            0
+        } else {
+            let came_here = |delivery: &Delivery| {
+                let id = delivery.message.id();
+                let mark = self.marks.get(&stream_of(id));
+                let is_ours = id.node == self.config.node.0;
+                is_ours || mark.is_some_and(|mark| mark.has(id.number))
+            };
+            for (uid, taken) in taken {
+                session.taken.insert_before(uid, taken);
+            }
+            let own = self.config.node;
+            session.take_in(*merging, queue, own, came_here)
+        };
+        session.apart = None;
+        self.traffic.merged_sessions += 1;
+        self.traffic.merged_messages += merged;
+        let fields = vec![
+            ("client_id", session.client_id.to_string()),
+            ("messages", merged.to_string()),
+        ];
+        self.store_anew(now, key);
+        self.event(
+            EventLevel::Info,
+            "a session that two nodes had is one again",
+            fields,
+        );
+        self.pull(now, key);
+        true
+    }
+}
+
+/// A message with a number of its own, so that it is known again.
+fn named(delivery: &Delivery) -> Option<MessageId> {
+    let id = delivery.message.id();
+    (id.number > 0 && delivery.group.is_none()).then_some(id)
+}
+
+impl Session {
+    /// Takes in messages of another node's session; how many were new.
+    fn take_in(
+        &mut self,
+        merging: Merging,
+        theirs: Vec<Delivery>,
+        own: NodeId,
+        came_here: impl Fn(&Delivery) -> bool,
+    ) -> u64 {
+        let Merging {
+            merge,
+            in_flight,
+            branch,
+            is_same,
+            fresh,
+            ..
+        } = merging;
+        let apart = self.apart.take().unwrap_or_default();
+        let is_ours_split = is_same && apart.from == Some(merge.node);
+        let is_theirs_split = is_same && branch.from == Some(own.0);
+        // What both held when they were split.
+        let known: &[MessageId] = if is_ours_split {
+            &apart.known
+        } else if is_theirs_split {
+            &branch.known
+        } else {
+            &[]
+        };
+        let is_known = |id: MessageId| known.binary_search(&id).is_ok();
+        let mut there = Sent::default();
+        for redelivery in &in_flight {
+            there.note(redelivery);
+        }
+        there.ids.extend(theirs.iter().filter_map(named));
+        if !branch.is_interrupted && self.interrupted_at == 0 {
+            self.end_what_is_done(&there, is_known);
+        }
+        let was_wanted = |topic: &str| {
+            let held = self.subscriptions.keys();
+            let mut plain = held.filter(|filter| !filter.is_shared() && !fresh.contains(filter));
+            plain.any(|filter| filter.filter.matches(topic))
+        };
+        let mut here = Sent::default();
+        for redelivery in self.outbound.in_flight() {
+            here.note(&redelivery);
+        }
+        let mut queue = Vec::from(self.outbound.take_queue());
+        let queued: BTreeSet<MessageId> = queue.iter().filter_map(named).collect();
+        let is_new = |delivery: &Delivery| {
+            let Some(id) = named(delivery) else {
+                return true;
+            };
+            let was_split_off = is_ours_split && apart.pending.binary_search(&id).is_ok();
+            let came =
+                !apart.is_partial && was_wanted(delivery.message.topic()) && came_here(delivery);
+            !(is_known(id) || was_split_off || came || here.ids.contains(&id))
+        };
+        // What waits here and was sent there goes on as it was sent.
+        let goes_on = |delivery: &Delivery| {
+            is_new(delivery) || named(delivery).is_some_and(|id| queued.contains(&id))
+        };
+        let in_flight: Vec<Redelivery> = in_flight
+            .into_iter()
+            .filter(|redelivery| match redelivery {
+                Redelivery::Publish(_, delivery) => goes_on(delivery),
+                Redelivery::Pubrel(id) => !here.packet_ids.contains(id),
+            })
+            .collect();
+        let new: Vec<Delivery> = theirs
+            .into_iter()
+            .filter(|it| is_new(it) && !named(it).is_some_and(|id| queued.contains(&id)))
+            .collect();
+        let merged = (in_flight.len() + new.len()) as u64;
+        for redelivery in &in_flight {
+            if let Redelivery::Publish(_, delivery) = redelivery {
+                queue.retain(|queued| named(queued).is_none_or(|id| named(delivery) != Some(id)));
+            }
+        }
+        let ids = new.iter().filter_map(named);
+        self.imported.extend(ids);
+        self.imported
+            .extend(in_flight.iter().filter_map(|it| match it {
+                Redelivery::Publish(_, delivery) => named(delivery),
+                Redelivery::Pubrel(_) => None,
+            }));
+        let left = self.outbound.adopt(in_flight);
+        let (older, newer): (Vec<_>, Vec<_>) = queue
+            .into_iter()
+            .partition(|it| named(it).is_some_and(is_known));
+        for part in [newer, new, left, older] {
+            self.outbound.prepend(part);
+        }
+        self.outbound.resequence_queue();
+        merged
+    }
+
+    /// Of what both held when they were split, what the other one holds no more is done with.
+    fn end_what_is_done(&mut self, there: &Sent, is_known: impl Fn(MessageId) -> bool) {
+        let is_done = |delivery: &Delivery| {
+            named(delivery).is_some_and(|id| is_known(id) && !there.ids.contains(&id))
+        };
+        let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
+        for redelivery in in_flight {
+            if let Redelivery::Publish(id, delivery) = &redelivery
+                && is_done(delivery)
+            {
+                let outbound = &mut self.outbound;
+                if there.received.contains(id) {
+                    outbound.handle_pubrec(*id, false);
+                } else {
+                    end(outbound, *id);
+                }
+            }
+        }
+        let mut queue = Vec::from(self.outbound.take_queue());
+        queue.retain(|delivery| !is_done(delivery));
+        self.outbound.prepend(queue);
+    }
+}
+
+fn end(outbound: &mut Outbound, id: PacketId) {
+    outbound.handle_puback(id);
+    outbound.handle_pubrec(id, true);
+}
+
+/// What a session holds, and what it has in flight.
+#[derive(Debug, Default)]
+struct Sent {
+    ids: BTreeSet<MessageId>,
+    packet_ids: BTreeSet<PacketId>,
+    /// PUBREC came for these.
+    received: BTreeSet<PacketId>,
+}
+
+impl Sent {
+    fn note(&mut self, redelivery: &Redelivery) {
+        match redelivery {
+            Redelivery::Publish(packet_id, delivery) => {
+                self.packet_ids.insert(*packet_id);
+                self.ids.extend(named(delivery));
+            }
+            Redelivery::Pubrel(packet_id) => {
+                self.packet_ids.insert(*packet_id);
+                self.received.insert(*packet_id);
+            }
+        }
+    }
+}

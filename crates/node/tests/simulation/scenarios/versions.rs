@@ -1,0 +1,93 @@
+//! A cluster that is brought to a new release node by node: two adjacent wire versions side by side.
+
+use thicket_mqtt::{Connect, Packet, Publish, Subscribe};
+use thicket_overlay::WireVersion;
+
+use super::{V5, cluster::client_at, copies::become_covered, id, qos, resuming};
+use crate::world::{World, net::Weather, node::NodeSpec};
+
+/// Plays a scenario on three nodes, one of which, each in turn, knows nothing newer than version 3.
+#[track_caller]
+fn play(scenario: impl Fn(&mut World, usize)) {
+    for (old, weather) in [(0, Weather::CALM), (1, Weather::ROUGH), (2, Weather::ROUGH)] {
+        let mut world = World::new(old as u64 + 1, weather);
+        for index in 0..3 {
+            let mut spec = NodeSpec::new(1 + (index % 2) as u8);
+            if index == old {
+                spec.wire = WireVersion::V3;
+            }
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        scenario(&mut world, old);
+    }
+}
+
+#[test]
+fn messages_and_sessions_pass_between_nodes_of_two_versions() {
+    play(|world, old| {
+        let (new, other) = ((old + 1) % 3, (old + 2) % 3);
+        let first = client_at(world, new, resuming(V5, "mover", 1000), "CONNACK");
+        world.subscribe(first, "a/#", 2);
+        become_covered(world);
+        let publishers: Vec<_> = (0..3)
+            .map(|node| {
+                let name = format!("publisher-{node}");
+                client_at(world, node, Connect::new(V5, &name), "CONNACK")
+            })
+            .collect();
+        for (node, publisher) in publishers.iter().enumerate() {
+            world.publish(*publisher, &format!("a/{node}"), "x", 2, 1);
+            world.expect(*publisher, &["PUBREC 1"]);
+        }
+        let mut heard = world.hear(first);
+        heard.sort();
+        assert_eq!(heard.len(), 3, "{heard:?}");
+        // To the old node and on to the other new one, with what came meanwhile.
+        world.hang_up(first);
+        let retained = Publish {
+            retain: true,
+            ..Publish::new("kept", b"r")
+        };
+        world.send(publishers[old], &Packet::Publish(retained));
+        let second = world.connect(old, resuming(V5, "mover", 1000));
+        let heard = world.hear(second);
+        assert_eq!(heard.first().map(String::as_str), Some("CONNACK present"));
+        assert_eq!(heard.len(), 4, "all three are sent again: {heard:?}");
+        let kept = Subscribe::new(id(1), "kept", qos(0));
+        world.send(second, &Packet::Subscribe(kept));
+        world.expect(second, &["SUBACK 1 [00]", "PUBLISH kept 'r' retain"]);
+        world.hang_up(second);
+        let third = world.connect(other, resuming(V5, "mover", 1000));
+        let heard = world.hear(third);
+        assert_eq!(heard.first().map(String::as_str), Some("CONNACK present"));
+    });
+}
+
+#[test]
+fn copies_pass_between_nodes_of_two_versions() {
+    for kills_the_old_one in [true, false] {
+        play(|world, old| {
+            let (new, other) = ((old + 1) % 3, (old + 2) % 3);
+            let dies = if kills_the_old_one { old } else { new };
+            let lives = if kills_the_old_one { new } else { old };
+            let client = client_at(world, dies, resuming(V5, "away", 1000), "CONNACK");
+            world.subscribe(client, "a", 2);
+            world.hang_up(client);
+            become_covered(world);
+            let publisher = client_at(world, other, Connect::new(V5, "publisher"), "CONNACK");
+            world.publish(publisher, "a", "one", 1, 1);
+            world.publish(publisher, "a", "two", 2, 2);
+            world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
+            world.kill(dies);
+            let back = world.connect(lives, resuming(V5, "away", 1000));
+            let expected = [
+                "CONNACK present",
+                "PUBLISH a 'one' q1 #21846",
+                "PUBLISH a 'two' q2 #21847",
+            ];
+            world.expect(back, &expected);
+        });
+    }
+}
