@@ -4,9 +4,11 @@ Each runs on a thread of its own while a node is up, and keeps its side of the s
 specification asks of a client (4.1): what was not acknowledged is sent again, what was received at QoS 2 is held.
 """
 
+import collections
+import itertools
 import threading
 
-from wire import NEVER, Closed, Kind, Property, RawClient, acknowledge, publish
+from wire import NEVER, Closed, Kind, Property, RawClient, acknowledge, publish, subscribe, unsubscribe
 
 # Messages a publisher has under way.
 WINDOW = 20
@@ -139,3 +141,160 @@ class Subscriber(Persistent):
         self.last = last
         self.begin(port)
         self.end()
+
+
+class Wanderer(Subscriber):
+    """A subscriber that goes on to the next node again and again."""
+
+    # Messages it takes before it moves on.
+    STAY = 40
+
+    def __init__(self, client_id):
+        super().__init__(client_id)
+        self.ports = None
+
+    def run(self):
+        while self.ports and not self.last:
+            for _ in range(self.STAY):
+                came = self.client.receive()
+                if came.kind == Kind.PUBLISH:
+                    self.take(came)
+                elif came.kind == Kind.PUBREL:
+                    self.held.discard(came.packet_id)
+                    self.client.send(acknowledge(Kind.PUBCOMP, came.packet_id))
+            self.client.close()
+            self.connect(next(self.ports))
+        super().run()
+
+
+class Asking(Persistent):
+    """A client that asks for one thing at a time and notes what it was granted, until the connection ends."""
+
+    def __init__(self, client_id, chance):
+        super().__init__(client_id)
+        self.chance = chance
+
+    def run(self):
+        while True:
+            self.ask()
+
+
+class Subscribing(Asking):
+    """Subscribes and unsubscribes."""
+
+    def __init__(self, client_id, chance):
+        super().__init__(client_id, chance)
+        self.filters = [f"{client_id}/{number}" for number in range(6)]
+        self.held = set()
+        # Asked for, and maybe granted.
+        self.uncertain = set()
+        self.packet_ids = itertools.cycle(range(1, 65536))
+
+    def ask(self):
+        name, packet_id = self.chance.choice(self.filters), next(self.packet_ids)
+        self.uncertain.add(name)
+        if name in self.held:
+            self.client.send(unsubscribe(packet_id, name))
+            assert self.client.expect(Kind.UNSUBACK).codes == [0]
+            self.held.discard(name)
+        else:
+            self.client.send(subscribe(packet_id, (name, 1)))
+            assert self.client.expect(Kind.SUBACK).codes == [1]
+            self.held.add(name)
+        self.uncertain.discard(name)
+
+    def problem_at(self, port):
+        """What is not as it was granted; the subscriptions are known again afterwards."""
+        self.connect(port)
+        for name in self.filters:
+            self.client.send(publish(name, "x"))
+        came = {one.topic for one in self.client.ping()}
+        self.client.close()
+        wrong = (came ^ self.held) - self.uncertain
+        self.held, self.uncertain = came, set()
+        return f"{self.client_id}: {sorted(wrong)} of {sorted(came)}" if wrong else None
+
+
+class Retaining(Asking):
+    """Publishes retained messages, numbers, and removes them."""
+
+    def __init__(self, client_id, chance):
+        super().__init__(client_id, chance)
+        self.numbers = itertools.count(1)
+        # Of each topic: what was acknowledged last, behind it what may have come after.
+        self.possible = {f"{client_id}/{number}": [b""] for number in range(4)}
+
+    def connect(self, port):
+        """Without a session: what was under way is not sent again."""
+        self.client = RawClient(port)
+        self.client.connect(self.client_id)
+
+    def ask(self):
+        topic = self.chance.choice(list(self.possible))
+        payload = b"%d" % next(self.numbers) if self.chance.random() < 0.7 else b""
+        self.possible[topic].append(payload)
+        assert self.client.publish(topic, payload, qos=self.chance.choice((1, 2)), retain=True) < 0x80
+        self.possible[topic] = [payload]
+
+    def problem_at(self, port):
+        """What is not as it was acknowledged."""
+        with RawClient(port) as client:
+            client.connect(f"{self.client_id}-look")
+            came = self.retained(client)
+        for topic, possible in self.possible.items():
+            found = came.get(topic, b"")
+            if found not in possible:
+                return f"{topic} is {found}, not one of {possible}"
+            self.possible[topic] = [found]
+        return None
+
+    def retained(self, client):
+        """The retained messages, by topic: all that come before one that is asked for last."""
+        last = f"{self.client_id}-last"
+        client.publish(last, "x", qos=1, retain=True)
+        client.send(subscribe(1, (f"{self.client_id}/#", 0)), subscribe(2, (last, 0)))
+        came = {}
+        while last not in came:
+            one = client.receive()
+            if one.kind == Kind.PUBLISH:
+                came[one.topic] = one.payload
+        return came
+
+
+class Ending(Asking):
+    """Begins sessions and ends some of them again."""
+
+    # Sessions looked at afterwards: the last ones.
+    LOOKED_AT = 30
+
+    def __init__(self, client_id, chance):
+        super().__init__(client_id, chance)
+        self.numbers = itertools.count(1)
+        self.present = collections.OrderedDict()
+        self.port = None
+
+    def begin(self, port):
+        self.port = port
+        super().begin(port)
+
+    def ask(self):
+        name = f"{self.client_id}-{next(self.numbers)}"
+        self.present[name] = None
+        with RawClient(self.port) as client:
+            client.connect(name, clean_start=False, props=KEPT)
+            self.present[name] = True
+            if self.chance.random() < 0.5:
+                self.present[name] = None
+                with RawClient(self.port) as ending:
+                    ending.connect(name, clean_start=True)
+                    self.present[name] = False
+
+    def problem_at(self, port):
+        """What is not as it was granted."""
+        for name, present in list(self.present.items())[-self.LOOKED_AT :]:
+            with RawClient(port) as client:
+                found = client.connect(name, clean_start=False, props=KEPT).session_present
+                if present not in (None, found):
+                    return f"the session of {name} is {'not ' * present}there"
+            self.present[name] = True
+        return None

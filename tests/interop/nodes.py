@@ -49,7 +49,7 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
 class Node:
     """One broker process."""
 
-    def __init__(self, name, seeds, arguments=()):
+    def __init__(self, name, seeds, arguments=(), environment=None):
         self.name = name
         self.port = free_port()
         self.http_port = free_port()
@@ -59,9 +59,13 @@ class Node:
         for port in seeds:
             command += ["--seed", f"127.0.0.1:{port}"]
         # A developer's own settings must not change what is tested.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("THICKET_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("THICKET_")}
         self.process = subprocess.Popen(
-            [*command, *arguments], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment
+            [*command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env=inherited | (environment or {}),
         )
 
     def ask(self, path):

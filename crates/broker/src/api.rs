@@ -6,7 +6,8 @@ pub mod transfer;
 use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
-    HubMemoryReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport, Traffic,
+    HubMemoryReport, MembershipReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport,
+    Traffic,
 };
 
 /// A field of an answer, for the document that describes the API.
@@ -61,12 +62,29 @@ mirror! {
         is_self: bool = is_self,
         /// Whether messages get there.
         reachable: bool = reachable,
+        /// Unix time in milliseconds since when it is out, as far as the node that answers saw it.
+        out_since_ms: Option<u64> = out_since_ms,
+        /// Of the links with it; none while it is out.
+        wire_version: Option<u16> = wire_version,
         /// Round trip of the link; none to itself.
         rtt_us: Option<u64> = rtt_us,
         /// Connected there.
         clients: u64 = clients,
         /// Made there.
         subscriptions: u64 = subscriptions,
+    }
+}
+
+mirror! {
+    /// Who belongs to the cluster: `GET /v1/membership`.
+    #[derive(Copy)]
+    MembershipEntry of MembershipReport {
+        /// False: this side of the cluster has no majority, and takes no messages of QoS 1 and 2 and no new clients.
+        serves: bool = serves,
+        /// Nodes that ever joined and were not removed.
+        members: u64 = members,
+        /// Of them, those that are there, the one that answers included.
+        reachable: u64 = reachable,
     }
 }
 
@@ -183,6 +201,10 @@ mirror! {
     /// The four traffics since the start (Detti III), what was not delivered, and what there is now.
     #[derive(Copy, Default)]
     TrafficCounts of Traffic {
+        /// Sessions that two nodes had, in a partition, and that became one here.
+        merged_sessions: u64 = merged_sessions,
+        /// What was new in the other one of them.
+        merged_messages: u64 = merged_messages,
         /// From clients.
         external_in_messages: u64 = external_in_messages,
         /// From clients.
@@ -227,10 +249,6 @@ mirror! {
         unacknowledged_messages: u64 = unacknowledged_messages,
         /// Connections ended because those without a session held too much.
         half_open_refused: u64 = half_open_refused,
-        /// Sessions that two nodes had, in a partition, and that became one here.
-        merged_sessions: u64 = merged_sessions,
-        /// What was new in the other one of them.
-        merged_messages: u64 = merged_messages,
     }
 }
 
@@ -346,6 +364,22 @@ pub struct DrainEntry {
     pub sessions: u64,
 }
 
+/// Which node to remove from the cluster: the body of `POST /v1/forget`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetEntry {
+    /// Its name or its identity.
+    pub node: String,
+}
+
+/// The node that was removed: the answer of `POST /v1/forget`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenEntry {
+    /// Hexadecimal.
+    pub id: String,
+    /// For people.
+    pub name: String,
+}
+
 /// What to watch: the body of `POST /v1/trace`. One of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -403,6 +437,8 @@ impl TrafficEntry {
 impl TrafficCounts {
     fn plus(self, other: Self) -> Self {
         Self {
+            merged_sessions: self.merged_sessions + other.merged_sessions,
+            merged_messages: self.merged_messages + other.merged_messages,
             external_in_messages: self.external_in_messages + other.external_in_messages,
             external_in_bytes: self.external_in_bytes + other.external_in_bytes,
             external_out_messages: self.external_out_messages + other.external_out_messages,
@@ -425,8 +461,6 @@ impl TrafficCounts {
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
-            merged_sessions: self.merged_sessions + other.merged_sessions,
-            merged_messages: self.merged_messages + other.merged_messages,
         }
     }
 }

@@ -74,6 +74,7 @@ impl Identity {
             None => (random_id()?, clock::wall_ms()),
         };
         write(&path, node, incarnation)?;
+        directory.sync()?;
         Ok(Self {
             node: NodeId(node),
             incarnation: Incarnation(incarnation),

@@ -17,6 +17,9 @@ pub(crate) type Question = Box<dyn FnOnce(&Worker, Option<&Hub>) + Send>;
 /// Something to be done by the worker of a thread, between two rounds.
 pub(crate) type Order = Box<dyn FnOnce(&mut Worker, Now) + Send>;
 
+/// Something to be done by the hub, between two rounds; only on thread 0.
+pub(crate) type HubOrder = Box<dyn FnOnce(&mut Hub, Now) + Send>;
+
 /// What one thread, or a helper, tells another.
 pub(crate) enum Letter {
     /// From one machine to another.
@@ -48,6 +51,8 @@ pub(crate) enum Letter {
     Ask(Question),
     /// From the HTTP API or the housekeeper.
     Order(Order),
+    /// From the HTTP API.
+    OrderHub(HubOrder),
     /// All threads are ready: open the doors.
     Serve,
     /// Close the doors and say goodbye to the clients.
@@ -147,6 +152,7 @@ impl std::fmt::Debug for Letter {
             Self::Summary { .. } => "Summary",
             Self::Ask(_) => "Ask",
             Self::Order(_) => "Order",
+            Self::OrderHub(_) => "OrderHub",
             Self::Serve => "Serve",
             Self::StopWorker => "StopWorker",
             Self::StopHub => "StopHub",

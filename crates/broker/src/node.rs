@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mio::{Poll, Waker};
-use thicket_node::{HubConfig, ListenerConfig, ListenerId, WorkerConfig, WorkerId};
+use thicket_node::{HubConfig, ListenerConfig, ListenerId, Partition, WorkerConfig, WorkerId};
 use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_storage::StorageError;
 
@@ -629,6 +629,11 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
 const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
 fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfig {
+    if config.partition == Partition::Majority && !config.stores() {
+        tracing::warn!(
+            "without a data directory every start of this node is another one that has joined, and counts until `thicket ctl forget`"
+        );
+    }
     let (node, incarnation) = (identity.node, identity.incarnation);
     let overlay = OverlayConfig {
         name: places.name.clone(),
@@ -639,6 +644,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
     HubConfig {
         workers: config.workers,
         overlay,
+        partition: config.partition,
         discovery_grace: config.discovery_grace,
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,

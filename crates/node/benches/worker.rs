@@ -51,6 +51,7 @@ impl Node {
         let hub = HubConfig {
             workers: 1,
             overlay: OverlayConfig::new(NodeId(1), Incarnation(1), "bench", "127.0.0.1:1883"),
+            partition: thicket_node::Partition::Serve,
             discovery_grace: std::time::Duration::ZERO,
             retained_messages: 1000,
             retained_bytes: 1_000_000,

@@ -62,6 +62,17 @@ pub enum OnFull {
     Refuse,
 }
 
+/// What a side of a cluster does that cannot see the rest of it (rule 19). All nodes of a cluster should have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Partition {
+    /// Every side serves; what both did is merged later, as far as that can be done.
+    #[default]
+    Serve,
+    /// A side that does not see more than half of all nodes that ever joined, and were not removed, takes no messages of QoS 1 and 2,
+    /// no subscriptions and no new clients.
+    Majority,
+}
+
 /// Bounds of everything a client can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -126,6 +137,8 @@ pub struct HubConfig {
     pub workers: u8,
     /// The cluster side.
     pub overlay: thicket_overlay::OverlayConfig,
+    /// When the nodes do not all see each other.
+    pub partition: Partition,
     /// How long a node that has just started waits for discovery before it serves clients.
     pub discovery_grace: Duration,
     /// Retained messages kept at most.

@@ -208,6 +208,11 @@ pub enum HubOutput {
         /// What.
         mail: Mail,
     },
+    /// The node must end at once, as after a failure.
+    End {
+        /// Why, in words.
+        problem: String,
+    },
     /// Something an operator may want to read.
     Event(Event),
 }

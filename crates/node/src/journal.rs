@@ -10,6 +10,8 @@ pub enum Keyspace {
     Sessions,
     /// One value a subscription; the key begins with that of its session.
     Subscriptions,
+    /// One value a node that ever joined the cluster; the hub's.
+    Members,
     /// One value a retained topic, or a topic whose retained message was removed; the hub's.
     Retained,
 }

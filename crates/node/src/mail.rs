@@ -254,7 +254,12 @@ pub(crate) enum Content {
     /// Hub to worker: the import came to nothing, the session is still where it was. It ends here without a will.
     Forget { client_id: Arc<str> },
     /// Hub to worker: the rest of an imported session's queue.
-    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
+    ImportQueue {
+        client_id: Arc<str>,
+        /// Of the claim that it came with: from now on this node has it.
+        epoch: u64,
+        queue: Vec<u8>,
+    },
     /// Worker to hub: the next retained messages for a filter; `begin_at`: the first ones, of those kept when
     /// `InterestSettled` said so.
     RetainedQuery {
@@ -323,6 +328,10 @@ pub(crate) enum Content {
     CopyBarrierPassed { barrier: u64, request: u64 },
     /// Hub to worker: a node is out, the copies of its sessions become the sessions.
     Promote { node: NodeId },
+    /// Hub to worker: the copies of a node's sessions are out of date.
+    DropCopies { node: NodeId },
+    /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
+    Minority(bool),
     /// Worker to hub: they are.
     Promoted { node: NodeId },
     /// Worker to hub: a session that its owner handed over is here, with this epoch.

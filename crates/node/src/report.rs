@@ -43,10 +43,51 @@ pub struct NodeReport {
     pub address: String,
     pub is_self: bool,
     pub reachable: bool,
+    /// Unix time in milliseconds; `None`: it is not out, or was out already when this process started.
+    pub out_since_ms: Option<u64>,
+    /// Of the links with it; `None` while it is out.
+    pub wire_version: Option<u16>,
     /// Microseconds; `None` for itself or without a link.
     pub rtt_us: Option<u64>,
     pub clients: u64,
     pub subscriptions: u64,
+}
+
+/// Who belongs to the cluster, and whether this side of it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct MembershipReport {
+    /// False: this side has no majority, and [`Partition::Majority`](crate::Partition) is configured.
+    pub serves: bool,
+    /// Nodes that ever joined and were not removed.
+    pub members: u64,
+    /// Of them, those that are there, this one included.
+    pub reachable: u64,
+}
+
+/// Why a node cannot be removed from the cluster. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForgetError {
+    /// Misuse: give the name or the identity as the list of nodes shows it.
+    #[error("no member of the cluster has the name or the identity {node:?}")]
+    Unknown {
+        /// What was asked for.
+        node: String,
+    },
+    /// Misuse: give one of the identities.
+    #[error("several members have the name {node:?}: {}", ids.join(", "))]
+    Ambiguous {
+        /// What was asked for.
+        node: String,
+        /// Of those it may mean.
+        ids: Vec<String>,
+    },
+    /// Refused: stop it first; a node that is there would join again at once.
+    #[error("node {node:?} is up: stop it first")]
+    Up {
+        /// What was asked for.
+        node: String,
+    },
 }
 
 /// The four traffics of the model, in messages and bytes since the start (Detti III), and what was not delivered.

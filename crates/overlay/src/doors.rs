@@ -123,6 +123,12 @@ pub enum Output {
         /// The new one.
         incarnation: Incarnation,
     },
+    /// Another process with this node's identity lives, and was there first: this one must end. Two of them would be one node in two
+    /// places.
+    IdentityInUse {
+        /// HOST:PORT of the other one.
+        address: String,
+    },
     /// Something an operator may want to read.
     Event(Event),
 }

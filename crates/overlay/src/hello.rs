@@ -184,6 +184,33 @@ impl KnownAs {
     }
 }
 
+/// What a refused process is told of the one that has its identity; none of it is known to nodes of version 3, who pass it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// HOST:PORT.
+    pub(crate) address: String,
+    /// It is the one that refuses; else it is one that the refusing node sees.
+    pub(crate) incarnation: Option<Incarnation>,
+}
+
+impl Holder {
+    pub(crate) fn to_properties(&self) -> Vec<(&'static str, String)> {
+        let mut properties = vec![("holder", self.address.clone())];
+        let incarnation = self.incarnation.map(|it| it.0.to_string());
+        properties.extend(incarnation.map(|it| ("holder-incarnation", it)));
+        properties
+    }
+
+    pub(crate) fn from_properties(properties: &UserProperties<'_>) -> Option<Self> {
+        Some(Self {
+            address: text(properties, "holder").ok()?.to_owned(),
+            incarnation: decimal(properties, "holder-incarnation")
+                .ok()
+                .map(Incarnation),
+        })
+    }
+}
+
 /// Which end of a link proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, StorageError, io_error};
+use crate::files::{make_directory, sync_names};
 
 /// Format of data directories that this version reads and writes.
 const FORMAT: u64 = 1;
@@ -34,7 +35,7 @@ impl DataDirectory {
     /// # Errors
     /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it. `Damaged`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
-        fs::create_dir_all(path).map_err(io_error(path, "make the directory"))?;
+        make_directory(path).map_err(io_error(path, "make the directory"))?;
         let directory = Self {
             path: path.to_owned(),
             _lock: lock(path)?,
@@ -50,6 +51,14 @@ impl DataDirectory {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Waits until the names of the files in it are on disk.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync(&self) -> Result<()> {
+        sync_names(&self.path).map_err(io_error(&self.path, "sync the directory"))
     }
 
     /// Directory of the store.
@@ -89,7 +98,7 @@ impl DataDirectory {
             delete(&removed)?;
         }
         fs::rename(&path, &removed).map_err(io_error(&path, "rename"))?;
-        sync_directory(&self.path)?;
+        self.sync()?;
         delete(&removed)
     }
 
@@ -146,7 +155,7 @@ impl DataDirectory {
         written
             .and_then(|()| fs::rename(&beside, path))
             .map_err(io_error(path, "write"))?;
-        sync_directory(&self.path)
+        self.sync()
     }
 }
 
@@ -170,12 +179,6 @@ fn lock(directory: &Path) -> Result<File> {
 
 fn delete(path: &Path) -> Result<()> {
     fs::remove_dir_all(path).map_err(io_error(path, "delete"))
-}
-
-fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(io_error(path, "sync the directory"))
 }
 
 #[cfg(test)]

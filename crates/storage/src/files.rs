@@ -18,7 +18,7 @@ pub trait Files: Clone + Debug + Send + Sync + 'static {
     /// A file open for reading and writing.
     type File: StoredFile;
 
-    /// Creates a directory and its parents; one that is there is fine.
+    /// Creates a directory and its parents; one that is there is fine. It survives a loss of power when this returns.
     ///
     /// # Errors
     /// What the system says.
@@ -118,7 +118,7 @@ impl Files for OsFiles {
     type File = OsFile;
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        make_directory(path)
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -151,12 +151,38 @@ impl Files for OsFiles {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        fs::File::open(directory)?.sync_all()
+        sync_names(directory)
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         let facts = statvfs(directory)?;
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+    }
+}
+
+/// Waits until the names in a directory are on disk.
+pub(crate) fn sync_names(directory: &Path) -> io::Result<()> {
+    fs::File::open(directory)?.sync_all()
+}
+
+/// Creates a directory and its parents; when this returns, their names are on disk.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        None => return Ok(()),
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    };
+    let was_there = path.is_dir();
+    if !was_there {
+        if !parent.is_dir() {
+            make_directory(parent)?;
+        }
+        fs::create_dir(path)?;
+    }
+    match sync_names(parent) {
+        // Who made it for us saw to it; synced all the same if that can be: it may have been us, killed before we came to it.
+        Err(error) if was_there && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
     }
 }
 

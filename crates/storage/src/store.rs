@@ -20,6 +20,7 @@ use fjall::{Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
 use rustix::fs::statvfs;
 
 use crate::error::{Result, StorageError, io_error};
+use crate::files::{make_directory, sync_names};
 
 /// Format of the store that this version reads and writes.
 const FORMAT: u64 = 1;
@@ -28,6 +29,10 @@ const FORMAT_KEY: &[u8] = b"\0format";
 /// Changes of this many bytes may use a part of the reserve.
 const SMALL_CHANGE: u64 = 256 * 1024;
 const KEYSPACES: usize = 5;
+/// Of the directory in which a new store is made.
+const UNFINISHED_EXTENSION: &str = "new";
+/// Where the engine has a directory for each keyspace.
+const ENGINE_KEYSPACES: &str = "keyspaces";
 const MAXIMUM_KEY: usize = u16::MAX as usize;
 const MAXIMUM_VALUE: usize = 1 << 30;
 
@@ -40,7 +45,7 @@ pub enum Keyspace {
     Subscriptions,
     /// Retained messages.
     Retained,
-    /// Interests of other nodes, and what backups hold for them.
+    /// What is known of the other nodes: who belongs to the cluster.
     Cluster,
     /// What the node knows about itself. The key `"\0format"` is taken.
     Node,
@@ -189,7 +194,29 @@ impl Store {
     /// # Errors
     /// `ForeignFormat`, `ForeignNode`, `NoRoom` for a new one, and `Store` with the engine's words.
     pub fn open(directory: &Path, config: StoreConfig) -> Result<Self> {
-        std::fs::create_dir_all(directory).map_err(io_error(directory, "make the directory"))?;
+        if !directory.exists() {
+            Self::create(directory, config)?;
+        }
+        Self::open_here(directory, config)
+    }
+
+    /// Makes a new store beside and renames it when all of it is on disk: the engine cannot open one that a loss of power left
+    /// half made, and does not sync the names of its keyspaces' directories.
+    fn create(directory: &Path, config: StoreConfig) -> Result<()> {
+        let beside = directory.with_extension(UNFINISHED_EXTENSION);
+        if beside.exists() {
+            std::fs::remove_dir_all(&beside).map_err(io_error(&beside, "delete"))?;
+        }
+        make_directory(&beside).map_err(io_error(&beside, "make the directory"))?;
+        drop(Self::open_here(&beside, config)?);
+        for path in [beside.join(ENGINE_KEYSPACES), beside.clone()] {
+            sync_names(&path).map_err(io_error(&path, "sync the directory"))?;
+        }
+        std::fs::rename(&beside, directory).map_err(io_error(directory, "rename to"))?;
+        make_directory(directory).map_err(io_error(directory, "sync the name of"))
+    }
+
+    fn open_here(directory: &Path, config: StoreConfig) -> Result<Self> {
         let refuse = |error: fjall::Error| store_error(directory, "be opened", &error);
         let database = Database::builder(directory)
             .cache_size(config.cache_bytes)

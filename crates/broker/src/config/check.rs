@@ -70,6 +70,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         sync: settings.sync.unwrap_or_default(),
         backups: backups(settings.backups)?,
         ack: settings.ack.unwrap_or_default(),
+        partition: settings.partition.map(Into::into).unwrap_or_default(),
         access,
         secret,
         link_tls,

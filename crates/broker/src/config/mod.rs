@@ -31,7 +31,9 @@ pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
-pub use settings::{Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, Settings};
+pub use settings::{
+    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice, Settings,
+};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {
@@ -75,6 +77,8 @@ pub struct Config {
     pub backups: u8,
     /// What answers to clients wait for.
     pub ack: Acknowledgement,
+    /// When the nodes do not all see each other.
+    pub partition: thicket_node::Partition,
     /// Who may connect.
     pub access: Access,
     /// Shared secret of the cluster; `None`: links are not authenticated.

@@ -132,6 +132,9 @@ pub struct Settings {
     /// What an answer to a client waits for: until the copies of its session have it too, or this node alone [default: replicated]
     #[arg(long, env = "THICKET_ACK", value_name = "WHERE")]
     pub ack: Option<Acknowledgement>,
+    /// When the nodes do not all see each other: every side serves, or only one that sees more than half of all that ever joined [default: serve]
+    #[arg(long, env = "THICKET_PARTITION", value_name = "WHO")]
+    pub partition: Option<PartitionChoice>,
     /// Let clients in that give no user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_anonymous: Option<bool>,
@@ -506,10 +509,29 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups ack allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
+}
+
+/// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionChoice {
+    /// It serves.
+    Serve,
+    /// It serves if it sees more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
+    Majority,
+}
+
+impl From<PartitionChoice> for thicket_node::Partition {
+    fn from(choice: PartitionChoice) -> Self {
+        match choice {
+            PartitionChoice::Serve => Self::Serve,
+            PartitionChoice::Majority => Self::Majority,
+        }
+    }
 }
 
 /// What answers to clients wait for (rule 8 between nodes).

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::operate::Traced;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::{
-    MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficCounts,
-    TrafficEntry,
+    MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
+    TrafficCounts, TrafficEntry,
 };
 use crate::counters::Counters;
 use crate::entrance::Entrance;
@@ -67,7 +67,26 @@ impl Inspector {
     }
 
     pub(crate) async fn is_ready(&self) -> Result<bool, Silence> {
-        self.of_hub(Hub::is_ready).await
+        self.of_hub(|hub| hub.is_ready() && hub.membership().serves)
+            .await
+    }
+
+    pub(crate) async fn membership(&self) -> Result<MembershipEntry, Silence> {
+        self.of_hub(Hub::membership).await.map(Into::into)
+    }
+
+    /// Has the hub do something and waits for what came of it.
+    pub(super) async fn order_hub<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Hub, Now) -> T + Send + 'static,
+    ) -> Result<T, Silence> {
+        let (sender, answer) = oneshot::channel();
+        self.boxes[0].post(Letter::OrderHub(Box::new(move |hub, now| {
+            // Fails only if whoever asked has given up.
+            let _ = sender.send(order(hub, now));
+        })));
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
     }
 
     /// Sorted by client identifier.

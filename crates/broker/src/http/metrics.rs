@@ -6,7 +6,7 @@ mod limits;
 use std::fmt::Write;
 
 use super::inspect::{Inspector, Silence};
-use crate::api::{NodeEntry, TrafficCounts};
+use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
 use crate::counters::Counters;
 
 /// Everything there is to scrape.
@@ -19,6 +19,7 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
     page.0
         .push_str(&limits::render(inspector, &traffic, retained_bytes));
+    page.membership(&inspector.membership().await?);
     page.0.push_str(&bridges::render(&inspector.bridges));
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
@@ -242,6 +243,28 @@ impl Page {
         }
     }
 
+    fn membership(&mut self, membership: &MembershipEntry) {
+        for (name, help, value) in [
+            (
+                "thicket_members",
+                "Nodes that ever joined the cluster and were not removed",
+                membership.members,
+            ),
+            (
+                "thicket_members_reachable",
+                "Of those members, the ones that are there, this node included",
+                membership.reachable,
+            ),
+            (
+                "thicket_is_minority",
+                "Whether this side of the cluster does not serve, as it has no majority",
+                u64::from(!membership.serves),
+            ),
+        ] {
+            self.single(name, "gauge", help, value);
+        }
+    }
+
     fn shell(&mut self, counters: &Counters) {
         let all = [
             (
@@ -321,6 +344,8 @@ mod tests {
             address: "127.0.0.1:1883".into(),
             is_self: false,
             reachable: true,
+            out_since_ms: None,
+            wire_version: Some(4),
             rtt_us: Some(1500),
             clients: 0,
             subscriptions: 0,

@@ -3,6 +3,7 @@
 //! | path | answer |
 //! | --- | --- |
 //! | `/v1/nodes` | [`NodeEntry`] each |
+//! | `/v1/membership` | [`MembershipEntry`](crate::api::MembershipEntry): how many nodes there are, and whether this side serves |
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | `/v1/traffic` | [`TrafficEntry`] |
@@ -16,6 +17,7 @@
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
 //! | POST `/v1/kick` | ends the connection of a client |
 //! | POST `/v1/drain` | lets nobody in any more and hands sessions to the nodes with their copies |
+//! | POST `/v1/forget` | removes a node that is out from the cluster |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
 //! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
 //! | `/v1/openapi.json` | all of this for machines |
@@ -192,7 +194,7 @@ async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Respo
         true => Ok("ready\n"),
         false => Err(failure(
             StatusCode::SERVICE_UNAVAILABLE,
-            "this node has not heard all it must know from the other nodes yet",
+            "this node has not heard all it must know from the other nodes yet, or its side has no majority",
         )),
     }
 }

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::{
-    BridgeLane, Described, Field, MemoryEntry, NodeEntry, SessionEntry, SubscriptionEntry,
-    TrafficCounts,
+    BridgeLane, Described, Field, MembershipEntry, MemoryEntry, NodeEntry, SessionEntry,
+    SubscriptionEntry, TrafficCounts,
 };
 
 /// A path, its method, and what it is for.
@@ -35,11 +35,16 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 20] = [
+const OPERATIONS: [Operation; 22] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
         Answer::Many("Node"),
+    ),
+    get(
+        "/v1/membership",
+        "How many nodes belong to the cluster, and whether this side of it serves",
+        Answer::One("Membership"),
     ),
     get(
         "/v1/sessions",
@@ -105,6 +110,13 @@ const OPERATIONS: [Operation; 20] = [
         summary: "Lets nobody in any more and hands sessions to the nodes with their copies; what is left: ask again until it is nothing",
         body: None,
         answer: Answer::One("Drain"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/forget",
+        summary: "Removes a node that is out from the cluster; 404 if there is none of that name or identity, 409 if it is up",
+        body: Some("Forget"),
+        answer: Answer::One("Forgotten"),
     },
     Operation {
         method: "post",
@@ -225,6 +237,9 @@ fn schemas() -> Value {
     let line = json!({ "client_id": text, "direction": { "enum": ["in", "out"] }, "packet": text });
     json!({
         "Node": of_fields(NodeEntry::FIELDS),
+        "Membership": of_fields(MembershipEntry::FIELDS),
+        "Forget": object(json!({ "node": text })),
+        "Forgotten": object(json!({ "id": text, "name": text })),
         "Session": of_fields(SessionEntry::FIELDS),
         "Subscription": of_fields(SubscriptionEntry::FIELDS),
         "TrafficCounts": of_fields(TrafficCounts::FIELDS),

@@ -9,11 +9,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use thicket_node::{Direction, TraceSubject};
+use thicket_node::{Direction, ForgetError, TraceSubject};
 use thicket_session::topic::TopicFilter;
 
 use super::{Answer, Inspector, failure, openapi, silent};
-use crate::api::{DrainEntry, KickEntry, MemoryLedger, TraceEntry, TraceLines, TraceRequest};
+use crate::api::{
+    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, TraceEntry,
+    TraceLines, TraceRequest,
+};
 
 /// A trace whose lines nobody fetches ends by itself.
 const ABANDONED: Duration = Duration::from_secs(10);
@@ -51,6 +54,8 @@ pub(super) fn router() -> Router<Inspector> {
         .route("/v1/memory", get(memory))
         .route("/v1/kick", post(kick))
         .route("/v1/drain", post(drain))
+        .route("/v1/membership", get(membership))
+        .route("/v1/forget", post(forget))
         .route("/v1/trace", post(start_trace).delete(stop_trace))
         .route("/v1/trace/lines", post(trace_lines))
         .route("/v1/openapi.json", get(openapi))
@@ -97,6 +102,31 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
             sessions: left.iter().map(|left| left.sessions).sum(),
         })
         .into_response(),
+        Err(silence) => silent(silence),
+    }
+}
+
+async fn membership(State(inspector): State<Inspector>) -> Answer<MembershipEntry> {
+    inspector.membership().await.map(Json).map_err(silent)
+}
+
+async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> Response {
+    let Json(ForgetEntry { node }) = match body {
+        Ok(entry) => entry,
+        Err(rejection) => return bad_body(&rejection),
+    };
+    match inspector
+        .order_hub(move |hub, now| hub.forget(now, &node))
+        .await
+    {
+        Ok(Ok((id, name))) => Json(ForgottenEntry { id, name }).into_response(),
+        Ok(Err(error)) => {
+            let status = match error {
+                ForgetError::Unknown { .. } => StatusCode::NOT_FOUND,
+                ForgetError::Ambiguous { .. } | ForgetError::Up { .. } => StatusCode::CONFLICT,
+            };
+            failure(status, &error.to_string())
+        }
         Err(silence) => silent(silence),
     }
 }

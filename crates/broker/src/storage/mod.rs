@@ -112,6 +112,7 @@ const fn keyspace(keyspace: thicket_node::Keyspace) -> Keyspace {
     match keyspace {
         thicket_node::Keyspace::Sessions => Keyspace::Sessions,
         thicket_node::Keyspace::Subscriptions => Keyspace::Subscriptions,
+        thicket_node::Keyspace::Members => Keyspace::Cluster,
         thicket_node::Keyspace::Retained => Keyspace::Retained,
     }
 }

@@ -115,7 +115,7 @@ impl WorkerStorage {
             self.recover_values(now, keyspace, worker)?;
         }
         if let Some(hub) = hub {
-            self.recover_retained(now, hub)?;
+            self.recover_hub(now, hub)?;
         }
         for (log, replay) in &mut self.others {
             read(now, *log, replay, worker)?;
@@ -160,16 +160,20 @@ impl WorkerStorage {
         Ok(())
     }
 
-    fn recover_retained(&self, now: Now, hub: &mut Hub) -> Result<(), RecoveryError> {
-        let kind = thicket_node::Keyspace::Retained;
-        for entry in self.store.iterate(keyspace(kind)) {
-            let entry = entry?;
-            let stored = Stored::Value {
-                keyspace: kind,
-                key: entry.key(),
-                value: entry.value(),
-            };
-            hub.recover(now, stored)?;
+    fn recover_hub(&self, now: Now, hub: &mut Hub) -> Result<(), RecoveryError> {
+        for kind in [
+            thicket_node::Keyspace::Members,
+            thicket_node::Keyspace::Retained,
+        ] {
+            for entry in self.store.iterate(keyspace(kind)) {
+                let entry = entry?;
+                let stored = Stored::Value {
+                    keyspace: kind,
+                    key: entry.key(),
+                    value: entry.value(),
+                };
+                hub.recover(now, stored)?;
+            }
         }
         Ok(())
     }
@@ -194,7 +198,8 @@ impl WorkerStorage {
     /// # Errors
     /// [`StorageError`]: nobody knows what is stored, so nothing of the round may leave: the node must end.
     pub(crate) fn store(&mut self, unstored: &Unstored<'_>) -> Result<LogStatus, StorageError> {
-        self.store_values(unstored.operations)?;
+        // The record first: entries of a session that is not known are passed over, but a session without its messages would have
+        // lost them.
         if let OpenLog::Written(log) = &mut self.log
             && !unstored.record.is_empty()
         {
@@ -208,6 +213,7 @@ impl WorkerStorage {
                 self.syncer.prepare(job);
             }
         }
+        self.store_values(unstored.operations)?;
         self.wait_for_room()?;
         Ok(self.status())
     }

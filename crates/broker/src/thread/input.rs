@@ -290,6 +290,11 @@ impl Thread {
             Letter::Summary { from, summary } => self.note_summary(from, summary),
             Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
             Letter::Order(order) => order(&mut self.worker, now),
+            Letter::OrderHub(order) => {
+                if let Some(hub) = &mut self.hub {
+                    order(hub, now);
+                }
+            }
             Letter::Serve => self.listeners = std::mem::take(&mut self.doors),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),

@@ -114,6 +114,8 @@ pub(crate) struct Thread {
     verdicts: Vec<(ConnectionId, Verdict)>,
     /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
     dials_due: Vec<Dial>,
+    /// Why the node must end.
+    problem: Option<String>,
 }
 
 /// How far a thread is on its way out.
@@ -174,6 +176,7 @@ impl Thread {
             resources: Resources::new(),
             verdicts: Vec::new(),
             dials_due: Vec::new(),
+            problem: None,
         })
     }
 
@@ -201,6 +204,9 @@ impl Thread {
             self.tick_storage(now).map_err(io::Error::other)?;
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
+            if let Some(problem) = self.problem.take() {
+                return Err(io::Error::other(problem));
+            }
             self.report_ready();
             self.advance_stop(now);
         }

@@ -204,6 +204,7 @@ impl Thread {
                     },
                 );
             }
+            HubOutput::End { problem } => self.problem = Some(problem),
             HubOutput::Event(event) => event::log(self.id.0, &event),
         }
         false

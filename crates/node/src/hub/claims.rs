@@ -90,6 +90,14 @@ impl Claims {
 }
 
 impl Hub {
+    /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
+    pub(super) fn granted_epoch(&self, client_id: &str) -> u64 {
+        match self.claims.lines.get(client_id).map(|line| line.stage) {
+            Some(Stage::Moving { epoch } | Stage::Opening { epoch }) => epoch,
+            Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => 0,
+        }
+    }
+
     /// Whether a connection is on its way to the session.
     pub(super) fn is_opening(&self, client_id: &str) -> bool {
         let stage = self.claims.lines.get(client_id).map(|line| line.stage);
@@ -121,11 +129,18 @@ impl Hub {
         if !self.is_ready {
             return;
         }
+        if self.standing.is_minority() {
+            return self.refuse_claim(client_id);
+        }
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
         if !matches!(line.stage, Stage::Waiting { .. }) {
             return;
+        }
+        if line.waiting.is_empty() {
+            // Whoever waited was given up while the session was on its way.
+            return self.end_claim(now, client_id, None);
         }
         self.claims.next_request += 1;
         let request = self.claims.next_request;
@@ -210,7 +225,7 @@ impl Hub {
         self.set_stage(client_id, Stage::Moving { epoch });
         let line = self.claims.lines.get(client_id);
         let Some(first) = line.and_then(|line| line.waiting.front()) else {
-            return;
+            return self.end_claim(now, client_id, Some(epoch));
         };
         let (home, discard) = (first.worker, first.claim.clean_start);
         match source.filter(|source| self.up.values().any(|node| node == source)) {
@@ -374,6 +389,23 @@ impl Hub {
         }
     }
 
+    /// This side does not serve: whoever waits is told.
+    pub(super) fn refuse_claims(&mut self) {
+        for client_id in self.claims.lines.keys().cloned().collect::<Vec<_>>() {
+            self.refuse_claim(&client_id);
+        }
+    }
+
+    fn refuse_claim(&mut self, client_id: &Arc<str>) {
+        let waiting = |hub: &Self| {
+            let line = hub.claims.lines.get(client_id);
+            line.is_some_and(|line| !line.waiting.is_empty())
+        };
+        while waiting(self) {
+            self.give_up(client_id);
+        }
+    }
+
     fn give_up(&mut self, client_id: &Arc<str>) {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
@@ -388,7 +420,11 @@ impl Hub {
         }
         self.event(
             EventLevel::Warn,
-            "a client identifier could not be claimed in time",
+            if self.standing.is_minority() {
+                "a client is refused, as this side has no majority"
+            } else {
+                "a client identifier could not be claimed in time"
+            },
             vec![("client_id", client_id.to_string())],
         );
         let (connection, serial) = (claim.connection, claim.serial);

@@ -3,7 +3,7 @@
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 
-use super::refusals::RefusedNumbers;
+use super::{members::Membership, refusals::RefusedNumbers};
 use crate::mail::{Origin, Purpose};
 
 /// A message between hubs.
@@ -92,6 +92,8 @@ pub(super) enum Message<'a> {
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
+    /// All nodes that ever joined. Since wire version 4.
+    Members(Vec<Membership<'a>>),
 }
 
 /// A position of the stream of copies of one worker.
@@ -159,6 +161,7 @@ mod kind {
     pub(super) const COPY: u8 = 20;
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
+    pub(super) const MEMBERS: u8 = 50;
 }
 
 impl Message<'_> {
@@ -297,6 +300,14 @@ impl Message<'_> {
                 }
                 kind::COPIES_WANTED
             }
+            Self::Members(members) => {
+                for member in members {
+                    put_u64(&mut out, member.node.0);
+                    put_u64(&mut out, member.changes);
+                    put_bytes(&mut out, member.name.as_bytes());
+                }
+                kind::MEMBERS
+            }
             Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
                 out.push(u8::from(*is_answer));
@@ -433,6 +444,7 @@ impl<'a> Message<'a> {
                 stream: reader.u64()?,
                 wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
             },
+            kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -539,6 +551,14 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn membership(&mut self) -> Option<Membership<'a>> {
+        Some(Membership {
+            node: NodeId(self.u64()?),
+            changes: self.u64()?,
+            name: self.text()?,
+        })
+    }
+
     fn retained(&mut self) -> Option<RetainedRecord<'a>> {
         let node = NodeId(self.u64()?);
         let incarnation = Incarnation(self.u64()?);
@@ -600,6 +620,14 @@ mod tests {
             epoch,
             is_claim: epoch == 1,
             is_connected: epoch == 2,
+        }
+    }
+
+    fn membership(node: u64, name: &str) -> Membership<'_> {
+        Membership {
+            node: NodeId(node),
+            changes: 3,
+            name,
         }
     }
 
@@ -687,6 +715,7 @@ mod tests {
                 stream: 2,
                 wanted: vec![(3, 4), (5, 6)],
             },
+            Message::Members(vec![membership(1, "north"), membership(2, "")]),
         ]
     }
 
@@ -709,6 +738,7 @@ mod tests {
                     | Message::Refused(_)
                     | Message::RefusalNoted(_)
                     | Message::CopiesWanted { .. }
+                    | Message::Members(_)
             );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);

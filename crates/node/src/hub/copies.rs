@@ -37,9 +37,14 @@ impl Hub {
         }
     }
 
+    /// Records of a node that have not all come never will.
+    pub(super) fn forget_copy_parts(&mut self, node: NodeId) {
+        self.copies.parts.retain(|(from, _), _| *from != node);
+    }
+
     /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that.
     pub(super) fn promote_copies(&mut self, node: NodeId) {
-        self.copies.parts.retain(|(from, _), _| *from != node);
+        self.forget_copy_parts(node);
         let workers: BTreeSet<WorkerId> = self.workers().collect();
         for worker in &workers {
             self.mail_after_records(*worker, Content::Promote { node });
@@ -48,7 +53,7 @@ impl Hub {
     }
 
     pub(super) fn is_promoting(&self) -> bool {
-        !self.copies.promoting.is_empty()
+        !self.copies.promoting.is_empty() || self.standing.has_away()
     }
 
     pub(super) fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
@@ -66,7 +71,7 @@ impl Hub {
 
     /// What was said to or by the node may be lost: owners here begin their streams anew.
     pub(super) fn lose_copies(&mut self, node: NodeId) {
-        self.copies.parts.retain(|(from, _), _| *from != node);
+        self.forget_copy_parts(node);
         for worker in self.workers() {
             self.mail(worker, Content::CopiesLost { node });
         }
@@ -89,6 +94,10 @@ impl Hub {
         let Some(slot) = self.overlay.slot_of(to) else {
             return;
         };
+        if self.standing.is_gone(slot) {
+            // What waits for these copies hears it when it is known how this side stands.
+            return;
+        }
         let last = record.len().saturating_sub(1) / PART_BYTES;
         for (index, bytes) in record.chunks(PART_BYTES).enumerate() {
             let part = Part {

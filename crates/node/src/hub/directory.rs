@@ -102,6 +102,7 @@ impl Hub {
             return;
         }
         entry.is_open = false;
+        self.moves_lose_session(client_id);
         // A connection on its way there opens another one.
         if !is_opening {
             self.directory.entries.remove(client_id);

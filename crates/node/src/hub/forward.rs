@@ -22,6 +22,8 @@ pub(super) struct Outgoing {
     /// By worker: its own numbers that all other nodes have admitted, and those that were refused.
     acknowledged: Vec<NumberRuns>,
     refused: Vec<NumberRuns>,
+    /// The acknowledged ones wait until it is known how this side of the cluster stands.
+    holds_acknowledgements: bool,
 }
 
 impl Outgoing {
@@ -31,7 +33,12 @@ impl Outgoing {
             records: vec![Vec::new(); workers],
             acknowledged: vec![Vec::new(); workers],
             refused: vec![Vec::new(); workers],
+            holds_acknowledgements: false,
         }
+    }
+
+    pub const fn hold_acknowledgements(&mut self, holds: bool) {
+        self.holds_acknowledgements = holds;
     }
 
     /// Turns everything into mail.
@@ -47,7 +54,7 @@ impl Outgoing {
             for (origin, bytes) in self.records[index].drain(..) {
                 mail(Content::Records { origin, bytes });
             }
-            if !self.acknowledged[index].is_empty() {
+            if !self.acknowledged[index].is_empty() && !self.holds_acknowledgements {
                 mail(Content::Acknowledged(std::mem::take(
                     &mut self.acknowledged[index],
                 )));

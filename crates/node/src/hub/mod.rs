@@ -11,19 +11,21 @@ mod copies;
 mod directory;
 mod forward;
 mod interests;
+mod members;
 mod moves;
 mod refusals;
 mod registrar;
 mod retained;
 mod retained_store;
+mod standing;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
-use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, Output, Overlay};
-use thicket_session::time::Instant;
+use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, NodeStatus, Output, Overlay};
+use thicket_session::time::{Instant, WallClock};
 
 use self::{
     barriers::Barriers,
@@ -33,10 +35,12 @@ use self::{
     directory::Directory,
     forward::{Admissions, Arrivals, Outgoing},
     interests::Wanted,
+    members::{Member, Members},
     moves::Moves,
     refusals::Refusals,
     registrar::Registrar,
     retained::RetainedMessages,
+    standing::Standing,
 };
 use crate::{
     ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NodeReport,
@@ -62,6 +66,8 @@ pub struct Hub {
     refusals: Refusals,
     retained: RetainedMessages,
     copies: Copies,
+    members: Members,
+    standing: Standing,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
     outputs: VecDeque<HubOutput>,
@@ -102,6 +108,8 @@ impl Hub {
             barriers: Barriers::default(),
             refusals: Refusals::default(),
             copies: Copies::default(),
+            members: Members::default(),
+            standing: Standing::default(),
             retained: RetainedMessages::new(
                 config.retained_messages,
                 config.retained_bytes,
@@ -114,6 +122,8 @@ impl Hub {
             at_rest: None,
             config,
         };
+        let own = &hub.config.overlay;
+        hub.members.join(own.node, &own.name);
         hub.start_flooding();
         hub.view_changed(now);
         hub
@@ -167,6 +177,7 @@ impl Hub {
             HubInput::Timeout => self.overlay.handle_input(at, Input::Timeout),
         }
         self.drain_overlay(now);
+        self.note_members();
     }
 
     /// Turns what was gathered in this round into mail and bytes. Once a round, after all inputs.
@@ -180,6 +191,7 @@ impl Hub {
         self.outgoing.seal(&mut self.outputs);
         self.overlay.end_round(now.instant);
         self.drain_overlay(now);
+        self.review_standing(now);
         self.outgoing.seal(&mut self.outputs);
         let deadline = self.next_deadline();
         let rest = now.instant + REST;
@@ -235,28 +247,49 @@ impl Hub {
         self.is_ready
     }
 
-    /// The nodes this one knows, itself first.
+    /// The nodes of the cluster, this one first: those that are linked, and members that are out.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeReport> {
-        let own = self.config.overlay.node;
-        let mut nodes: Vec<NodeReport> = self
+        let mut linked: BTreeMap<NodeId, _> = self
             .overlay
             .nodes()
             .into_iter()
-            .map(|status| NodeReport {
-                name: status.name,
-                id: status.node.to_string(),
-                incarnation: status.incarnation.0,
-                address: status.address,
-                is_self: status.node == own,
-                reachable: status.is_up,
-                rtt_us: status.rtt_us,
-                clients: status.clients,
-                subscriptions: status.subscriptions,
-            })
+            .map(|status| (status.node, status))
             .collect();
+        let members = self.members.iter().map(|(node, member)| {
+            let status = linked.remove(&node);
+            self.node_report(node, member, status)
+        });
+        let mut nodes: Vec<NodeReport> = members.collect();
         nodes.sort_by_key(|node| !node.is_self);
         nodes
+    }
+
+    fn node_report(&self, node: NodeId, member: &Member, status: Option<NodeStatus>) -> NodeReport {
+        let is_up = status.as_ref().is_some_and(|status| status.is_up);
+        let wire = status.as_ref().filter(|status| status.is_up);
+        let out_since = member.out_since.filter(|_| !is_up);
+        let mut report = NodeReport {
+            name: member.name.clone(),
+            id: node.to_string(),
+            incarnation: 0,
+            address: String::new(),
+            is_self: node == self.own(),
+            reachable: is_up,
+            out_since_ms: out_since.map(WallClock::as_unix_millis),
+            wire_version: wire.map(|status| self.overlay.wire_version(status.slot).number()),
+            rtt_us: None,
+            clients: 0,
+            subscriptions: 0,
+        };
+        if let Some(status) = status {
+            report.incarnation = status.incarnation.0;
+            report.address = status.address;
+            report.rtt_us = status.rtt_us;
+            report.clients = status.clients;
+            report.subscriptions = status.subscriptions;
+        }
+        report
     }
 
     /// What the links carried, and what is retained.
@@ -330,6 +363,7 @@ impl Hub {
     fn check_ready(&mut self, now: Now) {
         if !self.is_ready && now.instant >= self.ready_at && self.overlay.is_ready() {
             self.is_ready = true;
+            self.review_standing(now);
             self.event(
                 EventLevel::Info,
                 "ready",
@@ -438,6 +472,8 @@ impl Hub {
             | Content::CopiesLost { .. }
             | Content::CopyBarrierPassed { .. }
             | Content::Promote { .. }
+            | Content::DropCopies { .. }
+            | Content::Minority(_)
             | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }
@@ -447,63 +483,77 @@ impl Hub {
     /// Performs what the overlay orders.
     fn drain_overlay(&mut self, now: Now) {
         while let Some(output) = self.overlay.poll_output() {
-            match output {
-                Output::Dial { address } => self.outputs.push_back(HubOutput::Dial { address }),
-                Output::Flush(link) => self
-                    .outputs
-                    .push_back(HubOutput::Flush(ConnectionId(link.0))),
-                Output::Close(link) => self
-                    .outputs
-                    .push_back(HubOutput::Close(ConnectionId(link.0))),
-                Output::NodeUp {
-                    slot,
-                    node,
-                    incarnation,
-                    name,
-                } => {
-                    self.directory.incarnations.insert(node, incarnation);
-                    self.handle_node_up(now, slot, node, &name);
+            if let Some(output) = self.defers(now, output) {
+                self.perform(now, output);
+            }
+        }
+    }
+
+    fn perform(&mut self, now: Now, output: Output) {
+        match output {
+            Output::Dial { address } => self.outputs.push_back(HubOutput::Dial { address }),
+            Output::Flush(link) => self
+                .outputs
+                .push_back(HubOutput::Flush(ConnectionId(link.0))),
+            Output::Close(link) => self
+                .outputs
+                .push_back(HubOutput::Close(ConnectionId(link.0))),
+            Output::NodeUp {
+                slot,
+                node,
+                incarnation,
+                name,
+            } => {
+                self.directory.incarnations.insert(node, incarnation);
+                self.handle_node_up(now, slot, node, &name);
+            }
+            Output::NodeDown { slot } => self.handle_node_down(now, slot),
+            Output::InterestChanged {
+                slot,
+                version,
+                changes,
+            } => self.handle_interest_changed(slot, version, changes),
+            Output::InterestSettled { .. } => self.settle_interests(),
+            Output::Control {
+                from,
+                kind,
+                payload,
+            } => self.handle_control(now, from, kind, &payload),
+            Output::ControlLost { slot } => self.handle_control_lost(now, slot),
+            Output::Acknowledged { stream, ranges } => self.handle_acknowledged(stream, &ranges),
+            // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
+            Output::RoomChanged { .. } => {}
+            Output::IdentityInUse { address } => {
+                let node = self.own();
+                let problem = format!(
+                    "node id {node} is in use by the node at {address}: two processes cannot have one data directory, or copies of it"
+                );
+                self.outputs.push_back(HubOutput::End { problem });
+            }
+            Output::IncarnationChanged { incarnation } => {
+                self.config.overlay.incarnation = incarnation;
+                for worker in 0..self.config.workers {
+                    self.mail(WorkerId(worker), Content::Incarnation(incarnation));
                 }
-                Output::NodeDown { slot } => self.handle_node_down(now, slot),
-                Output::InterestChanged {
-                    slot,
-                    version,
-                    changes,
-                } => self.handle_interest_changed(slot, version, changes),
-                Output::InterestSettled { .. } => self.settle_interests(),
-                Output::Control {
-                    from,
-                    kind,
-                    payload,
-                } => self.handle_control(now, from, kind, &payload),
-                Output::ControlLost { slot } => self.handle_control_lost(now, slot),
-                Output::Acknowledged { stream, ranges } => {
-                    self.handle_acknowledged(stream, &ranges)
-                }
-                // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
-                Output::RoomChanged { .. } => {}
-                Output::IncarnationChanged { incarnation } => {
-                    self.config.overlay.incarnation = incarnation;
-                    for worker in 0..self.config.workers {
-                        self.mail(WorkerId(worker), Content::Incarnation(incarnation));
-                    }
-                    self.view_changed(now);
-                }
-                Output::Event(event) => {
-                    let level = match event.level {
-                        thicket_overlay::EventLevel::Error => EventLevel::Error,
-                        thicket_overlay::EventLevel::Warn => EventLevel::Warn,
-                        thicket_overlay::EventLevel::Info => EventLevel::Info,
-                        thicket_overlay::EventLevel::Debug => EventLevel::Debug,
-                    };
-                    self.event(level, event.message, event.fields);
-                }
+                self.view_changed(now);
+            }
+            Output::Event(event) => {
+                let level = match event.level {
+                    thicket_overlay::EventLevel::Error => EventLevel::Error,
+                    thicket_overlay::EventLevel::Warn => EventLevel::Warn,
+                    thicket_overlay::EventLevel::Info => EventLevel::Info,
+                    thicket_overlay::EventLevel::Debug => EventLevel::Debug,
+                };
+                self.event(level, event.message, event.fields);
             }
         }
     }
 
     fn handle_node_up(&mut self, now: Now, slot: NodeSlot, node: NodeId, name: &str) {
         self.up.insert(slot, node);
+        self.members.join(node, name);
+        self.tell_members(slot, node);
+        self.regain_sessions_of(node);
         self.event(
             EventLevel::Info,
             "node up",
@@ -526,7 +576,7 @@ impl Hub {
         );
         self.tell_nodes();
         self.forget_interests_of(slot);
-        self.promote_copies(node);
+        self.lose_sessions_of(now, node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
         self.directory.asked.remove(&node);
@@ -570,7 +620,13 @@ impl Hub {
         let Some(slot) = self.overlay.slot_of(to) else {
             return;
         };
-        let (kind, payload) = message.encode();
+        self.send_encoded(to, slot, message.encode());
+    }
+
+    fn send_encoded(&mut self, to: NodeId, slot: NodeSlot, (kind, payload): (u8, Vec<u8>)) {
+        if self.standing.is_gone(slot) {
+            return;
+        }
         // A node that is out or takes no more is told everything again when it is back: `view_changed`.
         if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
             self.event(

@@ -43,6 +43,8 @@ struct Leaving {
     /// The other node's number of the move.
     request: u64,
     home: WorkerId,
+    /// The queue has gone: the session ends when the other node has it for sure.
+    is_drained: bool,
 }
 
 /// Sessions on their way.
@@ -111,6 +113,7 @@ impl Hub {
                 stream,
                 wanted,
             } => self.handle_copies_wanted(node, worker, stream, wanted),
+            Message::Members(members) => self.handle_members(&members),
         }
     }
 
@@ -176,12 +179,32 @@ impl Hub {
         if part.is_last {
             let (home, snapshot) = (arriving.home, std::mem::take(snapshot));
             arriving.stage = Stage::Importing;
+            let merge = arriving.merge;
+            if merge.is_none() {
+                let client_id = Arc::clone(&arriving.client_id);
+                self.drop_let_go(&client_id, home);
+            }
             let import = Content::Import {
                 request,
                 snapshot,
-                merge: arriving.merge,
+                merge,
             };
             self.mail_after_records(home, import);
+        }
+    }
+
+    /// A session that left another worker than the one it comes back to, and was not told yet to end.
+    fn drop_let_go(&mut self, client_id: &Arc<str>, home: WorkerId) {
+        let entry = self.directory.entries.get(client_id);
+        if let Some(former) = entry.map(|entry| entry.home).filter(|it| *it != home) {
+            self.directory.entries.remove(client_id);
+            self.moves_lose_session(client_id);
+            let client_id = Arc::clone(client_id);
+            let evict = Content::Evict {
+                client_id,
+                may_contest: false,
+            };
+            self.mail(former, evict);
         }
     }
 
@@ -215,7 +238,12 @@ impl Hub {
             return;
         };
         let (home, client_id) = (arriving.home, Arc::clone(&arriving.client_id));
-        self.mail_after_records(home, Content::ImportQueue { client_id, queue });
+        let content = Content::ImportQueue {
+            epoch: self.granted_epoch(&client_id),
+            client_id,
+            queue,
+        };
+        self.mail_after_records(home, content);
     }
 
     fn finish_move(&mut self, now: Now, request: u64) {
@@ -250,6 +278,7 @@ impl Hub {
                 to,
                 request,
                 home,
+                is_drained: false,
             },
         );
         self.mail_after_records(
@@ -334,10 +363,21 @@ impl Hub {
     }
 
     pub(super) fn handle_drained(&mut self, _now: Now, local: u64, queue: Vec<u8>) {
-        let Some(Leaving { to, request, .. }) = self.moves.leaving.remove(&local) else {
+        let Some(leaving) = self.moves.leaving.get_mut(&local) else {
             return;
         };
+        leaving.is_drained = true;
+        let (to, request) = (leaving.to, leaving.request);
+        if !self.directory.entries.contains_key(&leaving.client_id) {
+            self.moves.leaving.remove(&local);
+        }
         self.send_parts(to, &queue, |part| Message::Drained { request, part });
+    }
+
+    /// A session has ended here: one that was to leave has left.
+    pub(super) fn moves_lose_session(&mut self, client_id: &str) {
+        let moves = &mut self.moves.leaving;
+        moves.retain(|_, leaving| !leaving.is_drained || &*leaving.client_id != client_id);
     }
 
     fn handle_thaw(&mut self, to: NodeId, request: u64) {
@@ -387,6 +427,10 @@ impl Hub {
                 let (client_id, epoch) = (&*client_id, entry.epoch);
                 self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
             }
+            return;
+        }
+        if self.granted_epoch(&client_id) > epoch {
+            // The client is about to come back: this is about what was here before, and the registrar hears how that ends.
             return;
         }
         let may_contest = self.may_merge(registrar);

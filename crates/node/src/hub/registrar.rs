@@ -5,7 +5,7 @@
 //! | claim | granted, claimed | granted with the owner as source, claimed | waits in line |
 //! | owned, by the claimant | owned | owned | owned; the next in line is granted |
 //! | unclaimed, by the claimant | free | free or owned by another | likewise; the next in line is granted |
-//! | register | owned | the higher standing stays, the other is evicted | likewise |
+//! | register | owned | the higher rank stays, the other is evicted | likewise |
 //! | register as claim | claimed | claimed | stays claimed |
 //! | release, by the owner | free | free, or owned by one that was evicted | stays claimed |
 //!
@@ -22,17 +22,17 @@ use thicket_overlay::{NodeId, WireVersion};
 use super::{Hub, Message, control::Registration};
 use crate::{EventLevel, Now};
 
-/// Of two nodes that have a session the one with the higher standing keeps it: the later claim; of one claim the one whose client is
+/// Of two nodes that have a session the one with the higher rank keeps it: the later claim; of one claim the one whose client is
 /// connected, as the other one is a copy that nobody has come to; then the copy that went on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Standing {
+struct Rank {
     claim: u64,
     is_connected: bool,
     epoch: u64,
     node: NodeId,
 }
 
-impl Standing {
+impl Rank {
     const fn new(node: NodeId, registration: Registration<'_>) -> Self {
         Self {
             // Claims are even, copies that went on have one more.
@@ -47,7 +47,7 @@ impl Standing {
 /// A node that has the session too.
 #[derive(Debug, Clone, Copy)]
 struct Rival {
-    standing: Standing,
+    rank: Rank,
     stage: Eviction,
 }
 
@@ -60,13 +60,15 @@ enum Eviction {
     Told,
     /// It has said that what it has is nowhere else.
     Contested,
+    /// The owner takes that in.
+    Merging,
 }
 
 /// What the registrar knows of a client identifier.
 #[derive(Debug, Default)]
 struct Registered {
     /// Who has the session.
-    owner: Option<Standing>,
+    owner: Option<Rank>,
     /// Of the last claim granted.
     epoch: u64,
     claimed_by: Option<NodeId>,
@@ -186,15 +188,15 @@ impl Hub {
             known.claimed_by.get_or_insert(from);
             return;
         }
-        let standing = Standing::new(from, registration);
+        let rank = Rank::new(from, registration);
         let Some(owner) = known.owner.filter(|owner| owner.node != from) else {
-            known.owner = Some(standing);
+            known.owner = Some(rank);
             return;
         };
-        known.owner = Some(owner.max(standing));
-        let goes = owner.min(standing);
+        known.owner = Some(owner.max(rank));
+        let goes = owner.min(rank);
         let rival = Rival {
-            standing: goes,
+            rank: goes,
             stage: Eviction::Noted,
         };
         known.rivals.insert(goes.node, rival);
@@ -212,7 +214,7 @@ impl Hub {
         let mut goes = Vec::new();
         for rival in known.rivals.values_mut().filter(is_noted) {
             rival.stage = Eviction::Told;
-            goes.push(rival.standing);
+            goes.push(rival.rank);
         }
         let stays = known.owner.map_or(0, |owner| owner.epoch);
         for goes in goes {
@@ -256,6 +258,9 @@ impl Hub {
             return;
         };
         let ends_claim = known.claimed_by == Some(from);
+        if ends_claim {
+            known.claim_ends();
+        }
         known.claimed_by.take_if(|claimant| *claimant == from);
         // Granted by us, its epoch is above all others and the former owner has handed the session over, unless it was out of the
         // claimant's reach. Granted under another view it is like any session that turns up: another one may be above it.
@@ -278,6 +283,7 @@ impl Hub {
         };
         if known.claimed_by == Some(from) {
             known.claimed_by = None;
+            known.claim_ends();
             self.grant_next(now, client_id);
             self.registrar.drop_unused(client_id);
         }
@@ -290,7 +296,7 @@ impl Hub {
         let was_evicted = known.rivals.remove(&from).is_some();
         if known.is_owned_by(from) {
             // Whoever was to give way has the only one left.
-            let best = known.rivals.values().map(|it| it.standing).max();
+            let best = known.rivals.values().map(|it| it.rank).max();
             known.owner = best;
             if let Some(best) = best {
                 known.rivals.remove(&best.node);
@@ -304,11 +310,16 @@ impl Hub {
 
     /// What is contested becomes one, then the next of the line has its turn.
     fn grant_next(&mut self, now: Now, client_id: &str) {
-        let is_whole = self.is_whole();
+        let is_claimed = |known: &Registered| known.claimed_by.is_some();
+        if !self.is_whole() || self.registrar.known.get(client_id).is_none_or(is_claimed) {
+            return;
+        }
+        self.evict_rivals(now, client_id);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
-        if known.claimed_by.is_some() || !is_whole {
+        if is_claimed(known) {
+            // One that was evicted here has answered, and the next had its turn.
             return;
         }
         if !known.rivals.is_empty() {
@@ -329,24 +340,30 @@ impl Hub {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
-        let Some((source, rival)) = known.rivals.pop_first() else {
+        let Some((&source, rival)) = known.rivals.first_key_value() else {
             return;
         };
+        let source_epoch = rival.rank.epoch;
         let Some(owner) = known.owner.map(|owner| owner.node) else {
-            known.owner = Some(rival.standing);
+            known.owner = known.rivals.remove(&source).map(|rival| rival.rank);
             return;
         };
         if !self.may_merge(owner) {
             let fields = vec![("client_id", client_id.to_owned())];
             let message = "what another node has of a session cannot go to a node of this version";
             self.event(EventLevel::Warn, message, fields);
+            if let Some(known) = self.registrar.known.get_mut(client_id) {
+                known.rivals.remove(&source);
+            }
             return;
         }
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
         let epoch = known.claim(now, owner);
-        let source_epoch = rival.standing.epoch;
+        if let Some(rival) = known.rivals.get_mut(&source) {
+            rival.stage = Eviction::Merging;
+        }
         if owner == self.own() {
             self.handle_merge(now, client_id, epoch, source, source_epoch);
         } else {
@@ -377,7 +394,6 @@ impl Hub {
             .map(|(client_id, _)| client_id.clone())
             .collect();
         for client_id in waiting {
-            self.evict_rivals(now, &client_id);
             self.grant_next(now, &client_id);
         }
     }
@@ -422,6 +438,15 @@ impl Registrar {
 impl Registered {
     fn is_owned_by(&self, node: NodeId) -> bool {
         self.owner.is_some_and(|owner| owner.node == node)
+    }
+
+    /// Rivals that did not answer may now: what one had was taken in, and it has let its session go; or that came to nothing.
+    fn claim_ends(&mut self) {
+        for rival in self.rivals.values_mut() {
+            if rival.stage != Eviction::Contested {
+                rival.stage = Eviction::Noted;
+            }
+        }
     }
 
     fn is_unused(&self) -> bool {

@@ -78,6 +78,17 @@ impl RetainedStore {
         }
     }
 
+    /// Another value of the hub.
+    pub fn keep(&mut self, keyspace: Keyspace, key: Vec<u8>, value: Vec<u8>) {
+        if self.is_on {
+            self.operations.push(StoreOperation {
+                keyspace,
+                key,
+                value: Some(value),
+            });
+        }
+    }
+
     fn change(&mut self, topic: &str, value: Option<Vec<u8>>) {
         self.operations.push(StoreOperation {
             keyspace: Keyspace::Retained,
@@ -148,11 +159,18 @@ impl Hub {
             debug_assert!(false, "the hub has no log");
             return Ok(());
         };
-        let stored = StoredRetained::decode(value).map_err(|problem| RecoverError::Value {
+        let unreadable = |problem| RecoverError::Value {
             keyspace,
             key: hexadecimal(key),
             problem,
-        })?;
+        };
+        if keyspace == Keyspace::Members {
+            self.members.recover(key, value).map_err(unreadable)?;
+            let own = &self.config.overlay;
+            self.members.join(own.node, &own.name);
+            return Ok(());
+        }
+        let stored = StoredRetained::decode(value).map_err(unreadable)?;
         self.retained.recover(now, &stored);
         Ok(())
     }

@@ -12,6 +12,9 @@ use crate::Now;
 /// Bytes written for a checkpoint in one round.
 const BYTES_PER_ROUND: usize = 1024 * 1024;
 
+/// What a session took of one publisher.
+const PUBLISHER_BYTES: u64 = 160;
+
 /// A checkpoint under way.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
@@ -89,7 +92,8 @@ impl Worker {
             .filter(|(_, session)| session.stored.is_some());
         stored
             .map(|(_, session)| {
-                128 + session.outbound.queued_bytes() + session.outbound.in_flight_bytes()
+                let held = session.outbound.queued_bytes() + session.outbound.in_flight_bytes();
+                128 + held + PUBLISHER_BYTES * session.taken.publishers() as u64
             })
             .sum()
     }
@@ -134,7 +138,11 @@ impl Worker {
         };
         let writer = &mut self.journal.writer;
         if checkpoint.sequence == 0 {
+            if session.is_stored_in_part {
+                writer.handed(session.stored.number);
+            }
             journal::write_counters(writer, session);
+            journal::write_taken(writer, session);
         }
         for held in session.outbound.held_from(checkpoint.sequence) {
             if writer.len() >= enough {

@@ -95,6 +95,8 @@ impl Worker {
         }
         connection.phase = Phase::Closing;
         connection.partial = Vec::new();
+        // What waits for copies does not leave with the last bytes if they are lost in the same moment.
+        connection.out.drop_held();
         self.count_half_open(id, 0);
         self.outputs.push_back(WorkerOutput::Close(id));
     }
@@ -203,12 +205,18 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        if session.is_let_go {
+            self.remove_session(key);
+            return;
+        }
         if session.handed_at.is_some() && session.is_leaving {
             // A third node is about to have it, with all that it holds.
             return;
         }
         let (connection, handed_at) = (session.connection, session.handed_at);
-        if may_contest && handed_at.is_none() && session.has_own() {
+        // Others may send its messages here only, unless all have seen each other since this node started.
+        let is_void = session.is_as_stored() && !self.owned.is_apart(now.instant);
+        if may_contest && handed_at.is_none() && !is_void {
             // Until the other node fetches it, it is served as before.
             let client_id = client_id.into();
             self.mail(Peer::Hub, Content::Contested { client_id });

@@ -84,6 +84,10 @@ impl Worker {
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             return;
         }
+        if let Some(refusal) = self.refuses_newcomers() {
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            return;
+        }
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
@@ -417,6 +421,7 @@ impl Worker {
             self.take_over(now, old, connect.clean_start);
         }
         if let Some(key) = self.sessions.find(client_id) {
+            self.take_back(key);
             self.publish_overdue_will(now, key);
             let session = self
                 .sessions

@@ -174,6 +174,11 @@ impl OutBuffer {
             .is_some()
     }
 
+    /// Whether something waits.
+    pub fn is_held(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
     /// What waits is never sent: the connection ends. Whether the CONNACK was sent before.
     pub fn drop_held(&mut self) -> bool {
         let Some(hold) = self.holds.front() else {

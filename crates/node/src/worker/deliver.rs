@@ -30,6 +30,8 @@ pub(super) struct Outgoing<'a> {
     message: Option<Rc<Message>>,
     /// For QoS 2 of a persistent publisher.
     pub publication: Option<&'a PublicationId>,
+    /// It came before, so only sessions that did not take it then take it now.
+    pub is_seen: bool,
     /// It stands in the record of this round.
     pub is_journaled: bool,
     /// The streams whose record of this round it stands in whole, a bit each.
@@ -47,6 +49,7 @@ impl<'a> Outgoing<'a> {
             group: None,
             message: None,
             publication: None,
+            is_seen: false,
             is_journaled: false,
             copied: 0,
             waits_for: 0,
@@ -123,15 +126,6 @@ impl Worker {
         }
     }
 
-    /// No session takes a message that was here before, though their copies may get it for the first time.
-    pub(super) fn pass_all(&mut self, takers: &[Taker], outgoing: &Outgoing<'_>) {
-        if !self.journal.streams.is_empty() {
-            for taker in takers {
-                self.pass(taker.session, outgoing);
-            }
-        }
-    }
-
     /// The session does not take a message that its copy gets.
     fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
         if let Some(session) = self.sessions.get(key) {
@@ -197,16 +191,9 @@ impl Worker {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
-        if qos != Qos::AtLeastOnce
-            && let Some(publication) = outgoing.publication
-            && session.is_persistent()
-        {
-            if session.awaits_queue {
-                session.early.push((*publication, outgoing.id));
-            }
-            // What a copy holds is what its owner says.
-            let is_new = session.taken.insert(*publication);
-            if !is_new && session.shadow.is_none() {
+        if let Some(publication) = outgoing.publication {
+            let is_seen = outgoing.is_seen && outgoing.group.is_none();
+            if !session.is_new(*publication, outgoing.id, qos, is_seen) {
                 self.journal.passed(session.stored, outgoing.id);
                 return;
             }
@@ -225,7 +212,8 @@ impl Worker {
             }
             return;
         }
-        let connection = session.connection.and_then(|id| {
+        let waits = self.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
+        let connection = session.connection.filter(|_| !waits).and_then(|id| {
             let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
             Some((id, connection))
         });
@@ -318,6 +306,10 @@ impl Worker {
                 return;
             };
             if session.outbound.is_drained() || session.awaits_queue || session.is_frozen {
+                return;
+            }
+            if self.is_minority && session.is_persistent() {
+                // Others may go on with the session, and use the same packet identifiers.
                 return;
             }
             let Some(id) = session.connection else { return };

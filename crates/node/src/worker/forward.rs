@@ -353,12 +353,9 @@ impl Worker {
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            if record.publication.is_none_or(|id| self.seen.insert(id)) {
-                self.deliver(now, &route.takers, &mut outgoing, None);
-                self.journal.note(&outgoing);
-            } else {
-                self.pass_all(&route.takers, &outgoing);
-            }
+            outgoing.is_seen = record.publication.is_some_and(|id| !self.seen.insert(id));
+            self.deliver(now, &route.takers, &mut outgoing, None);
+            self.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
                 let group = route

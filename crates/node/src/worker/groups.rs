@@ -32,6 +32,8 @@ struct Homeless {
     group: Arc<str>,
     message: Rc<Message>,
     debt: Option<Debt>,
+    /// It is one of `Orphaned::strays`.
+    is_stray: bool,
 }
 
 /// Groups whose members were on nodes that are out: their copies are about to go on elsewhere.
@@ -40,10 +42,14 @@ pub(super) struct Orphaned {
     /// Until when they are remembered.
     groups: Vec<(Instant, SubscriptionFilter)>,
     homeless: Vec<Homeless>,
+    /// Sessions that were on their way here when this node stopped: in the log until what groups had given them is given again.
+    strays: Vec<u64>,
 }
 
 /// Time that a copy has to go on with its session, until everybody knows.
 const GRACE: Duration = Duration::from_secs(3);
+/// Time that the other nodes have after a start, with the members there.
+const STRAY_GRACE: Duration = Duration::from_secs(60);
 /// The place of members that were on nodes that are out; no node has this slot.
 const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Messages that wait for members to appear again.
@@ -77,6 +83,7 @@ impl Worker {
                         group: Arc::clone(&group.key),
                         message: outgoing.message(),
                         debt,
+                        is_stray: false,
                     });
                 } else {
                     self.traffic.dropped_messages += 1;
@@ -186,6 +193,7 @@ impl Worker {
                     group: key,
                     message,
                     debt: None,
+                    is_stray: false,
                 },
             );
         }
@@ -246,10 +254,34 @@ impl Worker {
         self.choose_for_homeless(now);
     }
 
+    /// What groups had given to sessions on their way here when this node stopped: if those go on where they were, it is without these.
+    pub(super) fn choose_for_strays(
+        &mut self,
+        now: Now,
+        numbers: Vec<u64>,
+        strays: impl Iterator<Item = (Arc<str>, Rc<Message>)>,
+    ) {
+        let until = now.instant + STRAY_GRACE;
+        self.orphaned.strays = numbers;
+        let homeless = strays.map(|(group, message)| Homeless {
+            until,
+            group,
+            message,
+            debt: None,
+            is_stray: true,
+        });
+        let alive = homeless.filter(|stray| !stray.message.is_expired(now.instant));
+        self.orphaned.homeless.extend(alive);
+    }
+
     /// What waits for members that were on nodes that are out is given to those that are there now.
     pub(super) fn choose_for_homeless(&mut self, now: Now) {
         for homeless in std::mem::take(&mut self.orphaned.homeless) {
             self.choose_again(now, homeless);
+        }
+        let orphaned = &mut self.orphaned;
+        if !orphaned.homeless.iter().any(|it| it.is_stray) {
+            self.journal.have_arrived(&mut orphaned.strays);
         }
     }
 
@@ -301,6 +333,7 @@ impl Worker {
                     group,
                     message,
                     debt,
+                    is_stray: false,
                 },
             );
         }

@@ -40,6 +40,8 @@ pub(super) struct Journal {
     /// In their keys and values.
     operation_bytes: u64,
     next_session: u64,
+    /// Sessions that were on their way here, and are stored whole or have gone with this round: the next record says so.
+    arrived: Vec<u64>,
     status: LogStatus,
     /// Acknowledgements of one session with consecutive identifiers, not written yet.
     done: Option<(StoredAs, PacketId, u16)>,
@@ -56,6 +58,7 @@ impl Journal {
             operations: Vec::new(),
             operation_bytes: 0,
             next_session: 1,
+            arrived: Vec::new(),
             status: LogStatus {
                 segment: 0,
                 bytes: 0,
@@ -84,6 +87,11 @@ impl Journal {
     /// Sessions up to this number were met in the log.
     pub fn pass_number(&mut self, number: u64) {
         self.next_session = self.next_session.max(number + 1);
+    }
+
+    /// With this round nothing is needed any more of what is stored of these sessions.
+    pub fn have_arrived(&mut self, numbers: &mut Vec<u64>) {
+        self.arrived.append(numbers);
     }
 
     /// The number of another session.
@@ -321,7 +329,9 @@ impl Journal {
         if let Some(stream) = self.streams.of(stored) {
             stream.writer.ended(stored.number);
         }
-        if self.is_on {
+        if self.is_on && session.is_stored_in_part {
+            self.arrived.push(stored.number);
+        } else if self.is_on {
             for filter in session.subscriptions.keys() {
                 let key = self.subscription_key(stored.number, filter);
                 self.put(Keyspace::Subscriptions, key, None);
@@ -392,6 +402,9 @@ impl Worker {
         self.journal.writer.clear();
         self.journal.operations.clear();
         self.journal.operation_bytes = 0;
+        for number in std::mem::take(&mut self.journal.arrived) {
+            self.journal.writer.ended(number);
+        }
         self.handle_log_status(status);
     }
 
@@ -412,6 +425,10 @@ impl Worker {
         if !session.is_persistent() {
             self.journal.forget(session);
             session.stored = StoredAs::default();
+            return;
+        }
+        if session.awaits_queue {
+            // Where its queue is, all of it is stored until it is stored here.
             return;
         }
         if self.journal.is_on {
@@ -439,6 +456,15 @@ impl Worker {
         };
         self.journal.forget(session);
         session.stored = StoredAs::default();
+        session.is_stored_in_part = session.awaits_queue && self.journal.is_on;
+        if session.awaits_queue {
+            if self.journal.is_on {
+                // Of what comes for it meanwhile only what groups give it is nowhere else.
+                session.stored.number = self.journal.next_number();
+                self.journal.writer.handed(session.stored.number);
+            }
+            return;
+        }
         if self.journal.is_on {
             session.stored.number = self.journal.next_number();
             let (number, value) = (session.stored.number, session.value(now).encode());
@@ -448,6 +474,7 @@ impl Worker {
                 let key = self.journal.subscription_key(number, filter);
                 self.journal.put(Keyspace::Subscriptions, key, Some(value));
             }
+            write_taken(&mut self.journal.writer, session);
             write_messages(&mut self.journal.writer, now, session);
         }
         self.copy_new(now, key);
@@ -470,6 +497,13 @@ pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
     );
     for id in session.inbound.stored() {
         writer.inbound(session.stored.number, id);
+    }
+}
+
+/// The QoS 2 publications that a session took.
+pub(super) fn write_taken(writer: &mut JournalWriter, session: &Session) {
+    for (uid, taken) in session.taken.iter() {
+        writer.taken(session.stored.number, uid, taken.highest, &taken.bits);
     }
 }
 

@@ -46,8 +46,6 @@ pub(super) struct Apart {
     pub touched: BTreeSet<SubscriptionFilter>,
     /// Filters of which the backup may not have heard, with positions of its stream.
     recent: Vec<(u64, SubscriptionFilter)>,
-    /// What the next message's sequence was when the session went on here.
-    pub next_sequence: u64,
     /// A client has connected since.
     pub is_served: bool,
 }
@@ -55,7 +53,6 @@ pub(super) struct Apart {
 /// What is left to be taken in when the other one's queue has come.
 #[derive(Debug)]
 pub(super) struct Merging {
-    merge: Merge,
     in_flight: Vec<Redelivery>,
     branch: Branch,
     /// Both are branches of one session.
@@ -115,7 +112,6 @@ impl Session {
             known,
             pending,
             is_partial,
-            next_sequence: self.outbound.next_sequence(),
             ..Apart::default()
         }));
     }
@@ -147,16 +143,11 @@ impl Session {
         }
     }
 
-    /// Whether anything happened to the session here that did not happen to the one it was split off from.
-    pub fn has_own(&self) -> bool {
-        let next = self.outbound.next_sequence();
+    /// Whether the session is as the node found it in its data directory when it started.
+    pub fn is_as_stored(&self) -> bool {
         let apart = self.apart.as_deref();
         let was_used = apart.is_some_and(|it| it.is_served || !it.touched.is_empty());
-        let is_same_copy = apart.is_some_and(|apart| {
-            apart.from.is_some() && !apart.is_partial && apart.next_sequence == next
-        });
-        let is_same_as_stored = self.interrupted_at == next;
-        was_used || !(is_same_copy || is_same_as_stored)
+        self.interrupted_at == self.outbound.next_sequence() && !was_used
     }
 }
 
@@ -204,7 +195,6 @@ impl Worker {
         let is_void = !is_same && session.clean_epoch > merge.source_epoch;
         let branch = snapshot.branch.unwrap_or_default();
         let mut merging = Merging {
-            merge,
             in_flight: snapshot.in_flight,
             branch,
             is_same,
@@ -317,8 +307,7 @@ impl Worker {
             for (uid, taken) in taken {
                 session.taken.insert_before(uid, taken);
             }
-            let own = self.config.node;
-            session.take_in(*merging, queue, own, came_here)
+            session.take_in(*merging, queue, came_here)
         };
         session.apart = None;
         self.traffic.merged_sessions += 1;
@@ -350,11 +339,9 @@ impl Session {
         &mut self,
         merging: Merging,
         theirs: Vec<Delivery>,
-        own: NodeId,
         came_here: impl Fn(&Delivery) -> bool,
     ) -> u64 {
         let Merging {
-            merge,
             in_flight,
             branch,
             is_same,
@@ -362,9 +349,9 @@ impl Session {
             ..
         } = merging;
         let apart = self.apart.take().unwrap_or_default();
-        let is_ours_split = is_same && apart.from == Some(merge.node);
-        let is_theirs_split = is_same && branch.from == Some(own.0);
-        // What both held when they were split.
+        // Whoever is no copy has had all that a copy knew when it was split off, wherever the session has moved since.
+        let is_ours_split = is_same && apart.from.is_some() && branch.from.is_none();
+        let is_theirs_split = is_same && apart.from.is_none() && branch.from.is_some();
         let known: &[MessageId] = if is_ours_split {
             &apart.known
         } else if is_theirs_split {

@@ -17,6 +17,7 @@ mod groups;
 mod interests;
 mod journal;
 mod merge;
+mod minority;
 mod moves;
 mod operate;
 mod pending;
@@ -116,6 +117,8 @@ pub struct Worker {
     orphaned: groups::Orphaned,
     /// Nobody is let in any more.
     is_draining: bool,
+    /// This side of the cluster does not serve.
+    is_minority: bool,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -204,6 +207,7 @@ impl Worker {
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
             is_draining: false,
+            is_minority: false,
             placeholder: copies::placeholder(),
             config,
         }
@@ -462,9 +466,11 @@ impl Worker {
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
             Content::Forget { client_id } => self.handle_forget(now, &client_id),
-            Content::ImportQueue { client_id, queue } => {
-                self.handle_import_queue(now, &client_id, &queue)
-            }
+            Content::ImportQueue {
+                client_id,
+                epoch,
+                queue,
+            } => self.handle_import_queue(now, &client_id, epoch, &queue),
             Content::RetainedPage {
                 query,
                 records,
@@ -492,6 +498,8 @@ impl Worker {
                 self.handle_copy_barrier(now, request, barrier);
             }
             Content::Promote { node } => self.handle_promote(now, node),
+            Content::DropCopies { node } => self.handle_drop_copies(node),
+            Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {
                 client_id,
                 may_contest,

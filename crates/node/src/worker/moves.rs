@@ -5,8 +5,9 @@
 //! | freeze | client disconnected; messages are queued, nobody may connect | |
 //! | import | | session made, without connection; its messages are queued behind a queue still to come |
 //! | settled | | everybody sends its messages here too |
-//! | drain | the queue goes, the session ends without a will | |
-//! | queue | | what came twice is dropped; the client's CONNECT is answered |
+//! | drain | the queue goes | |
+//! | queue | | what came twice is dropped; the session is stored and copied, the client's CONNECT answered |
+//! | evict | the session ends without a will | |
 
 use std::{rc::Rc, sync::Arc};
 
@@ -146,7 +147,8 @@ impl Worker {
         self.drain_if_synchronised(now, request);
     }
 
-    /// The queue goes, and the session ends here.
+    /// The queue goes; the session ends here when the other node has stored it, which its claim says (`handle_evict`). Until then
+    /// it is here, with all that comes: both nodes get that, so no loss of power finds it nowhere.
     fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
         let key = self.sessions.find(client_id).filter(|key| {
             self.sessions
@@ -166,6 +168,7 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
+                session.is_let_go = true;
                 let front = session.outbound.front_sequence();
                 let skipped = session.first_own_sequence().saturating_sub(front);
                 queue::encode(
@@ -178,9 +181,42 @@ impl Worker {
             None => queue::empty(),
         };
         if let Some(key) = key {
-            self.remove_session(key);
+            self.leave_groups(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
+    }
+
+    /// What comes for a group is no more for a session whose queue has gone: that would stay behind.
+    fn leave_groups(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let shared = session.subscriptions.keys().filter(|it| it.is_shared());
+        let changes = shared.filter_map(|filter| self.interests.unsubscribe(key, filter));
+        let changes = changes.collect();
+        self.announce(changes);
+    }
+
+    /// A session whose queue had gone goes on here all the same.
+    pub(super) fn take_back(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !std::mem::take(&mut session.is_let_go) {
+            return;
+        }
+        session.is_frozen = false;
+        session.is_leaving = false;
+        let mut changes = Vec::new();
+        for (filter, subscription) in session
+            .subscriptions
+            .iter()
+            .filter(|(it, _)| it.is_shared())
+        {
+            let member = Member::away(*subscription);
+            changes.extend(self.interests.subscribe(key, filter, member));
+        }
+        self.announce(changes);
     }
 
     /// The move came to nothing.
@@ -193,6 +229,7 @@ impl Worker {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
+        self.take_back(key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -292,7 +329,13 @@ impl Worker {
     }
 
     /// The rest of an imported session's queue, older than what came here meanwhile.
-    pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
+    pub(super) fn handle_import_queue(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        epoch: u64,
+        bytes: &[u8],
+    ) {
         let Some(key) = self.sessions.find(client_id) else {
             return;
         };
@@ -303,6 +346,7 @@ impl Worker {
             return;
         };
         session.awaits_queue = false;
+        session.epoch = session.epoch.max(epoch);
         match queue::decode(bytes, now.instant) {
             Some(queue::Moved {
                 marks,
@@ -331,7 +375,6 @@ impl Worker {
                 session.outbound.prepend(here);
                 session.outbound.prepend(earlier);
                 session.outbound.resequence_queue();
-                self.store_anew(now, key);
             }
             None => self.event(
                 EventLevel::Error,
@@ -339,6 +382,7 @@ impl Worker {
                 Vec::new(),
             ),
         }
+        self.store_anew(now, key);
         self.pull(now, key);
     }
 

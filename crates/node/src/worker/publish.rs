@@ -73,7 +73,11 @@ impl Worker {
         let route = self.route(publish.topic);
         let refusal = route
             .refusal
-            .or_else(|| self.refuse_publish(key, publish.topic));
+            .or_else(|| self.refuse_publish(key, publish.topic))
+            .or_else(|| {
+                let is_refused = self.is_minority && publish.qos > Qos::AtMostOnce;
+                is_refused.then_some(ReasonCode::QuotaExceeded)
+            });
         let arrival = Arrival {
             connection: id,
             session: key,
@@ -285,10 +289,10 @@ impl Worker {
             self.traffic.withheld_messages += u64::from(route.withheld);
         }
         outgoing.publication = source.publication;
-        let is_new_here = source
+        outgoing.is_seen = source
             .publication
-            .is_none_or(|id| self.seen.insert(*id) || !source.is_repeated);
-        let takers = if is_new_here { &*route.takers } else { &[] };
+            .is_some_and(|id| !self.seen.insert(*id) && source.is_repeated);
+        let takers = &*route.takers;
         if route.is_local() && !publish.retain {
             self.deliver(now, takers, &mut outgoing, source.session);
             self.journal.note(&outgoing);
@@ -300,9 +304,6 @@ impl Worker {
         }
         let mut open = 0;
         outgoing.id = self.forward(route, publish, source, &mut open);
-        if !is_new_here {
-            self.pass_all(&route.takers, &outgoing);
-        }
         self.deliver(now, takers, &mut outgoing, source.session);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
@@ -341,6 +342,12 @@ impl Worker {
             .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
         if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
             // Older clients know no refusal: without an acknowledgement they send it again (rule 18).
+            if let Some(session) = self.sessions.get_mut(key)
+                && owed.qos == Qos::ExactlyOnce
+            {
+                session.inbound.handle_refused(owed.packet_id);
+                self.journal.released(session.stored, owed.packet_id);
+            }
             self.overdrawn.push(id);
             return;
         }
@@ -432,8 +439,7 @@ impl Worker {
             }
         }
         for id in std::mem::take(&mut self.overdrawn) {
-            let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room for its messages");
-            self.refuse(now, id, &refusal);
+            self.refuse(now, id, &self.overdrawn_refusal());
         }
     }
 

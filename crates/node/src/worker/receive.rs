@@ -120,8 +120,14 @@ impl Worker {
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
             Packet::Puback(ack) => self.handle_puback(now, session, &ack),
-            Packet::Pubrec(ack) => self.handle_pubrec(now, id, session, version, &ack),
-            Packet::Pubrel(ack) => self.handle_pubrel(id, session, version, &ack),
+            Packet::Pubrec(ack) => {
+                self.check_handshake(session)?;
+                self.handle_pubrec(now, id, session, version, &ack)
+            }
+            Packet::Pubrel(ack) => {
+                self.check_handshake(session)?;
+                self.handle_pubrel(id, session, version, &ack)
+            }
             Packet::Pubcomp(ack) => self.handle_pubcomp(now, session, &ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => {

@@ -7,14 +7,15 @@
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
 use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
-        JournalEntries, JournalEntry, JournalError, Message, RecoveredSession, SnapshotError,
-        StoredMessage, StoredSession, Subscription, decode_subscription,
+        JournalEntries, JournalEntry, JournalError, Message, Publication, RecoveredSession,
+        SnapshotError, StoredMessage, StoredSession, Subscription, decode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -23,7 +24,7 @@ use super::{
     Worker,
     interests::Member,
     journal::{instant_of, wall_ms},
-    seen::Generations,
+    seen::{Generations, Taken},
     sessions::Session,
 };
 use crate::{
@@ -42,10 +43,14 @@ type Place = (u8, u64);
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     sessions: BTreeMap<Place, Recovering>,
+    /// What groups gave to sessions on their way here.
+    strays: BTreeMap<Place, Vec<(Arc<str>, Rc<Message>)>>,
     /// Messages with names, of the log that is being read.
     named: HashMap<u64, Rc<Message>>,
     /// The last message of the record that is being read.
     last: Option<Rc<Message>>,
+    /// Its publication, if it is one that may come again.
+    last_publication: Option<PublicationId>,
     log: u8,
 }
 
@@ -54,6 +59,7 @@ struct Recovering {
     stored: StoredSession,
     subscriptions: Vec<(SubscriptionFilter, Subscription)>,
     held: RecoveredSession,
+    taken: Taken,
 }
 
 impl Worker {
@@ -98,25 +104,19 @@ impl Worker {
             recovery.log = log;
         }
         recovery.last = None;
+        recovery.last_publication = None;
         for entry in JournalEntries::new(record)? {
             match entry? {
                 JournalEntry::Message(message) => {
-                    if let Some((session, packet_id, generation)) = message.publication {
-                        self.seen.insert(PublicationId {
-                            session,
-                            packet_id,
-                            generation,
-                        });
+                    recovery.last_publication = message.publication.map(publication_id);
+                    if let Some(publication) = recovery.last_publication {
+                        self.seen.insert(publication);
                     }
                     self.checkpoints.pass_name(message.name);
                     recovery.take_message(now, &message);
                 }
-                JournalEntry::Noted((session, packet_id, generation)) => {
-                    self.seen.insert(PublicationId {
-                        session,
-                        packet_id,
-                        generation,
-                    });
+                JournalEntry::Noted(publication) => {
+                    self.seen.insert(publication_id(publication));
                 }
                 JournalEntry::Seen { uid, highest, bits } => {
                     self.seen.restore(uid, Generations { highest, bits });
@@ -145,6 +145,10 @@ impl Worker {
         for ((log, number), recovering) in recovery.sessions {
             self.recover_session(now, (log, number), recovering, &mut changes);
         }
+        let is_ours = |place: &&Place| place.0 == self.journal.log();
+        let numbers = recovery.strays.keys().filter(is_ours).map(|place| place.1);
+        let numbers = numbers.collect();
+        self.choose_for_strays(now, numbers, recovery.strays.into_values().flatten());
         // `is_settled` waits for the answer.
         self.announce_all(changes);
     }
@@ -171,6 +175,7 @@ impl Worker {
             .held
             .restore(&mut session.outbound, &mut session.inbound);
         session.subscriptions = recovering.subscriptions.into_iter().collect();
+        session.taken = recovering.taken;
         let is_told = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
@@ -241,6 +246,7 @@ impl Recovery {
                     stored: StoredSession::decode(value).map_err(problem)?,
                     subscriptions: Vec::new(),
                     held: RecoveredSession::default(),
+                    taken: Taken::default(),
                 };
                 self.sessions.insert(place, recovering);
             }
@@ -251,7 +257,7 @@ impl Recovery {
                     recovering.subscriptions.push(subscription);
                 }
             }
-            Keyspace::Retained => return Err("it is not a worker's".into()),
+            Keyspace::Retained | Keyspace::Members => return Err("it is not a worker's".into()),
         }
         Ok(())
     }
@@ -274,18 +280,41 @@ impl Recovery {
                     name => self.named.get(&name),
                 };
                 let message = message.ok_or(JournalError::Malformed("message of an append"))?;
-                if let Some(held) = held_by(&mut self.sessions, log, number) {
-                    held.handle_append(append, message);
+                if let Some((strays, group)) =
+                    (self.strays.get_mut(&(log, number))).zip(append.group)
+                {
+                    strays.push((group.into(), Rc::clone(message)));
                 }
+                if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
+                    recovering.held.handle_append(append, message);
+                    if let Some(id) = self.last_publication.filter(|_| append.message == 0) {
+                        let taken = Generations::new(id.generation);
+                        recovering.taken.insert_before(id.session, taken);
+                    }
+                }
+            }
+            JournalEntry::Taken {
+                uid, highest, bits, ..
+            } => {
+                let taken = Generations {
+                    highest: *highest,
+                    bits: *bits,
+                };
+                if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
+                    recovering.taken.insert_before(*uid, taken);
+                }
+            }
+            JournalEntry::Handed { .. } => {
+                self.strays.insert((log, number), Vec::new());
+            }
+            JournalEntry::Ended { .. } => {
+                self.strays.remove(&(log, number));
             }
             JournalEntry::Value { .. }
             | JournalEntry::Subscribed { .. }
             | JournalEntry::Unsubscribed { .. }
-            | JournalEntry::Ended { .. }
             | JournalEntry::Whole { .. }
             | JournalEntry::Covered { .. }
-            | JournalEntry::Handed { .. }
-            | JournalEntry::Taken { .. }
             | JournalEntry::Passed { .. } => {
                 return Err(JournalError::Malformed("an entry for other nodes"));
             }
@@ -337,6 +366,14 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Handed { .. }
         | JournalEntry::Taken { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
+    }
+}
+
+fn publication_id((session, packet_id, generation): Publication) -> PublicationId {
+    PublicationId {
+        session,
+        packet_id,
+        generation,
     }
 }
 

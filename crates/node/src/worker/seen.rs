@@ -110,6 +110,11 @@ impl Seen {
         publisher.is_some_and(|it| it.contains(id.generation))
     }
 
+    /// Whether nothing of the publisher was forgotten for want of room.
+    fn is_whole_for(&self, uid: u128) -> bool {
+        self.order.len() < self.maximum || self.publishers.contains_key(&uid)
+    }
+
     fn merge(&mut self, uid: u128, generations: Generations) {
         match self.publishers.get_mut(&uid) {
             Some(known) => known.merge(generations),
@@ -177,6 +182,17 @@ impl Taken {
         }
         self.here.insert(id);
         true
+    }
+
+    /// The same of a publication that others here have seen before; false as well if nobody can say.
+    pub fn insert_again(&mut self, id: PublicationId) -> bool {
+        let is_known = self.before.is_whole_for(id.session) && self.here.is_whole_for(id.session);
+        is_known && !self.before.contains(id) && self.here.insert(id)
+    }
+
+    /// Publishers remembered; of one perhaps twice.
+    pub fn publishers(&self) -> usize {
+        self.before.order.len() + self.here.order.len()
     }
 
     /// What it took of one publisher where the session was before.
@@ -247,6 +263,20 @@ mod tests {
             assert_eq!(taken.insert(id(generation)), is_new, "{generation}");
         }
         assert_eq!(taken.iter().count(), 2);
+    }
+
+    #[test]
+    fn what_others_have_seen_is_new_to_a_session_that_surely_did_not_take_it() {
+        let mut taken = Taken::default();
+        taken.insert_before(1, Generations::new(5));
+        taken.insert(id(7));
+        for (generation, is_new) in [(5, false), (6, true), (6, false), (7, false)] {
+            assert_eq!(taken.insert_again(id(generation)), is_new, "{generation}");
+        }
+        for session in 2..=Taken::PUBLISHERS as u128 + 1 {
+            taken.insert(PublicationId { session, ..id(1) });
+        }
+        assert!(!taken.insert_again(id(8)), "its publisher was forgotten");
     }
 
     #[test]

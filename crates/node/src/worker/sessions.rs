@@ -90,8 +90,12 @@ pub(super) struct Session {
     pub handed_at: Option<u64>,
     /// Another node fetches it.
     pub is_leaving: bool,
+    /// That node has its queue: it stays, and takes what comes, until that node goes on with it for sure.
+    pub is_let_go: bool,
     /// Where it is written down.
     pub stored: StoredAs,
+    /// Only messages are: its queue is still to come.
+    pub is_stored_in_part: bool,
     /// See `StoredSession::epoch`.
     pub epoch: u64,
     /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
@@ -176,9 +180,11 @@ impl Session {
             marks: Marks::new(),
             handed_at: None,
             is_leaving: false,
+            is_let_go: false,
             taken: Taken::default(),
             early: Vec::new(),
             stored: StoredAs::default(),
+            is_stored_in_part: false,
             epoch: 0,
             clean_epoch: 0,
             apart: None,
@@ -189,6 +195,29 @@ impl Session {
             grant: None,
             rights: None,
         }
+    }
+
+    /// Whether it takes a QoS 2 publication of a persistent publisher. `is_seen`: it came here before, though perhaps not to this one.
+    pub fn is_new(
+        &mut self,
+        publication: PublicationId,
+        id: MessageId,
+        qos: Qos,
+        is_seen: bool,
+    ) -> bool {
+        if !self.is_persistent() || (is_seen && qos == Qos::AtMostOnce) {
+            return !is_seen;
+        }
+        if self.awaits_queue {
+            self.early.push((publication, id));
+        }
+        let is_new = if is_seen {
+            self.taken.insert_again(publication)
+        } else {
+            self.taken.insert(publication)
+        };
+        // What a copy holds is what its owner says.
+        is_new || self.shadow.is_some()
     }
 
     /// A message that was begun is not sent: as if it had been delivered and acknowledged [MQTT-3.1.2-25].

@@ -67,6 +67,9 @@ impl Worker {
         key: SessionKey,
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Refusal> {
+        if self.refuses_subscribe(id, subscribe) {
+            return Ok(());
+        }
         self.choose_backup_for(now, key, subscribe);
         let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
         let mut replays = Vec::new();
@@ -179,6 +182,19 @@ impl Worker {
         }))
     }
 
+    /// Connections whose SUBACK waits.
+    pub(super) fn subscribing(&self) -> impl Iterator<Item = ConnectionId> {
+        let waiting = self.gates.waiting.iter();
+        waiting.filter_map(|(_, gate)| match gate {
+            Gate::Suback(gated) => {
+                let connection = self.connection(gated.connection);
+                let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
+                is_same.then_some(gated.connection)
+            }
+            Gate::Import { .. } => None,
+        })
+    }
+
     /// The filter with the listener's prefix, if clients may have it.
     fn parse_filter(&self, id: ConnectionId, text: &str) -> Result<SubscriptionFilter, ReasonCode> {
         let maximum = usize::from(self.config.limits.topic_levels);
@@ -205,6 +221,9 @@ impl Worker {
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<(), Refusal> {
+        if self.refuses_unsubscribe(id, key, unsubscribe)? {
+            return Ok(());
+        }
         let mut reason_codes = Vec::with_capacity(unsubscribe.filters.len());
         let mut changes = Vec::new();
         for text in &unsubscribe.filters {

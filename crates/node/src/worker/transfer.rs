@@ -219,6 +219,7 @@ impl Worker {
         if let Some(session) = self.sessions.get_mut(key) {
             session.awaits_queue = false;
         }
+        self.store_anew(now, key);
         Imported::Done
     }
 

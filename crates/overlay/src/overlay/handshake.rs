@@ -9,7 +9,7 @@ use thicket_session::time::Instant;
 use super::Overlay;
 use crate::channel::Channel;
 use crate::doors::EventLevel;
-use crate::hello::{CLIENT_ID_PREFIX, Hello, KnownAs, METHOD, Role, prove, verify};
+use crate::hello::{CLIENT_ID_PREFIX, Hello, Holder, KnownAs, METHOD, Role, prove, verify};
 use crate::identity::{Incarnation, LinkId};
 use crate::link::LinkState;
 use crate::wire_version::WireRange;
@@ -23,6 +23,7 @@ pub(super) struct Refusal {
     reason_code: ReasonCode,
     text: String,
     known: Option<KnownAs>,
+    holder: Option<Holder>,
     level: EventLevel,
 }
 
@@ -32,6 +33,7 @@ impl Refusal {
             reason_code,
             text,
             known: None,
+            holder: None,
             level: EventLevel::Warn,
         }
     }
@@ -308,22 +310,28 @@ impl Overlay {
 
     /// One process for an identity, and incarnations that rise.
     fn check_identity(&self, peer: &Hello) -> Result<(), Refusal> {
-        let in_use = |text: String, level| {
+        let in_use = |text: String, level, holder| {
             Err(Refusal {
                 level,
+                holder,
                 ..Refusal::new(ReasonCode::ClientIdentifierNotValid, text)
             })
         };
         if peer.node == self.config.node {
             return if peer.process == self.process {
-                in_use("this is the node itself".into(), EventLevel::Debug)
+                in_use("this is the node itself".into(), EventLevel::Debug, None)
             } else {
+                let holder = Holder {
+                    address: self.config.address.clone(),
+                    incarnation: Some(self.incarnation()),
+                };
                 in_use(
                     format!(
                         "node id {} is in use by the node at {}",
                         peer.node, self.config.address
                     ),
                     EventLevel::Error,
+                    Some(holder),
                 )
             };
         }
@@ -337,6 +345,7 @@ impl Overlay {
                 in_use(
                     format!("incarnation {} is no longer in use", peer.incarnation.0),
                     EventLevel::Debug,
+                    None,
                 )
             };
         }
@@ -345,12 +354,17 @@ impl Overlay {
             .is_some_and(|known| known.link.is_some() && known.process != peer.process);
         if linked || self.view.component().contains(&peer.node) {
             // A node that was started again so fast that not all have noticed looks the same, so this is no error yet.
+            let holder = Holder {
+                address: record.address.clone(),
+                incarnation: None,
+            };
             return in_use(
                 format!(
                     "node id {} is in use by the node at {}",
                     peer.node, record.address
                 ),
                 EventLevel::Warn,
+                Some(holder),
             );
         }
         if peer.incarnation > record.incarnation {
@@ -378,8 +392,9 @@ impl Overlay {
             return;
         };
         let known = refusal.known.map(KnownAs::to_properties);
-        let process = [("process", format!("{:016x}", self.process))];
-        let mut properties = borrow(&process);
+        let mut own = vec![("process", format!("{:016x}", self.process))];
+        own.extend(refusal.holder.iter().flat_map(Holder::to_properties));
+        let mut properties = borrow(&own);
         properties.extend(
             known
                 .iter()
@@ -441,6 +456,15 @@ impl Overlay {
             self.dialler.set_own(address);
             return self.close_link(now, id);
         }
+        // Who has not proved that it knows the secret is not believed.
+        let is_proved = self.config.secret.is_none()
+            || self
+                .links
+                .get(&id)
+                .is_some_and(|link| !matches!(link.state, LinkState::Dialled { .. }));
+        if let Some(holder) = Holder::from_properties(properties).filter(|_| is_proved) {
+            self.on_identity_held(now, holder);
+        }
         let reason = reason.unwrap_or_default();
         if address
             .as_ref()
@@ -456,6 +480,28 @@ impl Overlay {
         self.close_link(now, id);
         if let Some(known) = KnownAs::from_properties(properties) {
             self.on_known_as(now, known);
+        }
+    }
+
+    /// Another process has this node's identity. Whoever says so of itself lives; of the two the one that was there first goes on. The
+    /// word of a third node may be out of date: the other process is asked.
+    fn on_identity_held(&mut self, now: Instant, holder: Holder) {
+        let Some(incarnation) = holder.incarnation else {
+            return self.dialler.hear(now, &holder.address, None);
+        };
+        if incarnation < self.incarnation() {
+            let fields = vec![
+                ("node", self.config.node.to_string()),
+                ("address", holder.address.clone()),
+            ];
+            self.event(
+                EventLevel::Error,
+                "this node's identity is in use by another process",
+                fields,
+            );
+            self.outputs.push_back(crate::Output::IdentityInUse {
+                address: holder.address,
+            });
         }
     }
 

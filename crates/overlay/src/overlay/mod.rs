@@ -365,6 +365,29 @@ impl Overlay {
             .unwrap_or(WireVersion::OLDEST)
     }
 
+    /// Whether each node that is up and this one are linked in everybody's eyes, directly or over others, so that the nodes those
+    /// others reach are known here too. As of the end of the last round.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        let component = self.view.component();
+        let mut up = self.peers.iter().filter(|peer| !peer.is_out());
+        up.all(|peer| component.contains(&peer.node))
+    }
+
+    /// Whether a node says that it has a link with another one, as far as is known here.
+    #[must_use]
+    pub fn lists(&self, node: NodeId, other: NodeId) -> bool {
+        let record = self.view.record(node);
+        record.is_some_and(|record| record.lists(other))
+    }
+
+    /// When something last came from a node over the link with it; `None`: there is no link with it.
+    #[must_use]
+    pub fn last_heard(&self, slot: NodeSlot) -> Option<Instant> {
+        let link = self.links.get(&self.peer(slot)?.link?)?;
+        link.state.is_selected().then_some(link.last_received)
+    }
+
     /// Every node that was linked at least once, this one first, then by slot.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {

@@ -5,7 +5,7 @@
 //! | free | take it, `Received` | - | refuse: identifier not found |
 //! | received (conditions open) | nothing: the PUBREC comes | PUBREC, `Held` | refuse: identifier not found |
 //! | orphaned (received on an earlier connection) | `Received` | `Held`, no PUBREC | refuse: identifier not found |
-//! | interrupted (received before the node stopped) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
+//! | interrupted (received before the node stopped, or by a node that was cut off) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
 //! | split (held when nodes lost sight of each other) | PUBREC again, no delivery; without DUP as a new one | - | PUBCOMP, free |
 //!
@@ -193,6 +193,15 @@ impl Inbound {
         for (state, _) in self.ids.values_mut() {
             if *state == State::Received {
                 *state = State::Orphaned;
+            }
+        }
+    }
+
+    /// Whoever would say that the conditions of what is orphaned are met cannot be asked: it is taken again when it comes again.
+    pub fn interrupt(&mut self) {
+        for (state, _) in self.ids.values_mut() {
+            if *state == State::Orphaned {
+                *state = State::Interrupted;
             }
         }
     }
@@ -389,6 +398,34 @@ mod tests {
         assert!(!free().handle_pubrel(id(7)), "free, PUBREL");
         assert!(!received().handle_pubrel(id(7)), "received, PUBREL");
         assert!(held().handle_pubrel(id(7)), "held, PUBREL");
+    }
+
+    #[test]
+    fn what_is_orphaned_can_be_interrupted_and_comes_again_as_the_same_publication() {
+        let mut inbound = Inbound::default();
+        for number in 1..=3 {
+            inbound.handle_publish(id(number), false);
+        }
+        inbound.handle_met(id(1));
+        inbound.handle_disconnected();
+        inbound.handle_publish(id(3), true);
+        inbound.interrupt();
+        let cases = [
+            ("held", 1, InboundPublish::AnswerAgain),
+            (
+                "orphaned",
+                2,
+                InboundPublish::Deliver {
+                    generation: 2,
+                    is_repeated: true,
+                },
+            ),
+            ("received again", 3, InboundPublish::Wait),
+        ];
+        for (name, number, expected) in cases {
+            let answer = inbound.handle_publish(id(number), true);
+            assert_eq!(answer, expected, "{name}");
+        }
     }
 
     #[test]

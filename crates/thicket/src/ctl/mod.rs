@@ -6,11 +6,11 @@ mod transfer;
 mod view;
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use thicket_broker::api::overlay::query_of_topic;
-use thicket_broker::api::{DrainEntry, KickEntry, ReloadEntry};
+use thicket_broker::api::{DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, ReloadEntry};
 
 use crate::api::{Api, Credentials};
 
@@ -41,7 +41,7 @@ pub struct Ctl {
 /// What to show.
 #[derive(Debug, Clone, Subcommand)]
 enum Topic {
-    /// The nodes of the cluster
+    /// The nodes of the cluster, and whether this side of it serves
     Nodes,
     /// The sessions on the node that is asked
     Sessions,
@@ -80,6 +80,11 @@ enum Topic {
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         timeout: u64,
     },
+    /// Remove a node that is out for good: it counts no more among those of which more than half must be there
+    Forget {
+        /// Its name or its identity, as `ctl nodes` shows them
+        node: String,
+    },
     /// Write the persistent sessions of the node, with their messages, and all retained messages as lines of JSON
     Export(transfer::Export),
     /// Read what `export` has written into the node
@@ -102,6 +107,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Memory => "/v1/memory",
         Topic::Kick { client_id } => return kick(&api, client_id),
         Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
+        Topic::Forget { node } => return forget(&api, node),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
         Topic::Export(export) => return transfer::export(&api, export),
         Topic::Import(import) => return transfer::import(&api, import, arguments.json),
@@ -113,7 +119,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         body
     } else {
         match &arguments.topic {
-            Topic::Nodes => view::nodes(&api.ask::<Vec<_>>(path)?),
+            Topic::Nodes => show_nodes(&api)?,
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
@@ -123,6 +129,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Memory => view::memory(&api.ask(path)?),
             Topic::Kick { .. }
             | Topic::Drain { .. }
+            | Topic::Forget { .. }
             | Topic::Trace(_)
             | Topic::Export(_)
             | Topic::Import(_)
@@ -178,6 +185,23 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
         }
         std::thread::sleep(STEP);
     }
+}
+
+fn show_nodes(api: &Api) -> anyhow::Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let mut text = view::nodes(&api.ask::<Vec<_>>("/v1/nodes")?, now);
+    text.push_str(&view::membership(&api.ask("/v1/membership")?));
+    Ok(text)
+}
+
+fn forget(api: &Api, node: &str) -> anyhow::Result<()> {
+    let entry = ForgetEntry { node: node.into() };
+    let ForgottenEntry { id, name } = api.post("/v1/forget", &entry)?;
+    writeln!(
+        std::io::stdout(),
+        "{name} ({id}) does not belong to the cluster any more"
+    )?;
+    Ok(())
 }
 
 fn kick(api: &Api, client_id: &str) -> anyhow::Result<()> {

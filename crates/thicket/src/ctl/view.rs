@@ -1,23 +1,33 @@
 //! Answers of the API as tables.
 
+use std::time::Duration;
+
 use thicket_broker::api::{
-    BridgeEntry, BridgeLane, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+    BridgeEntry, BridgeLane, MembershipEntry, MemoryLedger, NodeEntry, SessionEntry,
+    SubscriptionEntry, TrafficEntry,
 };
 
 use crate::table::render;
 
-pub fn nodes(nodes: &[NodeEntry]) -> String {
+/// `now`: the time since 1970.
+pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
+    let state = |node: &NodeEntry| match (node.is_self, node.reachable, node.out_since_ms) {
+        (true, _, _) => "this node".to_owned(),
+        (false, true, _) => "reachable".to_owned(),
+        (false, false, None) => "unreachable".to_owned(),
+        (false, false, Some(since)) => {
+            let out_for = now.saturating_sub(Duration::from_millis(since));
+            format!("unreachable for {}", length(out_for.as_secs()))
+        }
+    };
     let row = |node: &NodeEntry| {
-        let state = match (node.is_self, node.reachable) {
-            (true, _) => "this node",
-            (false, true) => "reachable",
-            (false, false) => "unreachable",
-        };
         vec![
             node.name.clone(),
             node.id.clone(),
             node.address.clone(),
-            state.to_owned(),
+            state(node),
+            node.wire_version
+                .map_or_else(nothing, |version| version.to_string()),
             node.rtt_us.map_or_else(nothing, milliseconds),
             node.clients.to_string(),
             node.subscriptions.to_string(),
@@ -30,12 +40,24 @@ pub fn nodes(nodes: &[NodeEntry]) -> String {
             "ID",
             "ADDRESS",
             "STATE",
+            "WIRE",
             "RTT",
             "CLIENTS",
             "SUBSCRIPTIONS",
         ],
         &rows,
     )
+}
+
+/// Whether this side of the cluster serves.
+pub fn membership(membership: &MembershipEntry) -> String {
+    let MembershipEntry {
+        serves,
+        members,
+        reachable,
+    } = membership;
+    let state = if *serves { "serving" } else { "minority" };
+    format!("\n{state}: {reachable} of {members} members\n")
 }
 
 pub fn sessions(sessions: &[SessionEntry]) -> String {
@@ -255,6 +277,16 @@ fn version(level: u8) -> String {
     }
 }
 
+/// A length of time, in the largest unit that leaves it exact enough.
+fn length(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 fn expiry(seconds: u32) -> String {
     if seconds == u32::MAX {
         "never".to_owned()
@@ -276,11 +308,20 @@ mod tests {
             address: "127.0.0.1:1884".into(),
             is_self: false,
             reachable: true,
+            out_since_ms: None,
+            wire_version: Some(4),
             rtt_us: Some(1042),
             clients: 3,
             subscriptions: 4,
         };
-        let text = nodes(&[node]);
+        let now = Duration::from_secs(1_000_000);
+        let away = NodeEntry {
+            reachable: false,
+            out_since_ms: Some(999_910_000),
+            ..node.clone()
+        };
+        let text = nodes(&[node, away], now);
+        assert!(text.contains("unreachable for 90 s"), "{text}");
         let cells: Vec<_> = text
             .lines()
             .nth(1)
@@ -296,6 +337,7 @@ mod tests {
                 "00ff",
                 "127.0.0.1:1884",
                 "reachable",
+                "4",
                 "1.042 ms",
                 "3",
                 "4"

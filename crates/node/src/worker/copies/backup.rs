@@ -411,7 +411,7 @@ impl Worker {
         changes
     }
 
-    fn drop_source(&mut self, source: SourceKey) -> Vec<InterestChange> {
+    pub(super) fn drop_source(&mut self, source: SourceKey) -> Vec<InterestChange> {
         let dropped = self.sources.sources.remove(&source).unwrap_or_default();
         let sessions = dropped.sessions.into_values();
         sessions.flat_map(|key| self.drop_shadow(key)).collect()

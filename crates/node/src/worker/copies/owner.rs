@@ -224,7 +224,9 @@ impl Worker {
             self.owned.to_tell.clear();
             return;
         }
-        let uncopied = |session: &Session| session.is_persistent() && session.stored.copy.is_none();
+        let uncopied = |session: &Session| {
+            session.is_persistent() && session.stored.copy.is_none() && !session.awaits_queue
+        };
         self.owned.to_tell = self
             .sessions
             .iter()

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, InterestChange, SessionState},
-    worker::{SessionKey, Worker, interests::Member},
+    worker::{SessionKey, Worker, interests::Member, sessions::Session},
 };
 
 impl Worker {
@@ -52,6 +52,16 @@ impl Worker {
             );
         }
         self.mail_after_records(Peer::Hub, Content::Promoted { node });
+    }
+
+    /// The owner goes on with its sessions: what is here was told before it was out of sight.
+    pub(in super::super) fn handle_drop_copies(&mut self, node: NodeId) {
+        let keys = self.sources.sources.keys();
+        let sources: Vec<SourceKey> = keys.filter(|key| key.0 == node).copied().collect();
+        for source in sources {
+            let changes = self.drop_source(source);
+            self.announce(changes);
+        }
     }
 
     /// Its owner, which is drained, hands a session over.
@@ -95,11 +105,12 @@ impl Worker {
             return false;
         };
         if let Some(here) = self.sessions.find(&client_id) {
-            if self.sessions.get(here).is_none_or(|it| !it.awaits_queue) {
+            let is_in_service = |it: &Session| !it.awaits_queue && !it.is_let_go;
+            if self.sessions.get(here).is_none_or(is_in_service) {
                 changes.extend(self.drop_shadow(key));
                 return false;
             }
-            // It was on its way here, and its queue went down with its node.
+            // It was on its way here, and its queue went down with its node; or it was on its way there, and the copy has more.
             if let Some(session) = self.remove_session(here) {
                 self.pass_shared_on(now, &session.outbound);
             }

@@ -7,7 +7,7 @@ use thicket_overlay::routing::RoutingMode;
 
 use super::{
     ledger::{Arrival, Held, Ledger, Life, Publication, publication_of},
-    run::Run,
+    run::{FORK_MILLIS, Run},
 };
 use crate::world::World;
 
@@ -127,6 +127,15 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             let is_taken_once = publication.qos == Qos::ExactlyOnce
                 && !is_taken_by_both(ledger, publication)
                 && ledger.is_calm(publication.submitted_at, until);
+            // Of more than two nodes that are parted in part, some may have a session that has moved meanwhile, and do not know what
+            // came to its client since.
+            let is_merged = life.forks > 0
+                && !ledger.is_split
+                && !ledger.is_calm(
+                    publication.submitted_at.saturating_sub(FORK_MILLIS),
+                    arrival.at,
+                );
+            let is_taken_once = is_taken_once && !is_merged;
             // Across the death of a node or a parting: at least once a group (rule 16).
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
                 && (has_died(ledger, publication.submitted_at, until)

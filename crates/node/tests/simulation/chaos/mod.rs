@@ -112,6 +112,15 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
 }
 
 #[test]
+fn nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged() {
+    play(
+        "nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged",
+        Plan::DARK,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_whose_links_stay_keep_every_promise() {
     play(
         "nodes_whose_links_stay_keep_every_promise",
@@ -132,6 +141,15 @@ fn nodes_whose_links_break_keep_every_promise() {
             ),
             (RoutingMode::Topic, &[5, 197]),
         ],
+    );
+}
+
+#[test]
+fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted() {
+    play(
+        "with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted",
+        Plan::MAJORITY,
+        &[],
     );
 }
 

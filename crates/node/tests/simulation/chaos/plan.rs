@@ -17,12 +17,16 @@ pub struct Plan {
     pub resets: u64,
     pub cuts_links: bool,
     pub parts: bool,
+    /// Only a side with more than half of the nodes serves.
+    pub majority: bool,
     /// Nodes are parted only when every session has its copy and all has been quiet for a while.
     pub splits: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
     pub dies: bool,
+    /// Nodes have a data directory; all lose their power at once and are started again.
+    pub blacks_out: bool,
     /// Each node's clock is this much ahead of the one before, ms.
     pub skew: u64,
     pub weather: Weather,
@@ -40,9 +44,11 @@ impl Plan {
         resets: 10,
         cuts_links: false,
         parts: false,
+        majority: false,
         splits: false,
         kills: false,
         dies: false,
+        blacks_out: false,
         skew: 0,
         weather: Weather::ROUGH,
     };
@@ -62,6 +68,11 @@ impl Plan {
     pub const DYING: Self = Self {
         dies: true,
         resets: 0,
+        ..Self::LINKED
+    };
+    /// All nodes lose their power at once.
+    pub const DARK: Self = Self {
+        blacks_out: true,
         ..Self::LINKED
     };
     /// Links break and come back.
@@ -84,5 +95,13 @@ impl Plan {
         workers: 1,
         pause: 60,
         ..Self::CUT
+    };
+    /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is lost, whenever
+    /// that was.
+    pub const MAJORITY: Self = Self {
+        majority: true,
+        cuts_links: false,
+        nodes: 3,
+        ..Self::PARTED
     };
 }

@@ -3,6 +3,7 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use thicket_node::Partition;
 use thicket_overlay::routing::RoutingMode;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
@@ -25,7 +26,7 @@ use crate::world::{
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 /// A session that two nodes had is one again in this time after they see each other.
-const FORK_MILLIS: u64 = 3_000;
+pub const FORK_MILLIS: u64 = 3_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -51,9 +52,12 @@ impl Run {
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
+            if plan.majority {
+                spec.partition = Partition::Majority;
+            }
             spec.wall_ahead = index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
-            spec.stores = plan.kills;
+            spec.stores = plan.kills || plan.blacks_out;
             spec.small_log_bytes = 8_000;
             world.add_node(spec);
             world.start(index);
@@ -61,7 +65,7 @@ impl Run {
         let mut run = Self {
             world,
             ledger: Ledger {
-                is_split: plan.splits,
+                is_split: plan.splits || plan.majority,
                 ..Ledger::default()
             },
             plan,
@@ -145,6 +149,12 @@ impl Run {
             if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
                 self.kill()?;
             }
+            if self.plan.majority && self.random.chance(1, 30) {
+                self.part_or_heal()?;
+            }
+            if self.plan.blacks_out && self.random.chance(1, 40) {
+                self.black_out()?;
+            }
             self.act();
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
@@ -187,8 +197,8 @@ impl Run {
     }
 
     fn note_downs(&mut self) {
-        if self.plan.dies {
-            // What is promised holds when nodes die one at a time.
+        if self.plan.dies || self.plan.blacks_out {
+            // What is promised holds when nodes die one at a time, and when all lose their power.
             return;
         }
         let downs = self.world.nodes.iter().map(|node| node.downs).sum();
@@ -341,7 +351,8 @@ impl Run {
                 }
             }
             Told::DisconnectedBy(code) => {
-                if ![0x8E, 0x8D].contains(&(code as u8)) {
+                let is_refused = self.plan.majority && code as u8 == 0x97;
+                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
                     ));
@@ -364,6 +375,46 @@ impl Run {
     /// A node is gone from one moment to the next, and back after a while with what it stored.
     fn kill(&mut self) -> super::checks::Verdict {
         let node = self.random.below(self.plan.nodes as u64) as usize;
+        self.note_end_of(node)?;
+        self.ledger.kills.push(self.world.net.now);
+        self.world.kill(node);
+        let millis = self.random.below(800);
+        self.pass(millis)?;
+        self.world.start(node);
+        Ok(())
+    }
+
+    /// All nodes are gone at once, some in the middle of what they store; back with what they stored, one after the other. Clients
+    /// come when the nodes see each other again.
+    fn black_out(&mut self) -> super::checks::Verdict {
+        for node in 0..self.plan.nodes {
+            if self.random.chance(1, 2) {
+                self.world.nodes[node].disk.fail_after(self.random.below(6));
+            }
+        }
+        let millis = self.random.below(10);
+        self.pass(millis)?;
+        self.ledger.kills.push(self.world.net.now);
+        for node in 0..self.plan.nodes {
+            self.note_end_of(node)?;
+            self.world.kill(node);
+        }
+        self.pass(10)?;
+        for node in 0..self.plan.nodes {
+            self.world.start(node);
+            let millis = self.random.below(300);
+            self.pass(millis)?;
+        }
+        for _ in 0..100 {
+            if self.world.is_whole() {
+                return Ok(());
+            }
+            self.pass(100)?;
+        }
+        Err("the nodes find each other after a loss of power".into())
+    }
+
+    fn note_end_of(&mut self, node: usize) -> super::checks::Verdict {
         for client in 0..self.plan.clients {
             self.note(client)?;
             let is_here = self.world.clients[client].node == node;
@@ -378,11 +429,31 @@ impl Run {
         if let Some(log) = &mut self.log {
             log.push(format!("{:>8} node {node} is killed", self.world.net.now));
         }
-        self.ledger.kills.push(self.world.net.now);
-        self.world.kill(node);
-        let millis = self.random.below(800);
-        self.pass(millis)?;
-        self.world.start(node);
+        Ok(())
+    }
+
+    /// A node is cut off from all others, as one that dies when every session has its copy and nothing is on its way; or it is back.
+    fn part_or_heal(&mut self) -> super::checks::Verdict {
+        let partings = self.world.net.partings();
+        if partings.is_empty() {
+            self.pass(500)?;
+        }
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let parting = *self.random.pick(&[Parting::Held, Parting::Cut]);
+        if partings.is_empty() && self.world.is_covered() {
+            for other in (0..self.plan.nodes).filter(|other| *other != node) {
+                self.world.net.part(node, other, parting);
+            }
+        }
+        for (one, other) in &partings {
+            self.world.net.heal(*one, *other);
+        }
+        if let Some(log) = &mut self.log {
+            let now = self.world.net.now;
+            log.push(format!(
+                "{now:>8} node {node} is cut off, or all are healed: {partings:?}"
+            ));
+        }
         Ok(())
     }
 
@@ -411,7 +482,7 @@ impl Run {
             0..6 if self.plan.cuts_links && !links.is_empty() => {
                 self.world.cut_link(*self.random.pick(&links));
             }
-            6..8 if self.plan.parts && self.plan.nodes > 1 && self.may_part() => {
+            6..8 if self.plan.parts && !self.plan.majority && self.may_part() => {
                 let one = self.random.below(self.plan.nodes as u64) as usize;
                 let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
                 let other = (one + step) % self.plan.nodes;
@@ -422,7 +493,7 @@ impl Run {
                 };
                 self.world.net.part(one, other, parting);
             }
-            8..10 if !partings.is_empty() => {
+            8..10 if !partings.is_empty() && !self.plan.majority => {
                 let (one, other) = *self.random.pick(&partings);
                 self.world.net.heal(one, other);
             }

@@ -22,6 +22,8 @@ pub struct Disk {
     pub room: u64,
     /// Segments removed so far.
     pub removed_segments: u64,
+    /// Writes until the power fails: the values of a round are one, its record is another.
+    left: Option<u64>,
 }
 
 impl Default for Disk {
@@ -31,12 +33,48 @@ impl Default for Disk {
             logs: BTreeMap::new(),
             room: u64::MAX,
             removed_segments: 0,
+            left: None,
         }
     }
 }
 
 impl Disk {
+    /// The power fails after so many writes: what is written later is not there.
+    pub fn fail_after(&mut self, writes: u64) {
+        self.left = Some(writes);
+    }
+
+    /// Whether the power has failed, so that its node does nothing any more.
+    pub fn has_failed(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    pub fn repair(&mut self) {
+        self.left = None;
+    }
+
+    /// Whether there still is power for a write.
+    fn may_write(&mut self) -> bool {
+        let Some(left) = &mut self.left else {
+            return true;
+        };
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
+        may
+    }
+
+    /// Stores a round, before anything of it may leave; all of it is on the disk unless the power fails.
     pub fn store(&mut self, log: u8, unstored: &Unstored<'_>) -> LogStatus {
+        if !unstored.record.is_empty() && self.may_write() {
+            self.store_record(log, unstored);
+        }
+        if !unstored.operations.is_empty() && self.may_write() {
+            self.store_values(unstored);
+        }
+        self.status(log)
+    }
+
+    fn store_values(&mut self, unstored: &Unstored<'_>) {
         for operation in unstored.operations {
             let key = (operation.keyspace, operation.key.clone());
             match &operation.value {
@@ -44,20 +82,20 @@ impl Disk {
                 None => self.values.remove(&key),
             };
         }
-        if !unstored.record.is_empty() {
-            let needed = unstored.record.len() as u64;
-            assert!(needed <= self.room, "a record that finds no room");
-            if self.room < u64::MAX {
-                self.room -= needed;
-            }
-            let current = self.status(log).segment;
-            let segments = &mut self.logs.entry(log).or_default().segments;
-            segments
-                .entry(current)
-                .or_default()
-                .push(unstored.record.to_vec());
+    }
+
+    fn store_record(&mut self, log: u8, unstored: &Unstored<'_>) {
+        let needed = unstored.record.len() as u64;
+        assert!(needed <= self.room, "a record that finds no room");
+        if self.room < u64::MAX {
+            self.room -= needed;
         }
-        self.status(log)
+        let current = self.status(log).segment;
+        let segments = &mut self.logs.entry(log).or_default().segments;
+        segments
+            .entry(current)
+            .or_default()
+            .push(unstored.record.to_vec());
     }
 
     pub fn status(&self, log: u8) -> LogStatus {
@@ -93,7 +131,7 @@ impl Disk {
                 value,
             };
             let result = match keyspace {
-                Keyspace::Retained => hub.recover(now, stored),
+                Keyspace::Retained | Keyspace::Members => hub.recover(now, stored),
                 Keyspace::Sessions | Keyspace::Subscriptions => {
                     workers[usize::from(key[0]) % count].recover(now, stored)
                 }

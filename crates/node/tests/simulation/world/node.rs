@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Drained, Handover, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig,
-    ListenerId, Mail, Now, Peer, Takes, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
-    WorkerOutput,
+    ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, Limits,
+    ListenerConfig, ListenerId, Mail, Now, Partition, Peer, Takes, Verdict, Worker, WorkerConfig,
+    WorkerId, WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig, WireVersion, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
@@ -32,6 +32,8 @@ pub struct NodeSpec {
     /// Who may connect and do what; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
     pub routing: RoutingMode,
+    /// When the nodes do not all see each other.
+    pub partition: Partition,
     /// The newest wire version it speaks.
     pub wire: WireVersion,
     /// It has a data directory.
@@ -57,6 +59,7 @@ impl NodeSpec {
             wall_ahead: 0,
             policy: None,
             routing: RoutingMode::Mesh,
+            partition: Partition::Serve,
             wire: WireVersion::NEWEST,
             stores: false,
             small_log_bytes: 16 * 1024,
@@ -195,6 +198,7 @@ impl Node {
 
     /// Starts the node, with a higher incarnation than before.
     pub fn start(&mut self, net: &mut Net) {
+        self.disk.repair();
         self.incarnation += 1;
         let incarnation = Incarnation(self.incarnation);
         let now = self.clock(net);
@@ -226,6 +230,7 @@ impl Node {
         let config = HubConfig {
             workers: self.spec.workers,
             overlay,
+            partition: self.spec.partition,
             discovery_grace: Duration::from_millis(300),
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
@@ -328,6 +333,15 @@ impl Node {
             .collect()
     }
 
+    /// Removes a node that is out from the cluster.
+    pub fn forget(&mut self, net: &mut Net, node: &str) -> Result<(), ForgetError> {
+        let now = self.clock(net);
+        let machines = self.machines.as_mut().expect("it runs");
+        let forgotten = machines.hub.forget(now, node).map(drop);
+        net.wake(net.now, Wake::Shell(self.index, Peer::Hub));
+        forgotten
+    }
+
     /// A connection came to one of the threads.
     pub fn accept(&mut self, net: &mut Net, end: EndId) {
         let Some(machines) = &mut self.machines else {
@@ -422,6 +436,9 @@ impl Node {
                 return;
             };
             machines.store(now, peer, &mut self.disk);
+            if self.disk.has_failed() {
+                return self.kill(net);
+            }
             machines.add_blocked(peer, &mut to_flush);
             let mut wrote = false;
             for connection in to_flush {
@@ -446,6 +463,9 @@ impl Node {
         };
         let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
         machines.store(now, peer, &mut self.disk);
+        if self.disk.has_failed() {
+            return self.kill(net);
+        }
         machines.workers[thread].end_round(now);
         while let Some(output) = machines.workers[thread].poll_output() {
             match output {
@@ -489,6 +509,9 @@ impl Node {
             return;
         };
         machines.store(now, Peer::Hub, &mut self.disk);
+        if self.disk.has_failed() {
+            return self.kill(net);
+        }
         machines.hub.end_round(now);
         while let Some(output) = machines.hub.poll_output() {
             match output {
@@ -502,6 +525,7 @@ impl Node {
                 HubOutput::Mail { to, mail } => {
                     machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
                 }
+                HubOutput::End { problem } => panic!("a node has to end: {problem}"),
                 HubOutput::Event(event) => {
                     self.downs += u64::from(event.message == "node down");
                     keep(&mut self.events, net.now, event);

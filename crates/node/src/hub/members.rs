@@ -1,0 +1,251 @@
+//! Who belongs to the cluster: every node that ever joined and was not removed. Each node keeps the whole list, also on disk, and
+//! tells it to the others; what two nodes know is merged without asking anybody.
+//!
+//! Each member has a count of changes: odd while it belongs to the cluster, even when it was removed. Joining and removing add one;
+//! of two counts the higher one holds, so that all nodes come to the same list in whatever order they hear of it. A removed node
+//! that is linked again has joined again.
+//!
+//! ```text
+//! value  version u8 | changes u64 | name
+//! ```
+
+use std::collections::BTreeMap;
+
+use thicket_overlay::NodeId;
+use thicket_session::time::WallClock;
+
+/// Members known at most, removed ones included: a node that lies must not fill the others up.
+const MAXIMUM: usize = 4096;
+/// Longest name, as on links; bytes.
+const MAXIMUM_NAME: usize = 1024;
+/// Version of the stored format.
+const VERSION: u8 = 1;
+
+/// What is known of one member, in the words of the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Membership<'a> {
+    pub node: NodeId,
+    /// Odd: it belongs to the cluster.
+    pub changes: u64,
+    pub name: &'a str,
+}
+
+/// One node that joined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    pub name: String,
+    changes: u64,
+    /// When it went out, if this process saw that.
+    pub out_since: Option<WallClock>,
+}
+
+impl Member {
+    pub const fn belongs(&self) -> bool {
+        self.changes % 2 == 1
+    }
+}
+
+/// All nodes that ever joined.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    known: BTreeMap<NodeId, Member>,
+    /// Those that are to be stored, and told to others.
+    changed: Vec<NodeId>,
+}
+
+impl Members {
+    /// A node is linked, or is this one: it belongs to the cluster, whatever was said before.
+    pub fn join(&mut self, node: NodeId, name: &str) {
+        let is_new = !self.known.contains_key(&node);
+        if is_new && self.known.len() >= MAXIMUM {
+            return;
+        }
+        let member = self.known.entry(node).or_insert(Member {
+            name: name.to_owned(),
+            changes: 0,
+            out_since: None,
+        });
+        member.out_since = None;
+        if member.belongs() && member.name == name {
+            return;
+        }
+        if !member.belongs() {
+            member.changes += 1;
+        }
+        name.clone_into(&mut member.name);
+        self.changed.push(node);
+    }
+
+    /// A node is out.
+    pub fn note_out(&mut self, node: NodeId, now: WallClock) {
+        if let Some(member) = self.known.get_mut(&node) {
+            member.out_since = Some(now);
+        }
+    }
+
+    /// A member is removed for good.
+    pub fn remove(&mut self, node: NodeId) {
+        if let Some(member) = self.known.get_mut(&node).filter(|it| it.belongs()) {
+            member.changes += 1;
+            self.changed.push(node);
+        }
+    }
+
+    /// Another node, or the disk, knows this of a member.
+    pub fn merge(&mut self, told: &Membership<'_>) {
+        if told.name.len() > MAXIMUM_NAME || told.changes == 0 {
+            return;
+        }
+        let has_room = self.known.len() < MAXIMUM;
+        match self.known.get_mut(&told.node) {
+            Some(known) if known.changes >= told.changes => return,
+            Some(known) => {
+                known.changes = told.changes;
+                told.name.clone_into(&mut known.name);
+            }
+            None if has_room => {
+                let member = Member {
+                    name: told.name.to_owned(),
+                    changes: told.changes,
+                    out_since: None,
+                };
+                self.known.insert(told.node, member);
+            }
+            None => return,
+        }
+        self.changed.push(told.node);
+    }
+
+    /// Those that belong to the cluster, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        let known = self.known.iter().map(|(node, member)| (*node, member));
+        known.filter(|(_, member)| member.belongs())
+    }
+
+    /// How many belong to the cluster.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Everything known, removed members included: what others are told.
+    pub fn told<'a>(&'a self) -> Vec<Membership<'a>> {
+        let told = |(node, member): (&NodeId, &'a Member)| Membership {
+            node: *node,
+            changes: member.changes,
+            name: &member.name,
+        };
+        self.known.iter().map(told).collect()
+    }
+
+    /// What has changed since the last time: keys and values for the store.
+    pub fn take_changed(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.sort_unstable();
+        changed.dedup();
+        let value = |node: NodeId| {
+            let member = self.known.get(&node)?;
+            let mut value = vec![VERSION];
+            value.extend_from_slice(&member.changes.to_le_bytes());
+            value.extend_from_slice(member.name.as_bytes());
+            Some((node.0.to_be_bytes().to_vec(), value))
+        };
+        changed.into_iter().filter_map(value).collect()
+    }
+
+    /// Takes in what was stored.
+    pub fn recover(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let node = key.try_into().map_err(|_| "its key is no node")?;
+        let (version, rest) = value.split_first().ok_or("it is empty")?;
+        if *version != VERSION {
+            return Err(format!("version {version} is not known"));
+        }
+        let (changes, name) = rest.split_first_chunk().ok_or("it ends early")?;
+        let told = Membership {
+            node: NodeId(u64::from_be_bytes(node)),
+            changes: u64::from_le_bytes(*changes),
+            name: std::str::from_utf8(name).map_err(|_| "the name is no text")?,
+        };
+        self.merge(&told);
+        // It is stored already.
+        self.changed.retain(|changed| *changed != told.node);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(node: u64, changes: u64) -> Membership<'static> {
+        Membership {
+            node: NodeId(node),
+            changes,
+            name: "north",
+        }
+    }
+
+    fn nodes(members: &Members) -> Vec<u64> {
+        members.iter().map(|(node, _)| node.0).collect()
+    }
+
+    #[test]
+    fn what_is_told_in_any_order_makes_the_same_list() {
+        let mut orders = [
+            vec![told(1, 1), told(2, 1), told(2, 2), told(3, 3)],
+            vec![told(3, 3), told(2, 2), told(3, 2), told(2, 1), told(1, 1)],
+            vec![told(2, 2), told(1, 1), told(3, 1), told(3, 3), told(3, 2)],
+        ];
+        for order in &mut orders {
+            let mut members = Members::default();
+            order.iter().for_each(|told| members.merge(told));
+            assert_eq!(nodes(&members), [1, 3], "{order:?}");
+            let mut again = Members::default();
+            for (key, value) in members.take_changed() {
+                again.recover(&key, &value).expect("just written");
+            }
+            assert_eq!(again.told(), members.told());
+            assert_eq!(again.take_changed(), [], "nothing to store");
+        }
+    }
+
+    #[test]
+    fn a_removed_member_that_is_linked_again_has_joined_again() {
+        let mut members = Members::default();
+        members.join(NodeId(1), "north");
+        members.join(NodeId(2), "south");
+        members.remove(NodeId(2));
+        members.remove(NodeId(2));
+        members.merge(&told(2, 1));
+        assert_eq!(nodes(&members), [1]);
+        members.join(NodeId(2), "south");
+        assert_eq!((nodes(&members), members.len()), (vec![1, 2], 2));
+        members.merge(&told(2, 2));
+        assert_eq!(members.len(), 2, "an old removal");
+    }
+
+    #[test]
+    fn what_cannot_be_and_what_is_too_much_is_passed_over() {
+        let mut members = Members::default();
+        members.merge(&told(1, 0));
+        let long = "n".repeat(MAXIMUM_NAME + 1);
+        members.merge(&Membership {
+            name: &long,
+            ..told(1, 1)
+        });
+        assert_eq!(members.told(), []);
+        for node in 0..=MAXIMUM as u64 {
+            members.merge(&told(node, 1));
+        }
+        members.join(NodeId(u64::MAX), "late");
+        assert_eq!(members.len(), MAXIMUM);
+        for (key, value, problem) in [
+            (&b"short"[..], &b"\x01"[..], "its key is no node"),
+            (&[0; 8], b"", "it is empty"),
+            (&[0; 8], b"\x02", "version 2 is not known"),
+            (&[0; 8], b"\x01123", "it ends early"),
+            (&[0; 8], b"\x0112345678\xff", "the name is no text"),
+        ] {
+            assert_eq!(members.recover(key, value), Err(problem.to_owned()));
+        }
+    }
+}

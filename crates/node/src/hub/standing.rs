@@ -1,0 +1,317 @@
+//! Whether this node's side of the cluster serves (rule 19 between nodes).
+//!
+//! | standing | event | next |
+//! | --- | --- | --- |
+//! | starting | clients may be let in | serving or minority |
+//! | serving | a node is out, more than half are left | unsure: what follows from it waits |
+//! | serving, unsure | not more than half are left, or there are more members than was known | minority; what waited follows |
+//! | unsure | more than half were heard since, and do not see those that are out either | serving; what waited follows |
+//! | unsure | one that was out is back | minority, for a moment; what waited follows |
+//! | minority | more than half are there, with all whom they reach, and what they want is known | serving |
+//!
+//! In a minority copies stay copies, and what was to be acknowledged when a node fell silent is refused.
+//!
+//! Nodes that are cut off together fall silent one after the other: until the rest was heard again nobody may act as if only one
+//! node were gone, as acknowledgements that waited for it alone would leave, and copies of its sessions would become sessions.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, Output, WireVersion};
+use thicket_session::time::Instant;
+
+use super::{Hub, Message, members::Membership};
+use crate::{
+    EventLevel, ForgetError, Keyspace, MembershipReport, Now, Partition, WorkerId, mail::Content,
+};
+
+/// How this side stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Starting,
+    Serving,
+    Unsure {
+        since: Instant,
+        /// What the overlay said since.
+        waiting: VecDeque<Output>,
+        /// Nodes whose going out waits.
+        gone: BTreeSet<NodeSlot>,
+        /// One of them is back: it was this node that was cut off, or nobody.
+        is_back: bool,
+    },
+    Minority,
+}
+
+/// Whether this side serves, and what waits until it does.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    state: State,
+    /// Nodes that went out while this side was the smaller one, whose sessions do not go on here.
+    away: BTreeMap<NodeId, Option<Incarnation>>,
+}
+
+impl Standing {
+    pub const fn is_minority(&self) -> bool {
+        matches!(self.state, State::Minority)
+    }
+
+    /// Whether what follows from this node's going out waits. It is told nothing meanwhile, even if it is back: it would be told under
+    /// what is not true any more.
+    pub fn is_gone(&self, slot: NodeSlot) -> bool {
+        match &self.state {
+            State::Unsure { gone, .. } => gone.contains(&slot),
+            State::Starting | State::Serving | State::Minority => false,
+        }
+    }
+
+    /// Whether sessions of other nodes may still become ours.
+    pub fn has_away(&self) -> bool {
+        !self.away.is_empty()
+    }
+}
+
+impl Hub {
+    /// What an operator sees of all this.
+    #[must_use]
+    pub fn membership(&self) -> MembershipReport {
+        MembershipReport {
+            serves: !self.standing.is_minority(),
+            members: self.members.len() as u64,
+            reachable: self.overlay.reachable().len() as u64,
+        }
+    }
+
+    /// Removes a node that is out from the members, by its identity or its name; answers both. It may join again.
+    ///
+    /// # Errors
+    /// [`ForgetError`]; nothing has changed.
+    pub fn forget(&mut self, now: Now, node: &str) -> Result<(String, String), ForgetError> {
+        let named = |(id, member): (NodeId, &super::members::Member)| {
+            let is_it = member.name == node || id.to_string() == node;
+            is_it.then(|| (id, member.name.clone()))
+        };
+        let mut found: Vec<_> = self.members.iter().filter_map(named).collect();
+        let (id, name) = match (found.pop(), found.is_empty()) {
+            (None, _) => return Err(ForgetError::Unknown { node: node.into() }),
+            (Some(one), true) => one,
+            (Some(last), false) => {
+                let ids = found.iter().chain([&last]).map(|(id, _)| id.to_string());
+                return Err(ForgetError::Ambiguous {
+                    node: node.into(),
+                    ids: ids.collect(),
+                });
+            }
+        };
+        if self.overlay.reachable().contains(&id) {
+            return Err(ForgetError::Up { node: node.into() });
+        }
+        self.members.remove(id);
+        self.event(
+            EventLevel::Info,
+            "a node was removed from the cluster",
+            vec![("node", id.to_string()), ("name", name.clone())],
+        );
+        self.note_members();
+        self.review_standing(now);
+        Ok((id.to_string(), name))
+    }
+
+    /// Another node tells what it knows.
+    pub(super) fn handle_members(&mut self, told: &[Membership<'_>]) {
+        for member in told {
+            self.members.merge(member);
+        }
+        // Whoever is linked belongs to the cluster, even if it was removed while it was away.
+        for status in self.overlay.nodes() {
+            if status.is_up {
+                self.members.join(status.node, &status.name);
+            }
+        }
+    }
+
+    /// Tells a node all that is known.
+    pub(super) fn tell_members(&mut self, slot: NodeSlot, node: NodeId) {
+        if self.overlay.wire_version(slot) >= WireVersion::V4 {
+            let encoded = Message::Members(self.members.told()).encode();
+            self.send_encoded(node, slot, encoded);
+        }
+    }
+
+    /// Stores and tells what has changed of the members. After every input, so that it is stored with its round.
+    pub(super) fn note_members(&mut self) {
+        let changed = self.members.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        for (key, value) in changed {
+            let store = self.retained.store();
+            store.keep(Keyspace::Members, key, value);
+        }
+        for (slot, node) in self.up.clone() {
+            self.tell_members(slot, node);
+        }
+    }
+
+    /// Whether an order of the overlay waits until it is known how this side stands; it is taken then.
+    pub(super) fn defers(&mut self, now: Now, output: Output) -> Option<Output> {
+        let has_no_effect = matches!(
+            output,
+            Output::Dial { .. } | Output::Flush(_) | Output::Close(_) | Output::Event(_)
+        );
+        if has_no_effect || self.config.partition == Partition::Serve {
+            return Some(output);
+        }
+        let out = match output {
+            Output::NodeDown { slot } => Some(slot),
+            _ => None,
+        };
+        match &mut self.standing.state {
+            State::Serving if out.is_some() => {
+                self.standing.state = State::Unsure {
+                    since: now.instant,
+                    waiting: [output].into(),
+                    gone: out.into_iter().collect(),
+                    is_back: false,
+                };
+                self.outgoing.hold_acknowledgements(true);
+                None
+            }
+            State::Unsure {
+                since,
+                waiting,
+                gone,
+                is_back,
+            } => {
+                *is_back |= matches!(&output, Output::NodeUp { slot, .. } if gone.contains(slot));
+                if out.is_some() {
+                    *since = now.instant;
+                    gone.extend(out);
+                }
+                waiting.push_back(output);
+                None
+            }
+            State::Serving | State::Starting | State::Minority => Some(output),
+        }
+    }
+
+    /// Looks whether this side serves. Once a round.
+    pub(super) fn review_standing(&mut self, now: Now) {
+        if self.config.partition == Partition::Serve || !self.is_ready {
+            return;
+        }
+        let members = self.members.len();
+        let is_most = |count: usize| count * 2 > members;
+        let has_most = is_most(self.overlay.reachable().len());
+        match &self.standing.state {
+            State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
+                self.begin_minority(now)
+            }
+            State::Unsure { is_back: true, .. } => self.begin_minority(now),
+            State::Starting => self.standing.state = State::Serving,
+            State::Unsure { since, gone, .. } if is_most(self.agreeing(*since, gone)) => {
+                self.end_doubt(now, State::Serving);
+            }
+            State::Minority if has_most && self.sees_all() => self.end_minority(now),
+            State::Serving | State::Unsure { .. } | State::Minority => {}
+        }
+    }
+
+    /// Whether the nodes that those reach that are back are back too, and what they all want is known.
+    fn sees_all(&self) -> bool {
+        self.overlay.is_ready() && self.overlay.is_listed()
+    }
+
+    /// Nodes that were heard since then and do not see any of those that are gone, this one included.
+    fn agreeing(&self, since: Instant, gone: &BTreeSet<NodeSlot>) -> usize {
+        let gone: Vec<NodeId> = gone
+            .iter()
+            .filter_map(|slot| self.overlay.node_of(*slot))
+            .collect();
+        let heard = |status: &thicket_overlay::NodeStatus| {
+            let last = self.overlay.last_heard(status.slot);
+            let sees = |gone: &NodeId| self.overlay.lists(status.node, *gone);
+            status.is_up && last.is_some_and(|last| last > since) && !gone.iter().any(sees)
+        };
+        self.overlay
+            .nodes()
+            .iter()
+            .skip(1)
+            .filter(|it| heard(it))
+            .count()
+            + 1
+    }
+
+    /// It is known how this side stands: what waited follows.
+    fn end_doubt(&mut self, now: Now, state: State) {
+        let before = std::mem::replace(&mut self.standing.state, state);
+        self.outgoing.hold_acknowledgements(false);
+        if let State::Unsure { waiting, .. } = before {
+            for output in waiting {
+                self.perform(now, output);
+            }
+        }
+    }
+
+    fn begin_minority(&mut self, now: Now) {
+        self.tell_standing(
+            EventLevel::Warn,
+            "this side has no majority and does not serve",
+        );
+        for worker in 0..self.config.workers {
+            // What was acknowledged by all before is acknowledged.
+            self.mail_after_records(WorkerId(worker), Content::Minority(true));
+        }
+        self.end_doubt(now, State::Minority);
+        self.refuse_claims();
+    }
+
+    fn end_minority(&mut self, now: Now) {
+        self.standing.state = State::Serving;
+        self.tell_standing(
+            EventLevel::Info,
+            "this side has a majority and serves again",
+        );
+        for worker in 0..self.config.workers {
+            self.mail_after_records(WorkerId(worker), Content::Minority(false));
+        }
+        for node in std::mem::take(&mut self.standing.away).into_keys() {
+            self.promote_copies(node);
+        }
+        self.advance_claims(now);
+    }
+
+    fn tell_standing(&mut self, level: EventLevel, message: &'static str) {
+        let fields = vec![
+            ("members", self.members.len().to_string()),
+            ("reachable", self.overlay.reachable().len().to_string()),
+        ];
+        self.event(level, message, fields);
+    }
+
+    /// A node is out: its sessions go on at their copies, unless this side is the smaller one.
+    pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
+        self.members.note_out(node, now.wall);
+        if self.standing.is_minority() {
+            let incarnation = self.directory.incarnations.get(&node).copied();
+            self.forget_copy_parts(node);
+            self.standing.away.insert(node, incarnation);
+        } else {
+            self.promote_copies(node);
+        }
+    }
+
+    /// A node is back whose sessions did not go on here: they are where it says, and the copies here are out of date. If it was started
+    /// again it has lost what it had in memory, and the copies may be all there is.
+    pub(super) fn regain_sessions_of(&mut self, node: NodeId) {
+        let Some(before) = self.standing.away.remove(&node) else {
+            return;
+        };
+        if before == self.directory.incarnations.get(&node).copied() {
+            for worker in 0..self.config.workers {
+                self.mail_after_records(WorkerId(worker), Content::DropCopies { node });
+            }
+        } else {
+            self.promote_copies(node);
+        }
+    }
+}

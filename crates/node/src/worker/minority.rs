@@ -1,0 +1,154 @@
+//! The side of a partition that has not more than half of the nodes, where that is configured (rule 19 between nodes): what is not
+//! done there.
+//!
+//! | from a client | 5.0 | before 5.0 |
+//! | --- | --- | --- |
+//! | PUBLISH of QoS 1 and 2 | PUBACK, PUBREC with 0x97 | no acknowledgement, closed |
+//! | PUBLISH of QoS 0 | goes to whom it reaches | likewise |
+//! | CONNECT | 0x88 | 3 |
+//! | SUBSCRIBE | 0x97 for each filter | 0x80 |
+//! | UNSUBSCRIBE of a session that ends with its connection | done | done |
+//! | UNSUBSCRIBE of another one | 0x83 for each filter | closed |
+//! | PUBREC, PUBREL of such a session | closed with 0x97 | closed |
+//!
+//! A session that outlives its connection begins no message of QoS 1 or 2 there: its copy may go on with it elsewhere.
+//!
+//! What had not been answered when the other nodes fell silent is answered likewise, as those an acknowledgement waits for may not be
+//! there; but a persistent publisher's connection ends if it waits for a PUBREC: some have taken the message under its name, which it
+//! has again only when its client sends it again.
+
+use thicket_mqtt::{
+    Packet, ProtocolVersion, Qos, ReasonCode, Suback, Subscribe, Unsuback, Unsubscribe,
+};
+
+use super::{Refusal, SessionKey, Worker, seen::Seen};
+use crate::{ConnectionId, Now};
+
+/// For the log and for reason strings.
+const REASON: &str = "this side of the cluster has no majority";
+
+impl Worker {
+    /// The hub says how this side stands.
+    pub(super) fn handle_minority(&mut self, now: Now, is_minority: bool) {
+        self.is_minority = is_minority;
+        if is_minority {
+            let closing = self.refuse_what_is_open();
+            self.close_what_waits(now, closing);
+            self.interrupt_what_is_open(now);
+            // What sessions here took and others do not know goes with the sessions when others have gone on with them; then the same
+            // publication is new here. Each session knows what it took.
+            self.seen = Seen::default();
+        } else {
+            let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
+            for key in sessions {
+                self.pull(now, key);
+            }
+        }
+    }
+
+    /// Whether a step of a QoS 2 handshake may be taken: not where others may go on with the session as it was before.
+    pub(super) fn check_handshake(&self, key: SessionKey) -> Result<(), Refusal> {
+        let session = self.sessions.get(key);
+        if self.is_minority && session.is_some_and(|session| session.is_persistent()) {
+            return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
+        }
+        Ok(())
+    }
+
+    /// Publishers that are owed an acknowledgement: those it waits for may be on the other side. Answers the connections of those who
+    /// cannot be refused: clients before 5.0, and what some took under the name that it has when it is sent again.
+    fn refuse_what_is_open(&mut self) -> Vec<ConnectionId> {
+        let mut closing = Vec::new();
+        for (_, session) in self.sessions.iter_mut() {
+            let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
+            let is_named = session.is_persistent();
+            for owed in session.acknowledgements.iter_mut().filter(|it| it.open > 0) {
+                if is_v5 && !(is_named && owed.qos == Qos::ExactlyOnce) {
+                    owed.reason_code = ReasonCode::QuotaExceeded;
+                } else {
+                    closing.extend(session.connection);
+                }
+            }
+        }
+        closing
+    }
+
+    /// What its publishers will send again because their connections ended is taken then, wherever that is.
+    fn interrupt_what_is_open(&mut self, now: Now) {
+        let mut leaving = Vec::new();
+        for (key, session) in self.sessions.iter_mut() {
+            if !session.orphaned.is_empty() {
+                session.orphaned.clear();
+                session.inbound.interrupt();
+                leaving.push(key);
+            }
+        }
+        for key in leaving {
+            self.answer_freeze(now, key);
+        }
+    }
+
+    /// Clients whose answers wait for a copy, or for others to know their subscriptions, are not to hear them: they ask again.
+    fn close_what_waits(&mut self, now: Now, closing: Vec<ConnectionId>) {
+        let connections = self.connections.iter().enumerate();
+        let holding = connections.filter(|(_, it)| it.as_ref().is_some_and(|it| it.out.is_held()));
+        let mut waiting: Vec<_> = holding.map(|(id, _)| ConnectionId(id as u32)).collect();
+        waiting.extend(closing);
+        waiting.extend(self.subscribing());
+        waiting.sort_unstable();
+        waiting.dedup();
+        for id in waiting {
+            self.refuse(now, id, &Refusal::new(ReasonCode::QuotaExceeded, REASON));
+        }
+    }
+
+    /// Why a connection ends whose client cannot be told that its message is refused.
+    pub(super) fn overdrawn_refusal(&self) -> Refusal {
+        let reason = if self.is_minority {
+            REASON
+        } else {
+            "no room for its messages"
+        };
+        Refusal::new(ReasonCode::QuotaExceeded, reason)
+    }
+
+    /// The answer to a CONNECT, if there is to be none but this.
+    pub(super) fn refuses_newcomers(&self) -> Option<Refusal> {
+        let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
+        self.is_minority.then(refusal)
+    }
+
+    /// True: a SUBSCRIBE was refused.
+    pub(super) fn refuses_subscribe(
+        &mut self,
+        id: ConnectionId,
+        subscribe: &Subscribe<'_>,
+    ) -> bool {
+        if self.is_minority {
+            let codes = vec![ReasonCode::QuotaExceeded; subscribe.filters.len()];
+            let suback = Suback::new(subscribe.packet_id, codes);
+            self.send(id, &Packet::Suback(suback));
+        }
+        self.is_minority
+    }
+
+    /// True: an UNSUBSCRIBE was refused; error: the connection ends, as older clients know no refusal.
+    pub(super) fn refuses_unsubscribe(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Result<bool, Refusal> {
+        let session = self.sessions.get(key);
+        if !self.is_minority || session.is_none_or(|session| !session.is_persistent()) {
+            return Ok(false);
+        }
+        if session.is_some_and(|it| it.protocol_version != ProtocolVersion::V5 as u8) {
+            return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
+        }
+        let codes = vec![ReasonCode::ImplementationSpecificError; unsubscribe.filters.len()];
+        let unsuback = Unsuback::new(unsubscribe.packet_id, codes);
+        self.send(id, &Packet::Unsuback(unsuback));
+        Ok(true)
+    }
+}

@@ -1,0 +1,342 @@
+//! Clusters whose smaller side does not serve: what clients hear there, and that service resumes.
+
+use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
+use thicket_node::{ForgetError, Partition};
+
+use super::{V5, V311, cluster::client_at, copies::become_covered, id, qos, resuming};
+use crate::world::{
+    World,
+    net::{Parting, Weather},
+    node::NodeSpec,
+};
+
+/// Plays a scenario on so many nodes, with links that break and links that fall silent.
+#[track_caller]
+fn play(nodes: u8, stores: bool, scenario: impl Fn(&mut World, Parting)) {
+    for parting in [Parting::Cut, Parting::Held] {
+        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+            let mut world = World::new(seed, weather);
+            for index in 0..nodes {
+                let mut spec = NodeSpec::new(1 + (index + seed as u8) % 2);
+                spec.partition = Partition::Majority;
+                spec.stores = stores;
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            become_covered(&mut world);
+            scenario(&mut world, parting);
+        }
+    }
+}
+
+/// Node 0 sees nobody any more.
+fn part(world: &mut World, parting: Parting) {
+    for other in 1..world.nodes.len() {
+        world.net.part(0, other, parting);
+    }
+    world.run_for(3_000);
+}
+
+fn heal(world: &mut World) {
+    for other in 1..world.nodes.len() {
+        world.net.heal(0, other);
+    }
+    become_covered(world);
+    world.run_for(1_000);
+}
+
+#[track_caller]
+fn refuses_newcomers(world: &mut World, node: usize) {
+    for version in [V5, V311] {
+        let client = world.connect(node, Connect::new(version, "newcomer"));
+        // Before 5.0 it is 3 in the packet.
+        world.expect(client, &["CONNACK 0x88", "closed"]);
+    }
+}
+
+#[track_caller]
+fn serves(world: &mut World, node: usize) {
+    let name = format!("served-{node}");
+    let client = client_at(world, node, Connect::new(V5, &name), "CONNACK");
+    world.subscribe(client, &name, 1);
+    world.publish(client, &name, "x", 1, 1);
+    let expected = [format!("PUBLISH {name} 'x' q1 #1"), "PUBACK 1".to_owned()];
+    let mut heard = world.hear(client);
+    heard.sort();
+    let mut expected = expected.to_vec();
+    expected.sort();
+    assert_eq!(heard, expected, "node {node}, seed {}", world.net.seed);
+    world.hang_up(client);
+}
+
+#[test]
+fn the_smaller_side_refuses_with_the_right_codes_the_larger_one_serves_and_it_heals() {
+    play(3, false, |world, parting| {
+        let reader = client_at(world, 0, Connect::new(V5, "reader"), "CONNACK");
+        world.subscribe(reader, "a", 0);
+        let five = client_at(world, 0, resuming(V5, "five", 1000), "CONNACK");
+        world.subscribe(five, "five", 2);
+        let three = client_at(world, 0, resuming(V311, "three", 1), "CONNACK");
+        let clean = client_at(world, 0, Connect::new(V5, "clean"), "CONNACK");
+        world.subscribe(clean, "clean", 1);
+        become_covered(world);
+        part(world, parting);
+
+        for (packet_id, of_qos) in [(1, 1), (2, 2)] {
+            world.publish(five, "a", "x", of_qos, packet_id);
+        }
+        world.expect(five, &["PUBACK 1 0x97", "PUBREC 2 0x97"]);
+        world.publish(five, "a", "best effort", 0, 0);
+        world.expect(reader, &["PUBLISH a 'best effort'"]);
+        let retained = Publish {
+            retain: true,
+            qos: qos(1),
+            packet_id: Some(id(3)),
+            ..Publish::new("kept", b"x")
+        };
+        world.send(five, &Packet::Publish(retained));
+        world.expect(five, &["PUBACK 3 0x97"]);
+        world.send(
+            five,
+            &Packet::Subscribe(Subscribe::new(id(4), "more", qos(1))),
+        );
+        world.expect(five, &["SUBACK 4 [97]"]);
+        world.send(
+            five,
+            &Packet::Unsubscribe(Unsubscribe::new(id(5), vec!["five"])),
+        );
+        world.expect(five, &["UNSUBACK 5 [83]"]);
+        world.send(
+            clean,
+            &Packet::Unsubscribe(Unsubscribe::new(id(5), vec!["clean"])),
+        );
+        world.expect(clean, &["UNSUBACK 5 [00]"]);
+        world.send(
+            three,
+            &Packet::Subscribe(Subscribe::new(id(6), "more", qos(1))),
+        );
+        world.expect(three, &["SUBACK 6 [80]"]);
+        world.publish(three, "a", "x", 2, 7);
+        world.expect(three, &["closed"]);
+        refuses_newcomers(world, 0);
+        for node in [1, 2] {
+            serves(world, node);
+        }
+        // Its session went on where its copy was.
+        let moved = client_at(world, 1, resuming(V5, "five", 1000), "CONNACK present");
+        world.publish(moved, "five", "y", 1, 1);
+        world.expect(moved, &["PUBLISH five 'y' q1 #21846", "PUBACK 1"]);
+
+        heal(world);
+        for node in 0..3 {
+            serves(world, node);
+        }
+        let back = client_at(world, 0, resuming(V311, "three", 1), "CONNACK present");
+        let again = Publish {
+            qos: qos(2),
+            packet_id: Some(id(7)),
+            dup: true,
+            ..Publish::new("a", b"x")
+        };
+        world.send(back, &Packet::Publish(again));
+        world.expect(back, &["PUBREC 7"]);
+        world.expect(reader, &["PUBLISH a 'x'"]);
+    });
+}
+
+#[test]
+fn what_is_under_way_when_the_others_fall_silent_is_not_acknowledged() {
+    play(3, false, |world, parting| {
+        let away = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 1);
+        world.hang_up(away);
+        become_covered(world);
+        let five = client_at(world, 0, Connect::new(V5, "five"), "CONNACK");
+        let three = client_at(world, 0, resuming(V311, "three", 1), "CONNACK");
+        let kept = client_at(world, 0, resuming(V5, "kept", 1000), "CONNACK");
+        let subscriber = client_at(world, 0, Connect::new(V5, "subscriber"), "CONNACK");
+        for other in [1, 2] {
+            world.net.part(0, other, parting);
+        }
+        // Nobody knows yet.
+        world.publish(five, "a", "lost", 1, 1);
+        world.publish(five, "a", "lost", 2, 2);
+        world.publish(three, "a", "lost", 1, 1);
+        world.publish(kept, "a", "again", 2, 2);
+        world.send(
+            subscriber,
+            &Packet::Subscribe(Subscribe::new(id(1), "b", qos(1))),
+        );
+        world.run_for(3_000);
+        world.expect(five, &["PUBACK 1 0x97", "PUBREC 2 0x97"]);
+        world.expect(three, &["closed"]);
+        world.expect(kept, &["DISCONNECT 0x97", "closed"]);
+        world.expect(subscriber, &["DISCONNECT 0x97", "closed"]);
+        heal(world);
+        let kept = client_at(world, 1, resuming(V5, "kept", 1000), "CONNACK present");
+        let again = Publish {
+            qos: qos(2),
+            packet_id: Some(id(2)),
+            dup: true,
+            ..Publish::new("a", b"again")
+        };
+        world.send(kept, &Packet::Publish(again));
+        world.expect(kept, &["PUBREC 2"]);
+        world.publish(five, "a", "kept", 1, 1);
+        world.expect(five, &["PUBACK 1"]);
+        let back = world.connect(2, resuming(V5, "away", 1000));
+        let heard = world.hear(back);
+        assert_eq!(heard.first().map(String::as_str), Some("CONNACK present"));
+        let again = heard.iter().filter(|said| said.contains("'again'"));
+        assert_eq!(again.count(), 1, "{heard:?}");
+        assert!(
+            heard.last().is_some_and(|last| last.contains("'kept'")),
+            "{heard:?}"
+        );
+    });
+}
+
+#[test]
+fn two_nodes_that_do_not_see_each_other_both_refuse_until_one_is_forgotten() {
+    play(2, true, |world, parting| {
+        part(world, parting);
+        for node in 0..2 {
+            refuses_newcomers(world, node);
+        }
+        heal(world);
+        for node in 0..2 {
+            serves(world, node);
+        }
+        let away = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 1);
+        world.hang_up(away);
+        become_covered(world);
+        world.publish_at(0, "a", "kept");
+        let name = world.nodes[1].id.to_string();
+        let up = world.forget(0, &name);
+        assert_eq!(up, Err(ForgetError::Up { node: name.clone() }));
+        world.kill(1);
+        world.run_for(3_000);
+        refuses_newcomers(world, 0);
+        // A start does not make it forget who belongs to the cluster.
+        world.kill(0);
+        world.start(0);
+        world.run_for(3_000);
+        refuses_newcomers(world, 0);
+        assert_eq!(world.forget(0, &name), Ok(()));
+        world.run_for(1_000);
+        serves(world, 0);
+        // A node that was forgotten joins again.
+        world.start(1);
+        become_covered(world);
+        for node in 0..2 {
+            serves(world, node);
+        }
+        part(world, parting);
+        refuses_newcomers(world, 0);
+    });
+}
+
+#[test]
+fn copies_become_sessions_when_the_node_that_is_out_is_forgotten() {
+    play(2, false, |world, _| {
+        let away = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 1);
+        world.hang_up(away);
+        become_covered(world);
+        world.publish_at(0, "a", "kept");
+        world.kill(1);
+        world.run_for(3_000);
+        refuses_newcomers(world, 0);
+        let name = world.nodes[1].id.to_string();
+        assert_eq!(world.forget(0, &name), Ok(()));
+        world.run_for(1_000);
+        let back = world.connect(0, resuming(V5, "away", 1000));
+        world.expect(back, &["CONNACK present", "PUBLISH a 'kept' q1 #21846"]);
+    });
+}
+
+#[test]
+fn copies_on_the_smaller_side_stay_copies_and_are_told_anew() {
+    play(3, false, |world, parting| {
+        let clients: Vec<_> = (0..6)
+            .map(|index| {
+                let (name, node) = (format!("client-{index}"), 1 + index % 2);
+                let client = client_at(world, node, resuming(V5, &name, 1000), "CONNACK");
+                world.subscribe(client, &name, 1);
+                (name, node, client)
+            })
+            .collect();
+        become_covered(world);
+        part(world, parting);
+        let counted = world.traffic(0).iter().map(|it| it.sessions).sum::<u64>();
+        assert_eq!(counted, 0, "no copy became a session");
+        for (name, node, _) in &clients {
+            world.publish_at(*node, name, "meanwhile");
+        }
+        heal(world);
+        for (name, _, client) in &clients {
+            let expected = format!("PUBLISH {name} 'meanwhile' q1 #1");
+            world.expect(*client, &[&expected]);
+        }
+        // The copies are good again: a node may die.
+        world.kill(1);
+        world.run_for(3_000);
+        for (name, _, _) in &clients {
+            let back = world.connect(0, resuming(V5, name, 1000));
+            let heard = world.hear(back);
+            assert_eq!(heard.first().map(String::as_str), Some("CONNACK present"));
+        }
+    });
+}
+
+#[test]
+fn a_node_that_comes_later_learns_who_belongs_to_the_cluster() {
+    let mut world = World::new(1, Weather::CALM);
+    let add = |world: &mut World| {
+        let mut spec = NodeSpec::new(1);
+        spec.partition = Partition::Majority;
+        let node = world.add_node(spec);
+        world.start(node);
+        become_covered(world);
+    };
+    (0..3).for_each(|_| add(&mut world));
+    world.kill(2);
+    world.run_for(3_000);
+    add(&mut world);
+    // Four have joined; the two that see each other are not more than half of them.
+    world.kill(1);
+    world.run_for(3_000);
+    for node in [0, 3] {
+        refuses_newcomers(&mut world, node);
+    }
+    let name = world.nodes[2].id.to_string();
+    assert_eq!(world.forget(3, &name), Ok(()));
+    world.run_for(1_000);
+    for node in [0, 3] {
+        serves(&mut world, node);
+    }
+    let unknown = world.forget(0, "nobody");
+    assert_eq!(
+        unknown,
+        Err(ForgetError::Unknown {
+            node: "nobody".into()
+        })
+    );
+}
+
+impl World {
+    /// A client comes, publishes at QoS 1, is answered and goes.
+    #[track_caller]
+    fn publish_at(&mut self, node: usize, topic: &str, payload: &str) {
+        let publisher = client_at(self, node, Connect::new(V5, "publisher"), "CONNACK");
+        self.publish(publisher, topic, payload, 1, 1);
+        self.expect(publisher, &["PUBACK 1"]);
+        self.hang_up(publisher);
+        self.run_for(500);
+    }
+
+    fn forget(&mut self, node: usize, forgotten: &str) -> Result<(), ForgetError> {
+        self.nodes[node].forget(&mut self.net, forgotten)
+    }
+}
