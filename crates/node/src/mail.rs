@@ -277,6 +277,8 @@ pub(crate) enum Content {
     RetainedCancel { query: u64 },
     /// Hub to worker: the other nodes that are up.
     Nodes(Vec<(NodeId, NodeSlot)>),
+    /// Hub to worker: a node that is out will not come back.
+    Forgotten { node: NodeId },
     /// Worker to hub: the next record of a stream of copies.
     Copy {
         to: NodeId,

@@ -133,6 +133,16 @@ impl Page {
         }
         for (name, help, value) in [
             (
+                "thicket_merged_sessions_total",
+                "Sessions that two nodes had, in a partition, and that became one here",
+                traffic.merged_sessions,
+            ),
+            (
+                "thicket_merged_messages_total",
+                "Messages that came here with them; some may come twice",
+                traffic.merged_messages,
+            ),
+            (
                 "thicket_dropped_messages_total",
                 "Not delivered: an out-buffer or a queue was full",
                 traffic.dropped_messages,

@@ -466,6 +466,7 @@ impl Hub {
             | Content::RetainedPage { .. }
             | Content::Incarnation(_)
             | Content::Nodes(_)
+            | Content::Forgotten { .. }
             | Content::Copied { .. }
             | Content::CopiesAreHeld { .. }
             | Content::CopiesAreWanted { .. }

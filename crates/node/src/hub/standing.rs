@@ -106,6 +106,9 @@ impl Hub {
             return Err(ForgetError::Up { node: node.into() });
         }
         self.members.remove(id);
+        for worker in (0..self.config.workers).map(WorkerId) {
+            self.mail(worker, Content::Forgotten { node: id });
+        }
         self.event(
             EventLevel::Info,
             "a node was removed from the cluster",

@@ -52,6 +52,20 @@ impl Owned {
         self.was_apart && !self.whole_since.is_some_and(is_settled)
     }
 
+    /// A node that is out will not come back.
+    pub fn forget(&mut self, now: Instant, node: NodeId) {
+        self.ever.remove(&node);
+        self.see(now);
+    }
+
+    /// Other nodes are up than before.
+    fn see(&mut self, now: Instant) {
+        self.ever.extend(self.nodes.iter().map(|(node, _)| *node));
+        let is_whole = self.nodes.len() == self.ever.len();
+        self.was_apart |= !is_whole;
+        self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
+    }
+
     /// A number for a barrier, of this worker as owner or as backup.
     pub const fn next_barrier(&mut self) -> u64 {
         self.next_barrier += 1;
@@ -160,14 +174,8 @@ impl Worker {
                 mark.restart(now.instant);
             }
         }
-        self.owned.ever.extend(nodes.iter().map(|(node, _)| *node));
-        let is_whole = nodes.len() == self.owned.ever.len();
-        self.owned.whole_since = match self.owned.whole_since {
-            since if is_whole => since.or(Some(now.instant)),
-            _ => None,
-        };
-        self.owned.was_apart |= !is_whole;
         self.owned.nodes = nodes;
+        self.owned.see(now.instant);
         for node in gone {
             self.lose_copies(node);
         }

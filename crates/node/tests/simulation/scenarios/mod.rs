@@ -7,6 +7,7 @@ mod durability;
 mod flows;
 mod keep_alive;
 mod limits;
+mod merging;
 mod partitions;
 mod retained;
 mod rights;

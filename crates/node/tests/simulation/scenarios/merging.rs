@@ -1,0 +1,206 @@
+//! Two nodes that lose sight of each other while each has every session, and what becomes of the sessions when they meet again.
+
+use thicket_mqtt::{Connect, Packet, Unsubscribe};
+
+use super::{
+    V5,
+    cluster::{client_at, plain},
+    copies::become_covered,
+    id, resuming,
+};
+use crate::world::{
+    TesterId, World,
+    net::{Parting, Weather},
+    node::NodeSpec,
+};
+
+/// Plays a scenario on two nodes with one or two workers, parted in both ways.
+#[track_caller]
+fn play(scenario: impl Fn(&mut World, Parting)) {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        for parting in [Parting::Cut, Parting::Held] {
+            let mut world = World::new(seed, weather);
+            for index in 0..2_u8 {
+                let node = world.add_node(NodeSpec::new(1 + (index + seed as u8) % 2));
+                world.start(node);
+            }
+            become_covered(&mut world);
+            scenario(&mut world, parting);
+        }
+    }
+}
+
+fn part(world: &mut World, parting: Parting) {
+    world.net.part(0, 1, parting);
+    world.run_for(3_000);
+}
+
+#[track_caller]
+fn heal(world: &mut World) {
+    world.net.heal(0, 1);
+    become_covered(world);
+    world.run_for(1_000);
+}
+
+/// A publisher at a node, which says that the message is taken.
+#[track_caller]
+fn publish_at(world: &mut World, node: usize, topic: &str, payload: &str, qos: u8) {
+    let name = format!("publisher-{node}");
+    let publisher = client_at(world, node, Connect::new(V5, &name), "CONNACK");
+    world.publish(publisher, topic, payload, qos, 1);
+    let taken = ["PUBACK 1", "PUBREC 1"][usize::from(qos) - 1];
+    let heard = world.hear(publisher);
+    // Perhaps nobody wants it.
+    let is_taken = heard == [taken] || heard == [format!("{taken} 0x10")];
+    assert!(is_taken, "{heard:?} (seed {})", world.net.seed);
+    world.hang_up(publisher);
+}
+
+/// What was heard of PUBLISH, without packet identifiers, in the order of the alphabet.
+fn messages(world: &mut World, client: TesterId) -> Vec<String> {
+    let heard = world.hear(client);
+    let publishes = heard.iter().filter(|said| said.starts_with("PUBLISH"));
+    let mut messages: Vec<String> = publishes
+        .map(|said| said.split(" #").next().unwrap_or_default().to_owned())
+        .collect();
+    messages.sort();
+    messages
+}
+
+#[test]
+fn a_session_gets_once_what_was_published_on_either_side() {
+    play(|world, parting| {
+        let away = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 2);
+        world.hang_up(away);
+        become_covered(world);
+        publish_at(world, 0, "a", "before", 2);
+        part(world, parting);
+        for node in [0, 1] {
+            publish_at(world, node, "a", ["north", "south"][node], 2);
+        }
+        heal(world);
+        for node in [0, 1] {
+            publish_at(world, node, "a", ["then", "there"][node], 1);
+        }
+        let back = world.connect(1, resuming(V5, "away", 1000));
+        let expected = [
+            "PUBLISH a 'before' q2",
+            "PUBLISH a 'north' q2",
+            "PUBLISH a 'south' q2",
+            "PUBLISH a 'then' q1",
+            "PUBLISH a 'there' q1",
+        ];
+        assert_eq!(messages(world, back), expected, "seed {}", world.net.seed);
+        let merged = |node| -> u64 {
+            world
+                .traffic(node)
+                .iter()
+                .map(|it| it.merged_sessions)
+                .sum()
+        };
+        assert_eq!(merged(0) + merged(1), 1);
+    });
+}
+
+#[test]
+fn a_client_that_stayed_where_it_was_stays_and_gets_what_was_published_on_the_other_side() {
+    play(|world, parting| {
+        let client = client_at(world, 0, resuming(V5, "steady", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        become_covered(world);
+        part(world, parting);
+        for node in [0, 1] {
+            publish_at(world, node, "a", ["north", "south"][node], 2);
+        }
+        let here = messages(world, client);
+        assert_eq!(here, ["PUBLISH a 'north' q2"]);
+        heal(world);
+        assert_eq!(world.hear(client).len(), 1, "it is not sent away");
+        publish_at(world, 1, "a", "after", 1);
+        assert_eq!(messages(world, client), ["PUBLISH a 'after' q1"]);
+    });
+}
+
+#[test]
+fn what_was_delivered_on_one_side_does_not_come_again() {
+    play(|world, parting| {
+        let away = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 2);
+        world.hang_up(away);
+        become_covered(world);
+        for payload in ["one", "two"] {
+            publish_at(world, 0, "a", payload, 2);
+        }
+        part(world, parting);
+        let there = world.connect(1, resuming(V5, "away", 1000));
+        assert_eq!(messages(world, there).len(), 2);
+        let first = 21_846;
+        for identifier in [first, first + 1] {
+            world.send(there, &Packet::Pubrec(plain(identifier)));
+            world.expect(there, &[&format!("PUBREL {identifier}")]);
+            world.send(there, &Packet::Pubcomp(plain(identifier)));
+        }
+        world.hang_up(there);
+        publish_at(world, 0, "a", "three", 2);
+        heal(world);
+        let back = world.connect(0, resuming(V5, "away", 1000));
+        assert_eq!(messages(world, back), ["PUBLISH a 'three' q2"]);
+    });
+}
+
+#[test]
+fn the_last_word_on_a_subscription_holds_whichever_side_heard_it() {
+    play(|world, parting| {
+        let client = client_at(world, 0, resuming(V5, "both", 1000), "CONNACK");
+        for topic in ["left", "kept"] {
+            world.subscribe(client, topic, 1);
+        }
+        world.hang_up(client);
+        become_covered(world);
+        part(world, parting);
+        let north = client_at(world, 0, resuming(V5, "both", 1000), "CONNACK present");
+        world.subscribe(north, "north", 1);
+        world.send(
+            north,
+            &Packet::Unsubscribe(Unsubscribe::new(id(7), vec!["left"])),
+        );
+        world.expect(north, &["UNSUBACK 7 [00]"]);
+        world.hang_up(north);
+        let south = client_at(world, 1, resuming(V5, "both", 1000), "CONNACK present");
+        world.subscribe(south, "south", 1);
+        world.hang_up(south);
+        heal(world);
+        for topic in ["north", "south", "left", "kept"] {
+            publish_at(world, 0, topic, "x", 1);
+        }
+        let back = world.connect(0, resuming(V5, "both", 1000));
+        let expected = ["kept", "north", "south"].map(|topic| format!("PUBLISH {topic} 'x' q1"));
+        assert_eq!(messages(world, back), expected, "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
+    play(|world, parting| {
+        let client = client_at(world, 0, resuming(V5, "anew", 1000), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.hang_up(client);
+        become_covered(world);
+        publish_at(world, 0, "a", "old", 1);
+        part(world, parting);
+        let connect = Connect {
+            clean_start: true,
+            ..resuming(V5, "anew", 1000)
+        };
+        let there = client_at(world, 1, connect, "CONNACK");
+        world.subscribe(there, "b", 1);
+        world.hang_up(there);
+        publish_at(world, 0, "a", "north", 1);
+        heal(world);
+        publish_at(world, 0, "a", "after", 1);
+        publish_at(world, 0, "b", "wanted", 1);
+        let back = world.connect(0, resuming(V5, "anew", 1000));
+        assert_eq!(messages(world, back), ["PUBLISH b 'wanted' q1"]);
+    });
+}
