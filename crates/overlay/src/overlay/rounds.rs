@@ -25,8 +25,8 @@ enum Deadline {
 }
 
 impl Overlay {
-    /// Ends a round: compares deadlines with the clock, then writes control, acknowledgements and data, in this order, into the
-    /// out-buffers. Call it after the inputs of a round and before polling its outputs.
+    /// Ends a round: compares deadlines with the clock, then writes what the overlays say, acknowledgements, data, and what the hubs
+    /// say into the out-buffers. Call it after the inputs of a round and before polling its outputs.
     pub fn end_round(&mut self, now: Instant) {
         // Whoever composes us may have taken the order to close already and carries it out after this.
         let (outputs, closed) = (&self.outputs, &self.closed);
