@@ -25,8 +25,8 @@ enum Deadline {
 }
 
 impl Overlay {
-    /// Ends a round: compares deadlines with the clock, then writes what the overlays say, acknowledgements, data, and what the hubs
-    /// say into the out-buffers. Call it after the inputs of a round and before polling its outputs.
+    /// Ends a round: compares deadlines with the clock, then writes control, acknowledgements and data, in this order, into the
+    /// out-buffers. Call it after the inputs of a round and before polling its outputs.
     pub fn end_round(&mut self, now: Instant) {
         // Whoever composes us may have taken the order to close already and carries it out after this.
         let (outputs, closed) = (&self.outputs, &self.closed);
@@ -381,16 +381,15 @@ impl Overlay {
         self.write_message(slot, id, &Message::Hello { sequence, rtt_us });
     }
 
-    /// Everything a node that is up should hear: what the overlays say to each other first. What the hubs say comes behind the
-    /// data of the round: it may name messages, and the other node has less to do when it has them.
+    /// Everything a node that is up should hear: control first, data last.
     fn send_owed(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         self.send_applied(slot, id);
         self.send_interests(slot, id);
+        self.send_control_messages(slot, id);
         self.send_acknowledgements(slot, id);
         if !self.routes_over_trees() {
             self.fill_with_data(now, slot, id);
         }
-        self.send_control_messages(slot, id);
     }
 
     fn send_applied(&mut self, slot: NodeSlot, id: LinkId) {
