@@ -4,7 +4,10 @@ use std::rc::Rc;
 
 use thicket_overlay::NodeId;
 
-use super::shadow::{Pending, Shadow, SourceKey};
+use super::{
+    pending::Pending,
+    shadow::{Shadow, SourceKey},
+};
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, InterestChange, SessionState},
