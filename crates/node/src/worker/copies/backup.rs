@@ -70,7 +70,7 @@ impl Worker {
                 // Of a stream that has ended.
                 return;
             }
-            changes = self.drop_source(source);
+            self.end_source(now, source, &mut changes);
             let begun = Source {
                 stream,
                 ..Source::default()
@@ -411,10 +411,24 @@ impl Worker {
         changes
     }
 
-    pub(super) fn drop_source(&mut self, source: SourceKey) -> Vec<InterestChange> {
-        let dropped = self.sources.sources.remove(&source).unwrap_or_default();
-        let sessions = dropped.sessions.into_values();
-        sessions.flat_map(|key| self.drop_shadow(key)).collect()
+    /// The owner tells its sessions anew. It may lack what came here alone while others did not see it: a copy that holds such messages
+    /// goes on as a session of its own, until the owner has taken them in.
+    pub(super) fn end_source(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let ended = self.sources.sources.remove(&source).unwrap_or_default();
+        for key in ended.sessions.into_values() {
+            let session = self.sessions.get_mut(key);
+            let shadow = session.and_then(|session| session.shadow.as_deref_mut());
+            if shadow.is_some_and(|shadow| !shadow.pending.is_empty()) {
+                self.go_on_beside(now, key, changes);
+            } else {
+                changes.extend(self.drop_shadow(key));
+            }
+        }
     }
 
     /// Tells owners how far their streams are held. Once a round.

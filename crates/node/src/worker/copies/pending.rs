@@ -47,6 +47,10 @@ impl Pendings {
         self.queues.iter().position(|queue| queue.origin == origin)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.queues.iter().all(|queue| queue.messages.is_empty())
+    }
+
     /// A message came. Its arrival is above those of all that are here.
     pub fn push(&mut self, pending: Pending) {
         let id = pending.id();
