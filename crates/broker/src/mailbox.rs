@@ -1,8 +1,9 @@
-//! Mail between the threads of a node: a vector behind a mutex, swapped out once a round.
+//! Mail between the threads of a node: a vector behind a mutex, swapped out once a round. A thread that has a round anyway is not
+//! woken.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
 use thicket_access::Policy;
@@ -70,51 +71,70 @@ pub(crate) struct Summary {
 /// One thread's mailbox.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    letters: Mutex<Vec<Letter>>,
+    inside: Mutex<Inside>,
     waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    letters: Vec<Letter>,
+    /// The reader waits for the kernel's word: whoever writes next must wake it.
+    is_asleep: bool,
 }
 
 impl Mailbox {
     pub(crate) const fn new(waker: Waker) -> Self {
         Self {
-            letters: Mutex::new(Vec::new()),
+            inside: Mutex::new(Inside {
+                letters: Vec::new(),
+                is_asleep: false,
+            }),
             waker,
         }
     }
 
     /// Puts one letter in.
     pub(crate) fn post(&self, letter: Letter) {
-        let was_empty = {
-            let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-            letters.push(letter);
-            letters.len() == 1
+        let is_asleep = {
+            let mut inside = self.lock();
+            inside.letters.push(letter);
+            std::mem::take(&mut inside.is_asleep)
         };
-        self.wake_if(was_empty);
+        self.wake_if(is_asleep);
     }
 
     /// Puts all letters of a batch in, in order, and leaves it empty.
     fn post_all(&self, batch: &mut Vec<Letter>) {
-        let was_empty = {
-            let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-            let was_empty = letters.is_empty();
-            letters.append(batch);
-            was_empty
+        let is_asleep = {
+            let mut inside = self.lock();
+            inside.letters.append(batch);
+            std::mem::take(&mut inside.is_asleep)
         };
-        self.wake_if(was_empty);
+        self.wake_if(is_asleep);
     }
 
-    /// Swaps what is there for `empty`, whose capacity is used again.
+    /// Swaps what is there for `empty`, whose capacity is used again. The reader is awake.
     pub(crate) fn swap(&self, empty: &mut Vec<Letter>) {
         debug_assert!(empty.is_empty());
-        std::mem::swap(
-            &mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner),
-            empty,
-        );
+        let mut inside = self.lock();
+        inside.is_asleep = false;
+        std::mem::swap(&mut inside.letters, empty);
     }
 
-    /// Somebody who finds the box filled knows that a wake-up is on its way.
-    fn wake_if(&self, was_empty: bool) {
-        if was_empty && let Err(error) = self.waker.wake() {
+    /// The reader is about to wait: from now on a letter wakes it. False: there are letters, so it must not.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        let mut inside = self.lock();
+        inside.is_asleep = inside.letters.is_empty();
+        inside.is_asleep
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever finds the reader awake knows that it looks here before it sleeps.
+    fn wake_if(&self, is_asleep: bool) {
+        if is_asleep && let Err(error) = self.waker.wake() {
             tracing::error!(%error, "cannot wake a thread");
         }
     }
@@ -196,7 +216,9 @@ mod tests {
         let mut poll = Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
         let boxes: Mailboxes = vec![Arc::new(Mailbox::new(waker))].into();
+        assert!(boxes[0].fall_asleep());
         boxes[0].post(discovered("a:1"));
+        assert!(!boxes[0].fall_asleep(), "there is a letter");
         let mut outgoing = Outgoing::new(Arc::clone(&boxes));
         outgoing.add(Peer::Hub, discovered("b:1"));
         outgoing.add(Peer::Worker(WorkerId(0)), discovered("c:1"));

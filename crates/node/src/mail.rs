@@ -18,6 +18,16 @@ pub(crate) enum Place {
     Node(NodeSlot),
 }
 
+impl Place {
+    /// The node, if it is one.
+    pub const fn node(self) -> Option<NodeSlot> {
+        match self {
+            Self::Worker(_) => None,
+            Self::Node(slot) => Some(slot),
+        }
+    }
+}
+
 /// What a place wants of a filter, in aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest {
@@ -49,19 +59,52 @@ pub(crate) struct Origin {
     pub stream: StreamId,
 }
 
-/// One record on its way from a worker to the hub.
+/// One record on its way from a worker to the hub, or several in a row that go to the same nodes and have no numbers, or
+/// consecutive ones.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardEntry {
-    /// Bytes of the record.
+    /// Bytes of the records.
     pub len: u32,
+    /// How many they are.
+    pub records: u32,
     /// Nodes that are to have it, ascending; may be empty for a retained message.
     pub destinations: Arc<[NodeSlot]>,
-    /// Number in the worker's stream; 0: not acknowledged.
+    /// Number of the first one in the worker's stream; 0: not acknowledged, none of them.
     pub number: u64,
-    /// QoS of the record.
+    /// QoS of the records.
     pub qos: Qos,
     /// To be kept as retained message, on every node.
     pub retain: bool,
+}
+
+impl ForwardEntry {
+    /// Bytes of several records at most: little beside a batch of a link, which they fill together.
+    const MAXIMUM_BYTES: u32 = 4 * 1024;
+
+    /// Takes in one more record of `len` bytes that is not to be retained, if it belongs to those that are here.
+    pub fn absorb(
+        &mut self,
+        len: u32,
+        number: u64,
+        qos: Qos,
+        destinations: &Arc<[NodeSlot]>,
+    ) -> bool {
+        let is_next = match self.number {
+            0 => number == 0,
+            first => first + u64::from(self.records) == number,
+        };
+        let belongs = is_next
+            && !self.retain
+            && self.qos == qos
+            && self.len.saturating_add(len) <= Self::MAXIMUM_BYTES
+            && (Arc::ptr_eq(&self.destinations, destinations)
+                || self.destinations == *destinations);
+        if belongs {
+            self.len += len;
+            self.records += 1;
+        }
+        belongs
+    }
 }
 
 /// Runs of numbers, both ends included, ascending.
@@ -347,4 +390,93 @@ pub(crate) fn is_share_key(key: &str, name: &str, filter: &str) -> bool {
         .and_then(|rest| rest.strip_prefix(name))
         .and_then(|rest| rest.strip_prefix('/'))
         .is_some_and(|rest| rest == filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_go_together_that_the_hub_treats_alike() {
+        let nodes: Arc<[NodeSlot]> = Arc::new([NodeSlot(1), NodeSlot(2)]);
+        let (same, other): (Arc<[NodeSlot]>, Arc<[NodeSlot]>) =
+            (nodes.to_vec().into(), Arc::new([NodeSlot(1)]));
+        let (plain, once) = (Qos::AtMostOnce, Qos::AtLeastOnce);
+        for (name, first, next, expected) in [
+            (
+                "without numbers",
+                (0, plain, false),
+                (10, 0, plain, &nodes),
+                true,
+            ),
+            (
+                "equal nodes",
+                (0, plain, false),
+                (10, 0, plain, &same),
+                true,
+            ),
+            (
+                "other nodes",
+                (0, plain, false),
+                (10, 0, plain, &other),
+                false,
+            ),
+            (
+                "consecutive numbers",
+                (7, once, false),
+                (10, 9, once, &nodes),
+                true,
+            ),
+            ("a gap", (7, once, false), (10, 10, once, &nodes), false),
+            (
+                "the same number",
+                (7, once, false),
+                (10, 8, once, &nodes),
+                false,
+            ),
+            (
+                "a number behind none",
+                (0, plain, false),
+                (10, 1, plain, &nodes),
+                false,
+            ),
+            (
+                "none behind a number",
+                (7, plain, false),
+                (10, 0, plain, &nodes),
+                false,
+            ),
+            (
+                "another QoS",
+                (0, plain, false),
+                (10, 0, once, &nodes),
+                false,
+            ),
+            ("retained", (0, plain, true), (10, 0, plain, &nodes), false),
+            (
+                "too long",
+                (0, plain, false),
+                (4096, 0, plain, &nodes),
+                false,
+            ),
+        ] {
+            let (number, qos, retain) = first;
+            let mut entry = ForwardEntry {
+                len: 20,
+                records: 2,
+                destinations: Arc::clone(&nodes),
+                number,
+                qos,
+                retain,
+            };
+            let (len, number, qos, destinations) = next;
+            assert_eq!(
+                entry.absorb(len, number, qos, destinations),
+                expected,
+                "{name}"
+            );
+            let after = if expected { (30, 3) } else { (20, 2) };
+            assert_eq!((entry.len, entry.records), after, "{name}");
+        }
+    }
 }

@@ -94,8 +94,8 @@ impl RateMeter {
         }
     }
 
-    pub(crate) const fn count(&mut self) {
-        self.count += 1;
+    pub(crate) const fn count(&mut self, messages: u64) {
+        self.count += messages;
     }
 
     /// The rate in messages per second, as of the last whole interval.
@@ -185,7 +185,7 @@ mod tests {
         let mut meter = RateMeter::new(Instant::from_millis(0));
         let mut now = 0;
         for _ in 0..30 {
-            (0..100).for_each(|_| meter.count());
+            (0..100).for_each(|_| meter.count(1));
             now += 1000;
             meter.rate(Instant::from_millis(now));
         }

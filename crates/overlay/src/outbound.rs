@@ -50,10 +50,15 @@ struct Credit {
 }
 
 impl Credit {
-    /// Whether `len` bytes more may be sent while `reserve` stay for others. A record larger than the window may go alone.
+    /// Whether `len` bytes more may be sent while `reserve` stay for others.
+    const fn covers(&self, len: u64, reserve: u64) -> bool {
+        len + reserve <= self.limit.saturating_sub(self.sent)
+    }
+
+    /// The same for one record: if it is larger than the window, it may go alone.
     const fn allows(&self, len: u64, reserve: u64) -> bool {
         let left = self.limit.saturating_sub(self.sent);
-        len + reserve <= left || (left > 0 && left >= self.window)
+        self.covers(len, reserve) || (left > 0 && left >= self.window)
     }
 }
 
@@ -211,33 +216,37 @@ impl Outbound {
         }
     }
 
-    /// Adds a record without a number, if credit beyond what is kept for numbered ones allows it.
+    /// Adds `count` records without numbers, back to back, if credit beyond what is kept for numbered ones allows all of them.
     pub(crate) fn push_plain(
         &mut self,
         stream: StreamId,
-        record: &[u8],
+        records: &[u8],
+        count: u32,
         batch_bytes: usize,
     ) -> bool {
-        if !self
-            .credit
-            .allows(record.len() as u64, self.credit.window / 4)
-        {
+        let (len, reserve) = (records.len() as u64, self.credit.window / 4);
+        let is_allowed = if count == 1 {
+            self.credit.allows(len, reserve)
+        } else {
+            self.credit.covers(len, reserve)
+        };
+        if !is_allowed {
             return false;
         }
-        self.credit.sent += record.len() as u64;
+        self.credit.sent += records.len() as u64;
         let queue = self.streams.entry(stream).or_default();
         let after = queue.pending.back().copied().unwrap_or(0);
         match queue.plain.back_mut() {
             Some(piece)
-                if piece.after == after && piece.bytes.len() + record.len() <= batch_bytes =>
+                if piece.after == after && piece.bytes.len() + records.len() <= batch_bytes =>
             {
-                piece.records += 1;
-                piece.bytes.extend_from_slice(record);
+                piece.records += u64::from(count);
+                piece.bytes.extend_from_slice(records);
             }
             Some(_) | None => queue.plain.push_back(Plain {
                 after,
-                records: 1,
-                bytes: record.to_vec(),
+                records: count.into(),
+                bytes: records.to_vec(),
             }),
         }
         true
@@ -405,9 +414,9 @@ mod tests {
     #[test]
     fn credit_holds_numbered_records_back_and_drops_others_a_quarter_earlier() {
         let mut outbound = outbound(1..=9, 40);
-        assert!(outbound.push_plain(STREAM, &[0; 30], 100));
+        assert!(outbound.push_plain(STREAM, &[0; 30], 1, 100));
         assert!(
-            !outbound.push_plain(STREAM, &[0; 1], 100),
+            !outbound.push_plain(STREAM, &[0; 1], 1, 100),
             "the last quarter is kept"
         );
         assert_eq!(send_all(&mut outbound), [(1, false)]);

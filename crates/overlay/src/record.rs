@@ -77,12 +77,7 @@ impl BatchHeader {
             stream: StreamId(reader.u16()?),
             low: reader.varint()?,
         };
-        Ok((
-            header,
-            Records {
-                rest: reader.rest(),
-            },
-        ))
+        Ok((header, Records::new(reader.rest())))
     }
 }
 
@@ -90,13 +85,18 @@ impl BatchHeader {
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: &'a [u8],
+    /// Of the record before. Messages of one topic often come in a row, and what is the same need not be checked again.
+    topic: &'a str,
 }
 
 impl<'a> Records<'a> {
     /// The records that `bytes` hold back to back, without a header before them.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        Self {
+            rest: bytes,
+            topic: "",
+        }
     }
 }
 
@@ -107,8 +107,9 @@ impl<'a> Iterator for Records<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        match Record::decode(self.rest) {
+        match Record::decode_after(self.topic, self.rest) {
             Ok((record, len)) => {
+                self.topic = record.topic;
                 let (bytes, rest) = self.rest.split_at(len);
                 self.rest = rest;
                 Some(Ok((record, bytes)))
@@ -254,8 +255,13 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// Malformed: says which field; the record is not usable, nor is what follows it.
-    #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
+        Self::decode_after("", bytes)
+    }
+
+    /// `known`: a topic name, or nothing.
+    #[inline]
+    fn decode_after(known: &'a str, bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
         let mut outer = Reader::new(bytes);
         let mut reader = Reader::new(outer.bytes()?);
         let len = bytes.len() - outer.rest().len();
@@ -301,7 +307,12 @@ impl<'a> Record<'a> {
         if flags & flag::DESTINATIONS != 0 {
             record.destinations = Destinations::check(reader.bytes()?)?;
         }
-        record.topic = topic(&mut reader)?;
+        let topic = reader.bytes()?;
+        record.topic = if topic == known.as_bytes() && !topic.is_empty() {
+            known
+        } else {
+            topic_name(topic)?
+        };
         if flags & flag::PROPERTIES != 0 {
             record.properties = ApplicationProperties::from_encoded(reader.bytes()?)?;
         }
@@ -312,8 +323,8 @@ impl<'a> Record<'a> {
 
 /// A topic name: UTF-8, not empty, no wildcards, no U+0000.
 #[inline]
-fn topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, WireError> {
-    let topic = reader.str("topic")?;
+fn topic_name(topic: &[u8]) -> Result<&str, WireError> {
+    let topic = std::str::from_utf8(topic).map_err(|_| WireError::NotUtf8 { field: "topic" })?;
     // No early end: the compiler turns this into a few vector instructions.
     let has_forbidden = topic
         .as_bytes()
@@ -327,6 +338,19 @@ fn topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, WireError> {
     } else {
         Err(WireError::Topic { len: topic.len() })
     }
+}
+
+/// The records that lie back to back in `bytes`, each as it is encoded, without reading more than their lengths. Ends where there is
+/// no whole record.
+pub fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let mut reader = Reader::new(rest);
+        reader.bytes().ok()?;
+        let (record, after) = rest.split_at(rest.len() - reader.rest().len());
+        rest = after;
+        Some(record)
+    })
 }
 
 /// Lowers the expiry left of the encoded record at the start of `bytes` by `elapsed_ms`, down to 0. Without an expiry, or

@@ -190,6 +190,12 @@ impl Thread {
             } else {
                 self.time_to_sleep()
             };
+            let is_awake = timeout == Some(Duration::ZERO) || !self.mailbox.fall_asleep();
+            let timeout = if is_awake {
+                Some(Duration::ZERO)
+            } else {
+                timeout
+            };
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 result => result?,

@@ -3,9 +3,12 @@
 use std::{collections::VecDeque, ops::RangeInclusive};
 
 use hashbrown::HashMap;
-use thicket_overlay::{Delivery, Forward, ForwardError, LinkId, StreamId, record::Record};
+use thicket_overlay::{
+    Delivery, Forward, ForwardError, LinkId, StreamId,
+    record::{Record, split},
+};
 
-use super::{Hub, retained::Observed};
+use super::{Hub, interests::Wanted, retained::Observed};
 use crate::{
     EventLevel, HubOutput, Now, WorkerId,
     mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, is_share_key, push_number},
@@ -62,6 +65,15 @@ impl Outgoing {
         }
     }
 
+    /// Adds a batch to those of a worker.
+    fn add_records(&mut self, worker: WorkerId, origin: Origin, records: Vec<u8>) {
+        let batches = &mut self.records[usize::from(worker.0)];
+        match batches.last_mut() {
+            Some((last, bytes)) if *last == origin => bytes.extend_from_slice(&records),
+            Some(_) | None => batches.push((origin, records)),
+        }
+    }
+
     pub fn add_record(&mut self, worker: WorkerId, origin: Origin, record: &[u8]) {
         let batches = &mut self.records[usize::from(worker.0)];
         match batches.last_mut() {
@@ -90,11 +102,35 @@ impl Hub {
         for entry in entries {
             let (record, after) = rest.split_at(entry.len as usize);
             rest = after;
-            if entry.retain {
+            if entry.records > 1 && entry.number > 0 {
+                self.forward_in_a_row(now, from, entry, record);
+            } else if entry.records > 1 {
+                let stream = StreamId(u16::from(from.0));
+                self.overlay.forward_plain_all(
+                    now.instant,
+                    stream,
+                    &entry.destinations,
+                    record,
+                    entry.records,
+                );
+            } else if entry.retain {
                 self.forward_retained(now, from, entry, record);
             } else {
                 self.forward_one(now, from, entry, record, &entry.destinations);
             }
+        }
+    }
+
+    /// Records with consecutive numbers for the same nodes.
+    fn forward_in_a_row(&mut self, now: Now, from: WorkerId, entry: &ForwardEntry, records: &[u8]) {
+        let mut one = ForwardEntry {
+            records: 1,
+            ..entry.clone()
+        };
+        for record in split(records) {
+            one.len = record.len() as u32;
+            self.forward_one(now, from, &one, record, &entry.destinations);
+            one.number += 1;
         }
     }
 
@@ -155,15 +191,17 @@ impl Hub {
 
     /// Bytes of a link: control is answered, messages go to the workers that want them.
     pub(super) fn handle_received(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
-        let mut arrivals = std::mem::take(&mut self.arrivals);
+        let (wanted, arrivals) = (&mut self.wanted, &mut self.arrivals);
         self.overlay
             .handle_received(now.instant, link, bytes, |delivery| {
-                arrivals.push(&delivery)
+                arrivals.take(wanted, &delivery)
             });
-        // Who is new must be known before its first message.
+        // Who is new must be known before its first message, and what control says before what came behind it.
         self.drain_overlay(now);
-        let mut rest = &arrivals.bytes[..];
-        for &(origin, len) in &arrivals.records {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.pass_on(&mut arrivals);
+        let mut rest = &arrivals.late_bytes[..];
+        for &(origin, len) in &arrivals.late {
             let (record, after) = rest.split_at(len as usize);
             rest = after;
             self.handle_arrival(now, origin, record);
@@ -172,16 +210,49 @@ impl Hub {
         self.arrivals = arrivals;
     }
 
-    fn handle_arrival(&mut self, now: Now, origin: thicket_overlay::Origin, bytes: &[u8]) {
-        let (Ok((record, _)), Some(node)) =
-            (Record::decode(bytes), self.overlay.node_of(origin.slot))
-        else {
-            return;
-        };
-        let mail_origin = Origin {
-            node,
+    /// Hands over what was sorted by worker already, and says what nobody here has to admit.
+    fn pass_on(&mut self, arrivals: &mut Arrivals) {
+        for (index, batches) in arrivals.records.iter_mut().enumerate() {
+            for (origin, bytes) in batches.drain(..) {
+                arrivals.expected[index] = bytes.len().min(MAXIMUM_RESERVE);
+                if let Some(origin) = self.mail_origin(origin) {
+                    self.outgoing
+                        .add_records(WorkerId(index as u8), origin, bytes);
+                }
+            }
+        }
+        for run in arrivals.runs.drain(..) {
+            let origin = run.origin;
+            let Some(mail_origin) = self.mail_origin(origin) else {
+                continue;
+            };
+            if run.released > 0 {
+                self.overlay
+                    .released(origin.slot, origin.incarnation, run.released);
+            }
+            for (from, to) in run.unwanted {
+                self.overlay.admitted(origin, from..=to);
+            }
+            let several = run.several.into_iter();
+            let open = several.map(|(number, takers)| ((mail_origin, number), takers));
+            self.admissions.open.extend(open);
+        }
+    }
+
+    /// The origin as workers know it; `None`: the node is unknown by now.
+    fn mail_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
+        Some(Origin {
+            node: self.overlay.node_of(origin.slot)?,
             incarnation: origin.incarnation,
             stream: origin.stream,
+        })
+    }
+
+    fn handle_arrival(&mut self, now: Now, origin: thicket_overlay::Origin, bytes: &[u8]) {
+        let (Ok((record, _)), Some(mail_origin)) =
+            (Record::decode(bytes), self.mail_origin(origin))
+        else {
+            return;
         };
         // What a comparison of retained messages brought earlier was delivered then.
         let is_known = record.retain
@@ -268,22 +339,98 @@ impl Admissions {
     }
 }
 
-/// Messages of one read from a link.
+/// Bytes that a batch begins with at most: as many as the last one had.
+const MAXIMUM_RESERVE: usize = 256 * 1024;
+
+/// Messages of one read from a link, sorted by worker as they come: decoded once, copied once.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    bytes: Vec<u8>,
-    records: Vec<(thicket_overlay::Origin, u32)>,
+    /// By worker: batches of one origin each, in order.
+    records: Vec<Vec<(thicket_overlay::Origin, Vec<u8>)>>,
+    /// By worker: bytes of the last batch, which the next one is likely to need too.
+    expected: Vec<usize>,
+    /// What is owed to the overlay for them, by runs of one origin.
+    runs: Vec<Run>,
+    /// The first message that is retained or for shared subscriptions, and all behind it: to be looked at one by one.
+    late: Vec<(thicket_overlay::Origin, u32)>,
+    late_bytes: Vec<u8>,
+}
+
+/// Messages of one origin in a row.
+#[derive(Debug)]
+struct Run {
+    origin: thicket_overlay::Origin,
+    /// Bytes of those without numbers.
+    released: u64,
+    /// Numbers that no worker wants.
+    unwanted: NumberRuns,
+    /// Numbers that more than one worker has to admit, with how many.
+    several: Vec<(u64, u32)>,
+}
+
+impl Run {
+    const fn new(origin: thicket_overlay::Origin) -> Self {
+        Self {
+            origin,
+            released: 0,
+            unwanted: Vec::new(),
+            several: Vec::new(),
+        }
+    }
+
+    /// Notes what is owed for a message that so many workers get.
+    fn note(&mut self, number: u64, len: usize, takers: usize) {
+        match (number, takers) {
+            (0, _) => self.released += len as u64,
+            (_, 0) => push_number(&mut self.unwanted, number),
+            (_, 1) => {}
+            (_, takers) => self.several.push((number, takers as u32)),
+        }
+    }
 }
 
 impl Arrivals {
-    fn push(&mut self, delivery: &Delivery<'_>) {
-        self.bytes.extend_from_slice(delivery.bytes);
-        self.records
-            .push((delivery.origin, delivery.bytes.len() as u32));
+    pub fn new(workers: u8) -> Self {
+        let workers = usize::from(workers);
+        Self {
+            records: vec![Vec::new(); workers],
+            expected: vec![0; workers],
+            ..Self::default()
+        }
+    }
+
+    fn take(&mut self, wanted: &mut Wanted, delivery: &Delivery<'_>) {
+        let (record, bytes) = (&delivery.record, delivery.bytes);
+        if record.retain || !record.shared.is_empty() || !self.late.is_empty() {
+            self.late_bytes.extend_from_slice(bytes);
+            self.late.push((delivery.origin, bytes.len() as u32));
+            return;
+        }
+        let route = wanted.route(record.topic);
+        for worker in &route.plain {
+            let index = usize::from(worker.0);
+            let batches = &mut self.records[index];
+            match batches.last_mut() {
+                Some((origin, batch)) if *origin == delivery.origin => {
+                    batch.extend_from_slice(bytes);
+                }
+                Some(_) | None => {
+                    let mut batch = Vec::with_capacity(self.expected[index].max(bytes.len()));
+                    batch.extend_from_slice(bytes);
+                    batches.push((delivery.origin, batch));
+                }
+            }
+        }
+        if self.runs.last().map(|run| run.origin) != Some(delivery.origin) {
+            self.runs.push(Run::new(delivery.origin));
+        }
+        if let Some(run) = self.runs.last_mut() {
+            run.note(record.number, bytes.len(), route.plain.len());
+        }
     }
 
     fn clear(&mut self) {
-        self.bytes.clear();
-        self.records.clear();
+        self.late.clear();
+        self.late_bytes.clear();
     }
 }

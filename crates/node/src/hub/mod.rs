@@ -19,7 +19,10 @@ mod retained;
 mod retained_store;
 mod standing;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, NodeStatus, Output, Overlay};
 use thicket_session::time::{Instant, WallClock};
@@ -71,6 +74,20 @@ pub struct Hub {
     /// Claims are answered from here on: discovery has had its time.
     ready_at: Instant,
     is_ready: bool,
+    /// As of the end of a round after which nothing has happened.
+    at_rest: Option<Rest>,
+}
+
+/// Rounds without anything new are short for so long: a thread that serves clients has thousands of them a second.
+const REST: Duration = Duration::from_millis(5);
+
+/// When there is something to do although nothing happens.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    /// When the next round is a whole one.
+    until: Instant,
+    /// See `poll_timeout`.
+    deadline: Option<Instant>,
 }
 
 impl Hub {
@@ -83,7 +100,7 @@ impl Hub {
             wanted: Wanted::new(workers, seed),
             outgoing: Outgoing::new(workers),
             admissions: Admissions::default(),
-            arrivals: Arrivals::default(),
+            arrivals: Arrivals::new(config.workers),
             directory: Directory::default(),
             registrar: Registrar::default(),
             claims: Claims::default(),
@@ -102,6 +119,7 @@ impl Hub {
             outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,
             is_ready: false,
+            at_rest: None,
             config,
         };
         let own = &hub.config.overlay;
@@ -113,6 +131,7 @@ impl Hub {
 
     /// The only way in.
     pub fn handle_input(&mut self, now: Now, input: HubInput<'_>) {
+        self.at_rest = None;
         let at = now.instant;
         match input {
             HubInput::LinkAdopted { link, state } => {
@@ -163,6 +182,9 @@ impl Hub {
 
     /// Turns what was gathered in this round into mail and bytes. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
+        if self.at_rest.is_some_and(|rest| now.instant < rest.until) {
+            return;
+        }
         self.check_ready(now);
         self.expire_claims(now);
         self.answer_barriers();
@@ -171,6 +193,12 @@ impl Hub {
         self.drain_overlay(now);
         self.review_standing(now);
         self.outgoing.seal(&mut self.outputs);
+        let deadline = self.next_deadline();
+        let rest = now.instant + REST;
+        self.at_rest = Some(Rest {
+            until: deadline.map_or(rest, |at| at.min(rest)),
+            deadline,
+        });
     }
 
     /// The next order to the shell.
@@ -181,6 +209,13 @@ impl Hub {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        match self.at_rest {
+            Some(rest) => rest.deadline,
+            None => self.next_deadline(),
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
         let ready = (!self.is_ready).then_some(self.ready_at);
         [
             self.overlay.poll_timeout(),
@@ -200,6 +235,7 @@ impl Hub {
 
     /// The socket took the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
+        self.at_rest = None;
         self.overlay
             .handle_written(now.instant, LinkId(link.0), count);
         self.drain_overlay(now);
@@ -297,6 +333,7 @@ impl Hub {
 
     /// CPU and memory of this node that are free, in percent.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
+        self.at_rest = None;
         self.overlay.set_resources(available_cpu, available_memory);
     }
 
@@ -312,11 +349,13 @@ impl Hub {
 
     /// Tells the other nodes what they show of this one.
     pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
+        self.at_rest = None;
         self.overlay.set_summary(clients, subscriptions);
     }
 
     /// Says goodbye to the other nodes.
     pub fn shut_down(&mut self, now: Now) {
+        self.at_rest = None;
         self.overlay.shut_down(now.instant);
         self.drain_overlay(now);
     }

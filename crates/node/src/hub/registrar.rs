@@ -253,10 +253,9 @@ impl Hub {
     }
 
     fn owned(&mut self, now: Now, from: NodeId, client_id: &str, epoch: u64) {
-        let Some(known) = self.registrar.known.get_mut(client_id) else {
-            // A round has begun: the claimant registers what it has.
-            return;
-        };
+        // Whether the node registers in this round before or after it has the session.
+        let known = self.registrar.known.entry(client_id.to_owned());
+        let known = known.or_default();
         let ends_claim = known.claimed_by == Some(from);
         if ends_claim {
             known.claim_ends();
@@ -268,7 +267,8 @@ impl Hub {
             client_id,
             epoch,
             is_claim: false,
-            is_connected: false,
+            // Nobody has come to a copy that went on.
+            is_connected: epoch.is_multiple_of(2),
         };
         self.register(now, from, registration);
         if ends_claim {

@@ -1,6 +1,6 @@
 //! To other workers of this node and, through the hub, to other nodes: one record a message, appended to the batch of each place.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::{
@@ -19,55 +19,93 @@ use crate::{
     queue::Mark,
 };
 
-/// What leaves for one other thread at the end of the round.
+/// Bytes that a batch begins with at most: as many as the last one had.
+const MAXIMUM_RESERVE: usize = 256 * 1024;
+
+/// Records for one other thread, back to back.
 #[derive(Debug, Default)]
 struct Batch {
     records: Vec<u8>,
-    entries: Vec<ForwardEntry>,
+    /// Bytes of the batch before it: what this one is likely to need.
+    expected: usize,
+}
+
+impl Batch {
+    /// Where the next record goes.
+    fn end(&mut self) -> &mut Vec<u8> {
+        if self.records.capacity() == 0 {
+            self.records.reserve(self.expected);
+        }
+        &mut self.records
+    }
+
+    /// All of them; another batch begins.
+    fn take(&mut self) -> Vec<u8> {
+        self.expected = self.records.len().min(MAXIMUM_RESERVE);
+        std::mem::take(&mut self.records)
+    }
+}
+
+/// A record on its way into the batches of all its places: encoded into the first one, copied from there into the others.
+#[derive(Debug)]
+pub(super) struct Leaving<'a> {
+    record: Record<'a>,
+    /// The batch that has it, and where in it.
+    encoded: Option<(usize, Range<usize>)>,
+}
+
+impl<'a> Leaving<'a> {
+    pub const fn new(record: Record<'a>) -> Self {
+        Self {
+            record,
+            encoded: None,
+        }
+    }
 }
 
 /// What leaves at the end of the round.
 #[derive(Debug)]
 pub(super) struct Batches {
-    workers: Vec<Batch>,
-    hub: Batch,
+    /// One a worker, then the hub's.
+    batches: Vec<Batch>,
+    /// What the hub must know of its records.
+    entries: Vec<ForwardEntry>,
     /// Numbers of others that were admitted here in this round.
     admitted: Vec<(Peer, Origin, NumberRuns)>,
-    /// The record of this moment, with what the hub must know of it.
-    record: Vec<u8>,
-    number: u64,
-    qos: Qos,
 }
 
 impl Batches {
     pub fn new(workers: u8) -> Self {
         Self {
-            workers: (0..workers).map(|_| Batch::default()).collect(),
-            hub: Batch::default(),
+            batches: (0..=workers).map(|_| Batch::default()).collect(),
+            entries: Vec::new(),
             admitted: Vec::new(),
-            record: Vec::new(),
-            number: 0,
-            qos: Qos::AtMostOnce,
         }
+    }
+
+    const fn hub(&self) -> usize {
+        self.batches.len() - 1
     }
 
     /// Turns everything into mail.
     pub fn seal(&mut self, origin: Origin, outputs: &mut VecDeque<WorkerOutput>) {
-        for (index, batch) in self.workers.iter_mut().enumerate() {
-            if !batch.records.is_empty() {
-                let bytes = std::mem::take(&mut batch.records);
-                let to = Peer::Worker(WorkerId(index as u8));
-                outputs.push_back(WorkerOutput::Mail {
-                    to,
-                    mail: Mail(Content::Records { origin, bytes }),
-                });
+        let hub = self.hub();
+        for (index, batch) in self.batches.iter_mut().enumerate() {
+            if batch.records.is_empty() {
+                continue;
             }
-        }
-        if !self.hub.entries.is_empty() {
-            let Batch { records, entries } = std::mem::take(&mut self.hub);
+            let bytes = batch.take();
+            let (to, content) = if index == hub {
+                let entries = std::mem::take(&mut self.entries);
+                let records = bytes;
+                (Peer::Hub, Content::Forward { records, entries })
+            } else {
+                let to = Peer::Worker(WorkerId(index as u8));
+                (to, Content::Records { origin, bytes })
+            };
             outputs.push_back(WorkerOutput::Mail {
-                to: Peer::Hub,
-                mail: Mail(Content::Forward { records, entries }),
+                to,
+                mail: Mail(content),
             });
         }
         for (to, origin, numbers) in self.admitted.drain(..) {
@@ -82,31 +120,58 @@ impl Batches {
         }
     }
 
-    pub fn add(
-        &mut self,
-        place: Place,
-        retain: bool,
-        destinations: impl FnOnce() -> Arc<[NodeSlot]>,
-    ) {
-        match place {
-            Place::Worker(worker) => {
-                if let Some(batch) = self.workers.get_mut(usize::from(worker.0)) {
-                    batch.records.extend_from_slice(&self.record);
-                }
-            }
-            Place::Node(_) => {
-                self.hub.records.extend_from_slice(&self.record);
-                let len = u32::try_from(self.record.len())
-                    .expect("a record is little more than a packet");
-                self.hub.entries.push(ForwardEntry {
-                    len,
-                    destinations: destinations(),
-                    number: self.number,
-                    qos: self.qos,
-                    retain,
-                });
-            }
+    /// Adds a record to the batch of a worker.
+    pub fn add_for_worker(&mut self, worker: WorkerId, leaving: &mut Leaving<'_>) {
+        let index = usize::from(worker.0);
+        if index < self.hub() {
+            self.append(index, leaving);
         }
+    }
+
+    /// Adds a record to the batch of the hub, for these nodes.
+    pub fn add_for_nodes(
+        &mut self,
+        destinations: &Arc<[NodeSlot]>,
+        retain: bool,
+        leaving: &mut Leaving<'_>,
+    ) {
+        let len = self.append(self.hub(), leaving);
+        let len = u32::try_from(len).expect("a record is little more than a packet");
+        let Record { number, qos, .. } = leaving.record;
+        if !retain
+            && let Some(last) = self.entries.last_mut()
+            && last.absorb(len, number, qos, destinations)
+        {
+            return;
+        }
+        self.entries.push(ForwardEntry {
+            len,
+            records: 1,
+            destinations: Arc::clone(destinations),
+            number,
+            qos,
+            retain,
+        });
+    }
+
+    /// Appends a record to a batch; answers its length.
+    fn append(&mut self, index: usize, leaving: &mut Leaving<'_>) -> usize {
+        let Some((first, range)) = &leaving.encoded else {
+            let out = self.batches[index].end();
+            let start = out.len();
+            leaving.record.encode(out);
+            let range = start..out.len();
+            let len = range.len();
+            leaving.encoded = Some((index, range));
+            return len;
+        };
+        debug_assert_ne!(*first, index, "a place has a record once");
+        let source = std::mem::take(&mut self.batches[*first].records);
+        self.batches[index]
+            .end()
+            .extend_from_slice(&source[range.clone()]);
+        self.batches[*first].records = source;
+        range.len()
     }
 
     pub fn admit(&mut self, to: Peer, origin: Origin, number: u64) {
@@ -145,43 +210,37 @@ impl Worker {
         } else {
             0
         };
-        let mut qos0_workers = Vec::new();
-        self.encode_record(publish, number, publish.qos, source.publication, None);
+        let is_qos0_too = is_acknowledged && !publish.retain;
+        let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
+        let mut has_qos0_workers = false;
         for (worker, qos) in &route.workers {
             if is_acknowledged && *qos == Qos::AtMostOnce {
-                qos0_workers.push(*worker);
+                has_qos0_workers = true;
             } else {
-                self.batches
-                    .add(Place::Worker(*worker), false, || Arc::new([]));
+                self.batches.add_for_worker(*worker, &mut leaving);
             }
         }
         if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
-            let everyone = || {
-                if route.nodes_qos0.is_empty() {
-                    Arc::clone(&route.nodes)
-                } else {
-                    union(route)
-                }
-            };
-            let some = || Arc::clone(&route.nodes);
-            if is_acknowledged && !publish.retain {
-                self.batches.add(Place::Node(NodeSlot::LOCAL), false, some);
+            let nodes = if is_qos0_too {
+                &route.nodes
             } else {
-                self.batches
-                    .add(Place::Node(NodeSlot::LOCAL), publish.retain, everyone);
-            }
+                &route.nodes_all
+            };
+            self.batches
+                .add_for_nodes(nodes, publish.retain, &mut leaving);
         }
-        let qos0_nodes = is_acknowledged && !publish.retain && !route.nodes_qos0.is_empty();
-        if qos0_nodes || !qos0_workers.is_empty() {
-            self.encode_record(publish, 0, Qos::AtMostOnce, source.publication, None);
-            for worker in qos0_workers {
-                self.batches
-                    .add(Place::Worker(worker), false, || Arc::new([]));
+        let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
+        if has_qos0_nodes || has_qos0_workers {
+            let record = record_of(publish, 0, Qos::AtMostOnce, source.publication);
+            let mut leaving = Leaving::new(record);
+            for (worker, qos) in &route.workers {
+                if *qos == Qos::AtMostOnce {
+                    self.batches.add_for_worker(*worker, &mut leaving);
+                }
             }
-            if qos0_nodes {
-                self.batches.add(Place::Node(NodeSlot::LOCAL), false, || {
-                    Arc::clone(&route.nodes_qos0)
-                });
+            if has_qos0_nodes {
+                self.batches
+                    .add_for_nodes(&route.nodes_qos0, false, &mut leaving);
             }
         }
         let origin = self.origin();
@@ -193,57 +252,60 @@ impl Worker {
         }
     }
 
-    pub(super) fn encode_record(
+    /// Hands a message to another place that has members of a group: one of them takes it.
+    pub(super) fn forward_to_group(
         &mut self,
         publish: &Publish<'_>,
         number: u64,
-        qos: Qos,
-        publication: Option<&PublicationId>,
-        group: Option<&str>,
+        group: &str,
+        place: Place,
     ) {
         let mut choices = Vec::new();
-        let shared = match group
-            .and_then(|key| key.strip_prefix("$share/"))
-            .and_then(|key| key.split_once('/'))
-        {
-            Some(choice) => SharedChoices::build([choice], &mut choices),
-            None => SharedChoices::default(),
-        };
-        let record = Record {
-            number,
-            qos,
-            retain: publish.retain,
-            expiry_left_ms: publish
-                .message_expiry_interval
-                .map(|seconds| u64::from(seconds) * 1000),
-            time: None,
-            publication: publication.copied(),
-            publisher: None,
+        let choice = group
+            .strip_prefix("$share/")
+            .and_then(|key| key.split_once('/'));
+        let shared = choice.map_or_else(SharedChoices::default, |choice| {
+            SharedChoices::build([choice], &mut choices)
+        });
+        let mut leaving = Leaving::new(Record {
             shared,
-            topic: publish.topic,
-            properties: publish.properties,
-            payload: publish.payload,
-            ..Record::default()
-        };
-        self.batches.number = number;
-        self.batches.qos = qos;
-        self.batches.record.clear();
-        record.encode(&mut self.batches.record);
+            ..record_of(publish, number, publish.qos, None)
+        });
+        match place {
+            Place::Worker(worker) => self.batches.add_for_worker(worker, &mut leaving),
+            Place::Node(slot) => {
+                let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
+                self.batches.add_for_nodes(&nodes, false, &mut leaving);
+            }
+        }
     }
 
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
+        let mut taken = NumberRuns::new();
         for record in Records::new(bytes) {
             match record {
-                Ok((record, _)) => self.handle_record(now, from, origin, &record),
+                Ok((record, _)) => {
+                    if self.handle_record(now, from, origin, &record) && record.number > 0 {
+                        push_number(&mut taken, record.number);
+                    }
+                }
                 Err(error) => {
                     self.event(
                         EventLevel::Error,
                         "unreadable record inside the node",
                         vec![("error", error.to_string())],
                     );
-                    return;
+                    break;
                 }
+            }
+        }
+        if !taken.is_empty() {
+            let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+            let new = || Mark::new(now.instant);
+            let mark = self.marks.entry(stream).or_insert_with(new);
+            for number in taken.into_iter().flat_map(|(from, to)| from..=to) {
+                mark.note(now.instant, number);
             }
         }
     }
@@ -255,22 +317,17 @@ impl Worker {
         }
     }
 
-    fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) {
+    /// Whether the message was taken: not when there is no room for it.
+    fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) -> bool {
         if record.number > 0 && self.refuse_without_room(from, origin, record) {
-            return;
+            return false;
         }
         let is_sent_on = self.deliver_record(now, from, origin, record);
-        if record.number == 0 {
-            return;
-        }
-        let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
-        let mark = self.marks.entry(stream);
-        mark.or_insert_with(|| Mark::new(now.instant))
-            .note(now.instant, record.number);
         // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
-        if !is_sent_on {
+        if record.number > 0 && !is_sent_on {
             self.batches.admit(from, origin, record.number);
         }
+        true
     }
 
     /// Whether the message was sent on, so that its acknowledgement waits.
@@ -333,6 +390,28 @@ impl Worker {
     }
 }
 
+/// The record of a message.
+fn record_of<'a>(
+    publish: &Publish<'a>,
+    number: u64,
+    qos: Qos,
+    publication: Option<&PublicationId>,
+) -> Record<'a> {
+    Record {
+        number,
+        qos,
+        retain: publish.retain,
+        expiry_left_ms: publish
+            .message_expiry_interval
+            .map(|seconds| u64::from(seconds) * 1000),
+        publication: publication.copied(),
+        topic: publish.topic,
+        properties: publish.properties,
+        payload: publish.payload,
+        ..Record::default()
+    }
+}
+
 /// The message of a record, and when it expires.
 pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Option<Instant>) {
     let expires_at = record
@@ -346,16 +425,4 @@ pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Opt
         ..Publish::new(record.topic, record.payload)
     };
     (publish, expires_at)
-}
-
-/// All nodes of a route, ascending.
-fn union(route: &Route) -> Arc<[NodeSlot]> {
-    let mut nodes: Vec<NodeSlot> = route
-        .nodes
-        .iter()
-        .chain(route.nodes_qos0.iter())
-        .copied()
-        .collect();
-    nodes.sort_unstable();
-    nodes.into()
 }

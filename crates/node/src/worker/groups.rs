@@ -110,12 +110,7 @@ impl Worker {
                     retain: false,
                     ..*publish
                 };
-                self.encode_record(&message, number, qos, None, Some(&group.key));
-                let destinations = || match place {
-                    Place::Node(slot) => Arc::new([slot]) as Arc<[NodeSlot]>,
-                    Place::Worker(_) => Arc::new([]),
-                };
-                self.batches.add(place, false, destinations);
+                self.forward_to_group(&message, number, &group.key, place);
             }
         }
     }

@@ -169,6 +169,8 @@ pub(super) struct Route {
     pub nodes: Arc<[NodeSlot]>,
     /// Nodes that want it at QoS 0 only, ascending.
     pub nodes_qos0: Arc<[NodeSlot]>,
+    /// Both, ascending: who gets what is published at QoS 0.
+    pub nodes_all: Arc<[NodeSlot]>,
     /// Sessions here that subscribe to it and may not read it.
     pub withheld: u32,
 }
@@ -399,7 +401,7 @@ impl Interests {
             + route.takers.len() * size_of::<Taker>()
             + route.groups.len() * 256
             + route.workers.len() * 2
-            + (route.nodes.len() + route.nodes_qos0.len()) * 2;
+            + (route.nodes.len() + route.nodes_qos0.len()) * 4;
         self.cache
             .insert(topic, generation, Rc::clone(&route), bytes);
         route
@@ -432,6 +434,7 @@ impl Interests {
             workers: Vec::new(),
             nodes: Arc::new([]),
             nodes_qos0: Arc::new([]),
+            nodes_all: Arc::new([]),
         };
         self.add_peers(topic, &mut route);
         route.groups = self.group_routes(topic);
@@ -461,6 +464,7 @@ impl Interests {
         });
         let mut nodes = Vec::new();
         let mut nodes_qos0 = Vec::new();
+        let all: Vec<_> = places.keys().filter_map(|place| place.node()).collect();
         for (place, qos) in places {
             match (place, qos) {
                 (Place::Worker(worker), qos) => route.workers.push((worker, qos)),
@@ -470,6 +474,11 @@ impl Interests {
         }
         route.nodes = nodes.into();
         route.nodes_qos0 = nodes_qos0.into();
+        route.nodes_all = match (route.nodes.is_empty(), route.nodes_qos0.is_empty()) {
+            (_, true) => Arc::clone(&route.nodes),
+            (true, false) => Arc::clone(&route.nodes_qos0),
+            (false, false) => all.into(),
+        };
     }
 
     fn group_routes(&self, topic: &str) -> Vec<GroupRoute> {

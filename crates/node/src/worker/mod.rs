@@ -499,7 +499,7 @@ impl Worker {
                 self.handle_copy_barrier(now, request, barrier);
             }
             Content::Promote { node } => self.handle_promote(now, node),
-            Content::DropCopies { node } => self.handle_drop_copies(node),
+            Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {
                 client_id,

@@ -195,3 +195,27 @@ fn a_batch_yields_its_records_and_stops_at_the_first_bad_one() {
     bytes[0] = 9;
     assert!(BatchHeader::decode(&bytes).is_err(), "another version");
 }
+
+#[test]
+fn records_back_to_back_are_split_where_they_end_and_whatever_is_no_whole_record_ends_it() {
+    let mut bytes = Vec::new();
+    let mut lens = Vec::new();
+    for (topic, payload) in [("a", 0), ("a", 300), ("b/c", 7), ("a", 1)] {
+        let payload = vec![1; payload];
+        let record = Record {
+            topic,
+            payload: &payload,
+            ..Record::default()
+        };
+        record.encode(&mut bytes);
+        lens.push(record.encoded_len());
+    }
+    let whole: Vec<usize> = split(&bytes).map(<[u8]>::len).collect();
+    assert_eq!(whole, lens);
+    let topics = Records::new(&bytes).map(|record| record.expect("just encoded").0.topic);
+    assert_eq!(topics.collect::<Vec<_>>(), ["a", "a", "b/c", "a"]);
+    let cut = bytes.len() - 1;
+    let cut: Vec<usize> = split(&bytes[..cut]).map(<[u8]>::len).collect();
+    assert_eq!(cut, lens[..3]);
+    assert_eq!(split(&[0x80]).count(), 0);
+}

@@ -336,6 +336,42 @@ fn records_with_and_without_numbers_stay_in_order() {
 }
 
 #[test]
+fn records_without_numbers_go_together_as_they_would_one_by_one() {
+    let small = |config: &mut OverlayConfig| config.limits.credit_bytes = 10_000;
+    for (name, lens) in [
+        ("all fit", &[100, 0, 700][..]),
+        ("some are over the credit", &[4000, 3000, 2000, 400, 300, 1]),
+        ("one is too large for any but itself", &[9000, 8000]),
+    ] {
+        let delivered = [false, true].map(|together| {
+            let mut pair = Pair::linked(with(1, small), with(2, small));
+            let now = pair.instant();
+            let mut records = Vec::new();
+            for len in lens {
+                let payload = vec![0; *len];
+                let record = Record {
+                    topic: "a",
+                    payload: &payload,
+                    ..Record::default()
+                };
+                record.encode(&mut records);
+                if !together {
+                    forward(&mut pair, 0, *len).expect("nothing refuses it");
+                }
+            }
+            if together {
+                let count = lens.len() as u32;
+                pair.nodes[A].forward_plain_all(now, StreamId(0), &[PEER], &records, count);
+            }
+            pair.run();
+            std::mem::take(&mut pair.sides[B].delivered)
+        });
+        assert_eq!(delivered[0], delivered[1], "{name}");
+        assert!(!delivered[0].is_empty(), "{name}");
+    }
+}
+
+#[test]
 fn a_large_record_without_credit_does_not_hold_back_what_was_paid_for() {
     let small = |config: &mut OverlayConfig| config.limits.credit_bytes = 10_000;
     let mut pair = Pair::linked(with(1, small), with(2, small));

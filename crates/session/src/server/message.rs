@@ -19,7 +19,7 @@ pub struct MessageId {
     pub number: u64,
 }
 
-/// An application message held in memory, immutable and shared by all sessions that wait for it. One allocation of content.
+/// An application message held in memory, immutable and shared by all sessions that wait for it. A short one is a single allocation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message {
     id: MessageId,
@@ -28,9 +28,56 @@ pub struct Message {
     expires_at: Option<Instant>,
     topic_len: u32,
     properties_len: u32,
-    content: Box<[u8]>,
+    content: Content,
     stored: StoredName,
 }
+
+/// Bytes of content that lie in the message itself.
+const SHORT: usize = 94;
+
+/// Topic, properties and payload, back to back. Where messages come and go by the million, an allocation costs as much as all else.
+#[derive(Debug)]
+enum Content {
+    Short { len: u8, bytes: [u8; SHORT] },
+    Long(Box<[u8]>),
+}
+
+impl Content {
+    fn new(publish: &Publish<'_>) -> Self {
+        let (topic, properties) = (publish.topic.as_bytes(), publish.properties);
+        let len = topic.len() + properties.encoded_len() + publish.payload.len();
+        if len > SHORT || !properties.is_empty() {
+            let mut content = Vec::with_capacity(len);
+            content.extend_from_slice(topic);
+            properties.write_to(&mut content);
+            content.extend_from_slice(publish.payload);
+            return Self::Long(content.into_boxed_slice());
+        }
+        let mut bytes = [0; SHORT];
+        let (of_topic, rest) = bytes.split_at_mut(topic.len());
+        of_topic.copy_from_slice(topic);
+        rest[..publish.payload.len()].copy_from_slice(publish.payload);
+        Self::Short {
+            len: len as u8,
+            bytes,
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Content {}
 
 /// Where a store finds the message again; says nothing about the message, so it takes no part in comparisons.
 #[derive(Debug, Default)]
@@ -48,14 +95,7 @@ impl Message {
     /// Copies what `publish` borrows. `expires_at` is its Message Expiry Interval as an instant.
     #[must_use]
     pub fn new(id: MessageId, publish: &Publish<'_>, expires_at: Option<Instant>) -> Self {
-        let properties = publish.properties;
-        let mut content = Vec::with_capacity(
-            publish.topic.len() + properties.encoded_len() + publish.payload.len(),
-        );
-        content.extend_from_slice(publish.topic.as_bytes());
-        properties.write_to(&mut content);
-        let properties_len = content.len() - publish.topic.len();
-        content.extend_from_slice(publish.payload);
+        let properties_len = publish.properties.encoded_len();
         Self {
             id,
             qos: publish.qos,
@@ -63,7 +103,7 @@ impl Message {
             expires_at,
             topic_len: u32::try_from(publish.topic.len()).expect("a topic has at most 65535 bytes"),
             properties_len: u32::try_from(properties_len).expect("a packet has at most 2^28 bytes"),
-            content: content.into_boxed_slice(),
+            content: Content::new(publish),
             stored: StoredName::default(),
         }
     }
@@ -115,35 +155,44 @@ impl Message {
         self.expires_at.map(|at| seconds_left(at, now))
     }
 
+    /// Whether it is a message at all: one that stands for another has no topic.
+    #[must_use]
+    pub const fn has_topic(&self) -> bool {
+        self.topic_len > 0
+    }
+
     /// Topic name.
     #[must_use]
     pub fn topic(&self) -> &str {
-        std::str::from_utf8(&self.content[..self.topic_len as usize]).expect("copied from a str")
+        std::str::from_utf8(&self.content.as_slice()[..self.topic_len as usize])
+            .expect("copied from a str")
     }
 
     /// The properties that are passed on unaltered.
     #[must_use]
     pub fn properties(&self) -> ApplicationProperties<'_> {
         let range = self.topic_len as usize..(self.topic_len + self.properties_len) as usize;
-        ApplicationProperties::from_encoded(&self.content[range]).expect("written by write_to")
+        ApplicationProperties::from_encoded(&self.content.as_slice()[range])
+            .expect("written by write_to")
     }
 
     /// Payload.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.content[(self.topic_len + self.properties_len) as usize..]
+        &self.content.as_slice()[(self.topic_len + self.properties_len) as usize..]
     }
 
     /// What it counts against a queue's bound, bytes.
     #[must_use]
     pub fn cost(&self) -> u64 {
-        Self::cost_of(self.content.len())
+        Self::cost_of(self.content.as_slice().len())
     }
 
     /// The same for a message that is not made yet: bytes of its topic, properties and payload.
     #[must_use]
     pub const fn cost_of(content_len: usize) -> u64 {
-        (content_len + size_of::<Self>()) as u64
+        let beside = if content_len > SHORT { content_len } else { 0 };
+        (beside + size_of::<Self>()) as u64
     }
 }
 
@@ -153,4 +202,38 @@ impl Message {
 pub fn seconds_left(expires_at: Instant, now: Instant) -> u32 {
     let left_ms = expires_at.as_millis().saturating_sub(now.as_millis());
     u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_read_as_it_was_given_whether_it_lies_in_the_message_or_beside_it() {
+        let content_type = [3, 0, 1, b'x'];
+        let with = ApplicationProperties::from_encoded(&content_type).expect("a content type");
+        for (topic, properties, payload_len) in [
+            ("a", ApplicationProperties::default(), 0),
+            ("a/b", ApplicationProperties::default(), SHORT - 3),
+            ("a/b", ApplicationProperties::default(), SHORT - 2),
+            ("a/b", with, 5),
+            ("a/b", with, 500),
+        ] {
+            let payload: Vec<u8> = (0..payload_len).map(|at| at as u8).collect();
+            let publish = Publish {
+                properties,
+                ..Publish::new(topic, &payload)
+            };
+            let message = Message::new(MessageId::default(), &publish, None);
+            let name = format!("{} of properties, {payload_len}", properties.encoded_len());
+            assert_eq!(message.topic(), topic, "{name}");
+            assert_eq!(message.properties(), properties, "{name}");
+            assert_eq!(message.payload(), payload, "{name}");
+            assert_eq!(
+                message,
+                Message::new(MessageId::default(), &publish, None),
+                "{name}"
+            );
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! What a session held when its node stopped, put together from a journal.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
 };
 
+use hashbrown::HashMap;
 use thicket_mqtt::{PacketId, Qos};
 
 use super::{
@@ -20,12 +21,86 @@ enum Entry {
     Received(PacketId),
 }
 
+/// Messages by sequence, ascending. Mostly they come at the end and go at the front.
+#[derive(Debug, Default)]
+struct Entries {
+    /// `None`: it has gone, and those before it have not.
+    slots: VecDeque<(u64, Option<Entry>)>,
+    gone: usize,
+}
+
+impl Entries {
+    fn place(&self, sequence: u64) -> Result<usize, usize> {
+        let first = self.slots.front().map_or(sequence, |(first, _)| *first);
+        // Without gaps the sequence says the place.
+        let guess = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+        match self.slots.get(guess) {
+            Some((found, _)) if *found == sequence => Ok(guess),
+            _ => self
+                .slots
+                .binary_search_by_key(&sequence, |(found, _)| *found),
+        }
+    }
+
+    fn insert(&mut self, sequence: u64, entry: Entry) {
+        let is_last = self.slots.back().is_none_or(|(last, _)| *last < sequence);
+        if is_last {
+            self.slots.push_back((sequence, Some(entry)));
+            return;
+        }
+        match self.place(sequence) {
+            Ok(index) => {
+                let before = self.slots[index].1.replace(entry);
+                self.gone -= usize::from(before.is_none());
+            }
+            Err(index) => self.slots.insert(index, (sequence, Some(entry))),
+        }
+    }
+
+    fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
+        let index = self.place(sequence).ok()?;
+        self.slots[index].1.as_mut()
+    }
+
+    fn remove(&mut self, sequence: u64) -> Option<Entry> {
+        let index = self.place(sequence).ok()?;
+        let removed = self.slots[index].1.take()?;
+        self.gone += 1;
+        while let Some((_, None)) = self.slots.front() {
+            self.slots.pop_front();
+            self.gone -= 1;
+        }
+        // One that stays for long must not make all behind it stay.
+        if self.gone > self.len() + GONE {
+            self.slots.retain(|(_, entry)| entry.is_some());
+            self.gone = 0;
+        }
+        Some(removed)
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len() - self.gone
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Entry> {
+        self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = (u64, Entry)> {
+        let held = |(sequence, entry): (u64, Option<Entry>)| Some((sequence, entry?));
+        self.slots.into_iter().filter_map(held)
+    }
+}
+
+/// So many messages that have gone are kept a place for, besides one for each that is held.
+const GONE: usize = 32;
+
 /// What the entries of one session say so far. Entries come in the order they were written.
 #[derive(Debug, Default)]
 pub struct RecoveredSession {
-    entries: BTreeMap<u64, Entry>,
+    entries: Entries,
     /// The message in flight under each identifier.
-    in_flight: HashMap<PacketId, u64>,
+    in_flight: HashMap<PacketId, u64, foldhash::fast::FixedState>,
     inbound: BTreeMap<PacketId, InboundId>,
     inbound_generation: u32,
     next_sequence: u64,
@@ -60,7 +135,7 @@ impl RecoveredSession {
 
     /// A queued message got its identifier.
     pub fn handle_assign(&mut self, sequence: u64, packet_id: PacketId) {
-        if let Some(Entry::Queued(delivery)) = self.entries.remove(&sequence) {
+        if let Some(Entry::Queued(delivery)) = self.entries.remove(sequence) {
             self.entries
                 .insert(sequence, Entry::InFlight(packet_id, delivery));
         }
@@ -70,7 +145,7 @@ impl RecoveredSession {
     /// The message of a sequence has come, if it is still held.
     pub fn resolve(&mut self, sequence: u64, message: &Rc<Message>) {
         if let Some(Entry::Queued(delivery) | Entry::InFlight(_, delivery)) =
-            self.entries.get_mut(&sequence)
+            self.entries.get_mut(sequence)
         {
             delivery.message = Rc::clone(message);
         }
@@ -83,7 +158,7 @@ impl RecoveredSession {
             if let Some(sequence) =
                 PacketId::new(value).and_then(|packet_id| self.in_flight.remove(&packet_id))
             {
-                self.entries.remove(&sequence);
+                self.entries.remove(sequence);
             }
             value = value.checked_add(1).unwrap_or(1);
         }
@@ -98,7 +173,7 @@ impl RecoveredSession {
 
     /// A message left without being sent.
     pub fn handle_dropped(&mut self, sequence: u64) {
-        self.entries.remove(&sequence);
+        self.entries.remove(sequence);
     }
 
     /// A QoS 2 publication of the client.
@@ -151,7 +226,7 @@ impl RecoveredSession {
     /// Whether no message is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
     /// Fills a new session. Whether the sequences of its queue are as the journal has them; if not (messages in the middle are
@@ -161,7 +236,7 @@ impl RecoveredSession {
         let mut in_flight = Vec::new();
         let mut queue = Vec::new();
         let mut first_queued = None;
-        for (sequence, entry) in self.entries {
+        for (sequence, entry) in self.entries.into_iter() {
             match entry {
                 Entry::InFlight(packet_id, delivery) => {
                     in_flight.push((sequence, Redelivery::Publish(packet_id, delivery)));
@@ -244,6 +319,31 @@ mod tests {
             }
         });
         (held.collect(), outbound.next_packet_id().value(), is_whole)
+    }
+
+    #[test]
+    fn entries_are_found_wherever_they_were_put_and_places_of_those_gone_are_given_back() {
+        let mut entries = Entries::default();
+        let numbers = || (10..20).chain([40, 30, 5]).chain(50..250);
+        for sequence in numbers() {
+            entries.insert(sequence, Entry::Received(id(1)));
+        }
+        assert_eq!(entries.len(), 213);
+        for sequence in [0, 9, 20, 35, 41, u64::MAX] {
+            assert!(entries.get_mut(sequence).is_none(), "{sequence}");
+            assert!(entries.remove(sequence).is_none(), "{sequence}");
+        }
+        // The first one stays while all others go, in another order than they came.
+        for sequence in numbers().filter(|number| *number != 5) {
+            assert!(entries.get_mut(sequence).is_some(), "{sequence}");
+            assert!(entries.remove(sequence).is_some(), "{sequence}");
+            assert!(entries.remove(sequence).is_none(), "{sequence} again");
+            assert!(entries.slots.len() <= 2 * entries.len() + GONE + 1);
+        }
+        entries.insert(12, Entry::Received(id(2)));
+        entries.insert(12, Entry::Received(id(3)));
+        let left: Vec<u64> = entries.into_iter().map(|(sequence, _)| sequence).collect();
+        assert_eq!(left, [5, 12]);
     }
 
     #[test]

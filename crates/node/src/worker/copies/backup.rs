@@ -1,10 +1,6 @@
 //! The backup's side: what owners tell of their sessions is read, and they hear how far that is.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    rc::Rc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_session::{
@@ -18,7 +14,8 @@ use thicket_session::{
 
 use super::{
     Progress,
-    shadow::{Awaited, Pending, Shadow, Source, SourceKey, Unacknowledged, Unblocked},
+    pending::Pendings,
+    shadow::{Awaited, Shadow, Source, SourceKey, Unacknowledged, Unblocked},
 };
 use crate::{
     EventLevel, Now, Peer,
@@ -52,6 +49,8 @@ struct Reading {
     wholes: Vec<u64>,
     /// A message that was named has not come.
     lacks: bool,
+    /// The session that messages were told of last: mostly that of the next entry.
+    found: Option<(u64, SessionKey)>,
 }
 
 impl Worker {
@@ -71,7 +70,7 @@ impl Worker {
                 // Of a stream that has ended.
                 return;
             }
-            changes = self.drop_source(source);
+            self.end_source(now, source, &mut changes);
             let begun = Source {
                 stream,
                 ..Source::default()
@@ -90,6 +89,7 @@ impl Worker {
             unblocked: Vec::new(),
             wholes: Vec::new(),
             lacks: false,
+            found: None,
         };
         if let Err(error) = self.read_copies(now, &mut reading, record) {
             let fields = vec![("node", source.0.to_string()), ("error", error)];
@@ -145,6 +145,7 @@ impl Worker {
                     reading.last = Some(message_of(now, message));
                 }
                 JournalEntry::Value { session, value } => {
+                    reading.found = None;
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
                     self.shadow_session(reading.source, *session, stored);
                 }
@@ -158,6 +159,7 @@ impl Worker {
                     self.shadow_unsubscribes(reading, *session, &filter);
                 }
                 JournalEntry::Ended { session } => {
+                    reading.found = None;
                     let source = self.sources.sources.get_mut(&reading.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
                         let changes = self.drop_shadow(key);
@@ -177,6 +179,7 @@ impl Worker {
                     self.shadow_took(reading.source, *session, *uid, taken);
                 }
                 JournalEntry::Handed { session } => {
+                    reading.found = None;
                     let source = self.sources.sources.get_mut(&reading.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
                         self.go_on_with(now, key, &mut reading.changes);
@@ -219,10 +222,15 @@ impl Worker {
 
     /// An entry about the messages of one session.
     fn read_entry(&mut self, now: Now, reading: &mut Reading, entry: &JournalEntry<'_>) {
-        let placeholder = Rc::clone(&self.placeholder);
         let number = entry.session().unwrap_or_default();
-        let (position, last) = (reading.position, reading.last.clone());
-        let Some(shadow) = self.shadow_mut(reading.source, number) else {
+        let position = reading.position;
+        let key = match reading.found {
+            Some((found, key)) if found == number => Some(key),
+            Some(_) | None => self.sources.find(reading.source, number),
+        };
+        reading.found = key.map(|key| (number, key));
+        let session = key.and_then(|key| self.sessions.get_mut(key));
+        let Some(shadow) = session.and_then(|session| session.shadow.as_deref_mut()) else {
             return;
         };
         match entry {
@@ -241,6 +249,7 @@ impl Worker {
                 let known = match append.reference {
                     Some(id) => shadow.take_pending(id),
                     None => {
+                        let last = reading.last.clone();
                         if let Some(message) = &last
                             && append.group.is_none()
                             && message.id().number > 0
@@ -254,9 +263,9 @@ impl Worker {
                 if let Some(awaited) = shadow.take_awaited(append.sequence) {
                     reading.unblocked.extend(shadow.unblocked(awaited));
                 }
-                let message = known.unwrap_or(placeholder);
+                let message = known.unwrap_or_else(|| Rc::clone(&self.placeholder));
                 shadow.held.handle_append(append, &message);
-                if let (Some(id), true) = (append.reference, message.topic().is_empty()) {
+                if let (Some(id), true) = (append.reference, !message.has_topic()) {
                     let awaited = Awaited {
                         sequence: append.sequence,
                         since: now.instant,
@@ -309,7 +318,7 @@ impl Worker {
             stored,
             is_learning: false,
             held: RecoveredSession::default(),
-            pending: VecDeque::new(),
+            pending: Pendings::default(),
             arrivals: 0,
             mark: 0,
             awaited: BTreeMap::new(),
@@ -402,10 +411,24 @@ impl Worker {
         changes
     }
 
-    pub(super) fn drop_source(&mut self, source: SourceKey) -> Vec<InterestChange> {
-        let dropped = self.sources.sources.remove(&source).unwrap_or_default();
-        let sessions = dropped.sessions.into_values();
-        sessions.flat_map(|key| self.drop_shadow(key)).collect()
+    /// The owner tells its sessions anew. It may lack what came here alone while others did not see it: a copy that holds such messages
+    /// goes on as a session of its own, until the owner has taken them in.
+    pub(super) fn end_source(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let ended = self.sources.sources.remove(&source).unwrap_or_default();
+        for key in ended.sessions.into_values() {
+            let session = self.sessions.get_mut(key);
+            let shadow = session.and_then(|session| session.shadow.as_deref_mut());
+            if shadow.is_some_and(|shadow| !shadow.pending.is_empty()) {
+                self.go_on_beside(now, key, changes);
+            } else {
+                changes.extend(self.drop_shadow(key));
+            }
+        }
     }
 
     /// Tells owners how far their streams are held. Once a round.
@@ -511,8 +534,9 @@ impl Worker {
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         for shadow in self.sessions.shadows_mut() {
-            let is_forgotten = |pending: &mut Pending| since(pending.since, FORGOTTEN);
-            while shadow.pending.pop_front_if(is_forgotten).is_some() {}
+            shadow
+                .pending
+                .retain(|pending| !since(pending.since, FORGOTTEN));
             shadow.passed.retain(|_, at| !since(*at, FORGOTTEN));
             for awaited in shadow.awaited.values_mut().filter(|it| !it.is_asked) {
                 let asked = wanted.entry(shadow.source).or_default();

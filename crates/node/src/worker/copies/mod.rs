@@ -26,6 +26,7 @@
 
 mod backup;
 mod owner;
+mod pending;
 mod promote;
 mod shadow;
 mod stream;

@@ -4,7 +4,10 @@ use std::rc::Rc;
 
 use thicket_overlay::NodeId;
 
-use super::shadow::{Pending, Shadow, SourceKey};
+use super::{
+    pending::Pending,
+    shadow::{Shadow, SourceKey},
+};
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, InterestChange, SessionState},
@@ -52,11 +55,12 @@ impl Worker {
     }
 
     /// The owner goes on with its sessions: what is here was told before it was out of sight.
-    pub(in super::super) fn handle_drop_copies(&mut self, node: NodeId) {
+    pub(in super::super) fn handle_drop_copies(&mut self, now: Now, node: NodeId) {
         let keys = self.sources.sources.keys();
         let sources: Vec<SourceKey> = keys.filter(|key| key.0 == node).copied().collect();
         for source in sources {
-            let changes = self.drop_source(source);
+            let mut changes = Vec::new();
+            self.end_source(now, source, &mut changes);
             self.announce(changes);
         }
     }
@@ -68,18 +72,38 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
+        self.take_over_copy(now, key, false, changes);
+    }
+
+    /// Its owner lives, and may lack messages that are here: both have the session until it has taken them in.
+    pub(super) fn go_on_beside(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        self.take_over_copy(now, key, true, changes);
+    }
+
+    fn take_over_copy(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        is_split: bool,
+        changes: &mut Vec<InterestChange>,
+    ) {
         let session = self.sessions.get_mut(key);
         if let Some(shadow) = session.and_then(|session| session.shadow.as_mut())
             && shadow.stored.disconnected_at_ms.is_none()
         {
-            // Its client is sent away: that is no death.
+            // Its client is sent away, or is where it was: that is no death.
             shadow.stored.will = None;
         }
         let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
         if let Some(client_id) = client_id
-            && self.promote(now, key, false, changes)
+            && self.promote(now, key, is_split, changes)
         {
-            if let Some(session) = self.sessions.get_mut(key) {
+            if let Some(session) = self.sessions.get_mut(key).filter(|_| !is_split) {
                 // Whoever hands over has a client that is connected; this is above it, as a claim is.
                 session.epoch += session.epoch % 2;
             }

@@ -11,7 +11,10 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::Progress;
+use super::{
+    Progress,
+    pending::{Pending, Pendings},
+};
 use crate::worker::SessionKey;
 
 /// A worker of another node.
@@ -28,7 +31,7 @@ pub(in super::super) struct Shadow {
     pub is_learning: bool,
     pub held: RecoveredSession,
     /// Messages that came and of which the owner has not spoken, in the order they came.
-    pub(super) pending: VecDeque<Pending>,
+    pub(super) pending: Pendings,
     /// Messages that came.
     pub arrivals: u64,
     /// How many of them had come when all that was sent before the owner told the whole session had.
@@ -37,13 +40,6 @@ pub(in super::super) struct Shadow {
     pub(super) awaited: BTreeMap<MessageId, Awaited>,
     /// Messages that the owner passed over, or told whole, and that have not come; some never will.
     pub passed: BTreeMap<MessageId, Instant>,
-}
-
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub arrival: u64,
-    pub since: Instant,
-    pub delivery: Delivery,
 }
 
 #[derive(Debug)]
@@ -125,7 +121,7 @@ impl Shadow {
         }
         if self.passed.remove(&id).is_none() {
             self.arrivals += 1;
-            self.pending.push_back(Pending {
+            self.pending.push(Pending {
                 arrival: self.arrivals,
                 since: now,
                 delivery,
@@ -141,9 +137,7 @@ impl Shadow {
 
     /// What these count against a queue's bound, bytes.
     pub fn bytes(&self) -> u64 {
-        let pending = self.pending.iter();
-        let pending = pending.map(|pending| pending.delivery.message.cost());
-        self.held.bytes() + pending.sum::<u64>()
+        self.held.bytes() + self.pending.bytes()
     }
 
     pub(super) const fn unblocked(&self, awaited: Awaited) -> Option<Unblocked> {
@@ -158,9 +152,7 @@ impl Shadow {
 
     /// The owner has come to a message: it is pending no more.
     pub(super) fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
-        let is_it = |pending: &Pending| pending.delivery.message.id() == id;
-        let index = self.pending.iter().position(is_it)?;
-        Some(self.pending.remove(index)?.delivery.message)
+        Some(self.pending.take(id)?.delivery.message)
     }
 
     pub(super) fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {

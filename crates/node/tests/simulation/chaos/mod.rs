@@ -145,7 +145,7 @@ fn nodes_whose_links_break_keep_every_promise() {
 }
 
 #[test]
-#[ignore = "seeds 54 (tree) and 63 (flood) of 0..300 lose an acknowledged message: nodes cut off for a moment"]
+
 fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted() {
     play(
         "with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted",

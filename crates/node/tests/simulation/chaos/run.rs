@@ -25,6 +25,8 @@ use crate::world::{
 
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
+/// A session that moves has no copy for less than this.
+const MOVING_MILLIS: u64 = 1_000;
 /// A session that two nodes had is one again in this time after they see each other.
 pub const FORK_MILLIS: u64 = 3_000;
 /// Longest step of a clock. Clocks that are set stay within two steps of the earliest time.
@@ -258,14 +260,13 @@ impl Run {
                 let has_moved =
                     std::mem::replace(&mut record.served_by, record.node) != record.node;
                 let is_lost = record.is_established && !session_present;
-                if is_lost
-                    && !self.ledger.is_split
-                    && self
-                        .ledger
-                        .disturbed
-                        .iter()
-                        .any(|(_, end)| end.is_none_or(|end| end >= since))
-                {
+                // On its way between nodes that are parted at that moment, a session has no copy.
+                let may_be_lost = |start: u64, end: Option<u64>| {
+                    let was_moving = start.abs_diff(since) < MOVING_MILLIS;
+                    end.is_none_or(|end| end >= since) && (!self.ledger.is_split || was_moving)
+                };
+                let mut disturbed = self.ledger.disturbed.iter();
+                if is_lost && disturbed.any(|(start, end)| may_be_lost(*start, *end)) {
                     // Parted nodes each had a session, and one was given up.
                     record.end_life(now);
                 } else if is_lost {
