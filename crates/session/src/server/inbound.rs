@@ -114,7 +114,11 @@ impl Inbound {
                 *state = State::Received;
                 InboundPublish::Wait
             }
-            Some((State::Held | State::Split, _)) => InboundPublish::AnswerAgain,
+            Some((state @ (State::Held | State::Split), _)) => {
+                // Named again, it is not released.
+                *state = State::Held;
+                InboundPublish::AnswerAgain
+            }
         }
     }
 
@@ -372,6 +376,14 @@ mod tests {
             split().handle_publish(id(7), false),
             deliver(2, false),
             "split, PUBLISH without DUP"
+        );
+        let mut named = split();
+        named.handle_publish(id(7), true);
+        named.handle_publish(id(8), false);
+        assert_eq!(
+            named.handle_publish(id(7), true),
+            InboundPublish::AnswerAgain,
+            "split, PUBLISH with DUP, then another one"
         );
         assert!(!split().handle_met(id(7)), "split, condition met");
         assert!(split().handle_pubrel(id(7)), "split, PUBREL");
