@@ -346,6 +346,7 @@ impl Hub {
         let source_epoch = rival.rank.epoch;
         let Some(owner) = known.owner.map(|owner| owner.node) else {
             known.owner = known.rivals.remove(&source).map(|rival| rival.rank);
+            self.grant_next(now, client_id);
             return;
         };
         if !self.may_merge(owner) {
@@ -355,6 +356,7 @@ impl Hub {
             if let Some(known) = self.registrar.known.get_mut(client_id) {
                 known.rivals.remove(&source);
             }
+            self.grant_next(now, client_id);
             return;
         }
         let Some(known) = self.registrar.known.get_mut(client_id) else {

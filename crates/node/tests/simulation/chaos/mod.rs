@@ -3,6 +3,7 @@
 //! `SEED=n` plays one seed of each plan and says what the nodes logged; `THICKET_SEEDS=n` plays that many of each.
 
 mod checks;
+mod faults;
 mod ledger;
 mod plan;
 mod run;

@@ -1,0 +1,143 @@
+//! What happens to nodes, to their clocks and to the network between them.
+
+use super::run::{FORK_MILLIS, Run, STEP_MILLIS};
+use crate::world::net::Parting;
+
+impl Run {
+    /// A node is gone from one moment to the next, and back after a while with what it stored.
+    pub fn kill(&mut self) -> super::checks::Verdict {
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        self.note_end_of(node)?;
+        self.ledger.kills.push(self.world.net.now);
+        self.world.kill(node);
+        let millis = self.random.below(800);
+        self.pass(millis)?;
+        if self.plan.sets_clocks && self.clocks.chance(1, 4) {
+            self.set_clock(node);
+        }
+        self.world.start(node);
+        Ok(())
+    }
+
+    /// All nodes are gone at once, some in the middle of what they store; back with what they stored, one after the other. Clients
+    /// come when the nodes see each other again.
+    pub fn black_out(&mut self) -> super::checks::Verdict {
+        for node in 0..self.plan.nodes {
+            if self.random.chance(1, 2) {
+                self.world.nodes[node].disk.fail_after(self.random.below(6));
+            }
+        }
+        let millis = self.random.below(10);
+        self.pass(millis)?;
+        self.ledger.kills.push(self.world.net.now);
+        for node in 0..self.plan.nodes {
+            self.note_end_of(node)?;
+            self.world.kill(node);
+        }
+        self.pass(10)?;
+        for node in 0..self.plan.nodes {
+            self.world.start(node);
+            let millis = self.random.below(300);
+            self.pass(millis)?;
+        }
+        for _ in 0..100 {
+            if self.world.is_whole() {
+                return Ok(());
+            }
+            self.pass(100)?;
+        }
+        Err("the nodes find each other after a loss of power".into())
+    }
+
+    /// A node's wall clock is set back or forward; its monotonic one goes on.
+    pub fn set_clock(&mut self, node: usize) {
+        let ahead = &mut self.world.nodes[node].spec.wall_ahead;
+        let step = self.clocks.below(2 * STEP_MILLIS + 1);
+        *ahead = (*ahead + step)
+            .saturating_sub(STEP_MILLIS)
+            .min(2 * STEP_MILLIS);
+        if let Some(log) = &mut self.log {
+            let (now, ahead) = (self.world.net.now, *ahead);
+            log.push(format!(
+                "{now:>8} node {node} has its clock set to {ahead} ms ahead"
+            ));
+        }
+    }
+
+    fn note_end_of(&mut self, node: usize) -> super::checks::Verdict {
+        for client in 0..self.plan.clients {
+            self.note(client)?;
+            let is_here = self.world.clients[client].node == node;
+            let record = &mut self.ledger.records[client];
+            let was_connected = self.world.clients[client].is_connected() && record.dropped > 0;
+            if is_here && was_connected && !record.is_persistent {
+                // The will of a session that ends with its connection is not stored.
+                record.dropped -= 1;
+                record.uncertain += 1;
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.push(format!("{:>8} node {node} is killed", self.world.net.now));
+        }
+        Ok(())
+    }
+
+    /// A node is cut off from all others, as one that dies when every session has its copy and nothing is on its way; or it is back.
+    pub fn part_or_heal(&mut self) -> super::checks::Verdict {
+        let partings = self.world.net.partings();
+        if partings.is_empty() {
+            self.pass(500)?;
+        }
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let parting = *self.random.pick(&[Parting::Held, Parting::Cut]);
+        if partings.is_empty() && self.world.is_covered() {
+            for other in (0..self.plan.nodes).filter(|other| *other != node) {
+                self.world.net.part(node, other, parting);
+            }
+        }
+        for (one, other) in &partings {
+            self.world.net.heal(*one, *other);
+        }
+        if let Some(log) = &mut self.log {
+            let now = self.world.net.now;
+            log.push(format!(
+                "{now:>8} node {node} is cut off, or all are healed: {partings:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    pub fn act_on_network(&mut self) {
+        let links = self.world.net.links();
+        let partings = self.world.net.partings();
+        match self.random.below(10) {
+            0..6 if self.plan.cuts_links && !links.is_empty() => {
+                self.world.cut_link(*self.random.pick(&links));
+            }
+            6..8 if self.plan.parts && !self.plan.majority && self.may_part() => {
+                let one = self.random.below(self.plan.nodes as u64) as usize;
+                let step = self.random.between(1, self.plan.nodes as u64 - 1) as usize;
+                let other = (one + step) % self.plan.nodes;
+                let parting = if self.random.chance(1, 2) {
+                    Parting::Held
+                } else {
+                    Parting::Cut
+                };
+                self.world.net.part(one, other, parting);
+            }
+            8..10 if !partings.is_empty() && !self.plan.majority => {
+                let (one, other) = *self.random.pick(&partings);
+                self.world.net.heal(one, other);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether what is promised across a parting holds when nodes are parted now.
+    fn may_part(&self) -> bool {
+        let now = self.world.net.now;
+        let is_over =
+            |(_, end): &(u64, Option<u64>)| end.is_some_and(|end| end + FORK_MILLIS < now);
+        !self.plan.splits || (self.ledger.disturbed.iter().all(is_over) && self.world.is_covered())
+    }
+}
