@@ -1,6 +1,7 @@
 //! Two nodes that lose sight of each other while each has every session, and what becomes of the sessions when they meet again.
 
 use thicket_mqtt::{Connect, Packet, Unsubscribe};
+use thicket_overlay::WireVersion;
 
 use super::{
     V5,
@@ -17,11 +18,21 @@ use crate::world::{
 /// Plays a scenario on two nodes with one or two workers, parted in both ways.
 #[track_caller]
 fn play(scenario: impl Fn(&mut World, Parting)) {
+    play_with(usize::MAX, scenario);
+}
+
+/// The same; the node `old`, if there is one, speaks no wire version above 3.
+#[track_caller]
+fn play_with(old: usize, scenario: impl Fn(&mut World, Parting)) {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         for parting in [Parting::Cut, Parting::Held] {
             let mut world = World::new(seed, weather);
             for index in 0..2_u8 {
-                let node = world.add_node(NodeSpec::new(1 + (index + seed as u8) % 2));
+                let mut spec = NodeSpec::new(1 + (index + seed as u8) % 2);
+                if usize::from(index) == old {
+                    spec.wire = WireVersion::V3;
+                }
+                let node = world.add_node(spec);
                 world.start(node);
             }
             become_covered(&mut world);
@@ -203,4 +214,28 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
         let back = world.connect(0, resuming(V5, "anew", 1000));
         assert_eq!(messages(world, back), ["PUBLISH b 'wanted' q1"]);
     });
+}
+
+#[test]
+fn with_a_node_of_an_older_wire_version_one_session_stays_and_is_found() {
+    for old in [0, 1] {
+        play_with(old, |world, parting| {
+            let client = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
+            world.subscribe(client, "a", 1);
+            world.hang_up(client);
+            become_covered(world);
+            part(world, parting);
+            for node in [0, 1] {
+                let client = client_at(world, node, resuming(V5, "away", 1000), "CONNACK present");
+                world.hang_up(client);
+            }
+            heal(world);
+            let sessions = world.sessions().into_iter();
+            let of_client = sessions.filter(|(_, session)| session.client_id == "away");
+            assert_eq!(of_client.count(), 1, "seed {}", world.net.seed);
+            publish_at(world, 0, "a", "after", 1);
+            let back = world.connect(0, resuming(V5, "away", 1000));
+            assert_eq!(messages(world, back), ["PUBLISH a 'after' q1"]);
+        });
+    }
 }
