@@ -367,7 +367,7 @@ impl Worker {
                 // It may have been connected to another node meanwhile.
                 session.inbound.split();
             } else {
-                session.settle();
+                session.apart = None;
             }
             if session.apart.is_some() || session.interrupted_at > 0 {
                 session.apart_mut().is_served = true;

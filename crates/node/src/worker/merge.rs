@@ -21,7 +21,12 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
-use super::{SessionKey, Worker, interests::Member, sessions::Session};
+use super::{
+    SessionKey, Worker,
+    copies::{Level, Operation, Release},
+    interests::Member,
+    sessions::Session,
+};
 use crate::{
     EventLevel, Now,
     mail::{InterestChange, Merge},
@@ -44,8 +49,6 @@ pub(super) struct Apart {
     pub is_partial: bool,
     /// See [`Branch::touched`].
     pub touched: BTreeSet<SubscriptionFilter>,
-    /// Filters of which the backup may not have heard, with positions of its stream.
-    recent: Vec<(u64, SubscriptionFilter)>,
     /// A client has connected since.
     pub is_served: bool,
 }
@@ -77,15 +80,10 @@ impl Apart {
         }
     }
 
-    /// The backup is out of sight: it may not have heard of what was asked for last.
-    pub fn lose_copy(&mut self, applied: u64) {
-        let unheard = self.recent.drain(..).filter(|(at, _)| *at > applied);
-        self.touched.extend(unheard.map(|(_, filter)| filter));
-    }
-
-    fn touch(&mut self, filter: &SubscriptionFilter) {
+    /// A SUBSCRIBE or UNSUBSCRIBE of which the other node does not know.
+    pub fn touch(&mut self, filter: SubscriptionFilter) {
         if self.touched.len() < TOUCHED {
-            self.touched.insert(filter.clone());
+            self.touched.insert(filter);
         }
     }
 }
@@ -114,14 +112,6 @@ impl Session {
             is_partial,
             ..Apart::default()
         }));
-    }
-
-    /// No other node has the session any more.
-    pub fn settle(&mut self) {
-        let recent = self.apart.take().map(|apart| apart.recent);
-        if let Some(recent) = recent.filter(|recent| !recent.is_empty()) {
-            self.apart_mut().recent = recent;
-        }
     }
 
     /// For another node; `None`: no other node has the session.
@@ -175,12 +165,14 @@ impl Worker {
             return;
         }
         if is_apart {
-            session.apart_mut().touch(filter);
+            session.apart_mut().touch(filter.clone());
         } else if let Some(stream) = self.journal.streams.of(session.stored) {
-            let position = stream.position();
-            let recent = &mut session.apart_mut().recent;
-            recent.retain(|(at, _)| !stream.has(*at, super::copies::Level::Applied));
-            recent.push((position, filter.clone()));
+            let operation = Operation {
+                session: key,
+                serial: session.serial,
+                filter: filter.clone(),
+            };
+            stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
         }
     }
 

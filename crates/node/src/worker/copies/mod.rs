@@ -35,5 +35,5 @@ pub(super) use self::{
     backup::placeholder,
     owner::{Owned, hold},
     shadow::{Shadow, Sources, Unblocked},
-    stream::{Copy, Level, Progress, Release, StoredAs, Streams},
+    stream::{Copy, Level, Operation, Progress, Release, StoredAs, Streams},
 };

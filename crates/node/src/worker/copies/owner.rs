@@ -9,7 +9,7 @@ use std::{
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
 use thicket_session::{server::encode_subscription, time::Instant, topic::TopicFilter};
 
-use super::{Copy, Level, Progress, Release, StoredAs, Streams};
+use super::{Copy, Level, Operation, Progress, Release, StoredAs, Streams};
 use crate::{
     ConnectionId, Now, Peer,
     mail::Content,
@@ -178,7 +178,7 @@ impl Worker {
         if has_lost && !self.owned.is_apart(now.instant) {
             // What two nodes had after an earlier parting has become one since.
             for (_, session) in self.sessions.iter_mut() {
-                session.settle();
+                session.apart = None;
             }
         }
         self.owned.nodes = nodes;
@@ -216,16 +216,11 @@ impl Worker {
             return;
         };
         self.journal.write_done();
-        let stream = self.journal.streams.get_mut(index);
-        let applied = stream.map_or(0, |stream| stream.applied());
         for release in self.journal.streams.end(index) {
             self.release(release, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
             let lost = session.stored.copy.take_if(|copy| copy.stream == index);
-            if let (Some(_), Some(apart)) = (lost, &mut session.apart) {
-                apart.lose_copy(applied);
-            }
             if lost.is_some() && session.handed_at.take().is_some() {
                 // It is handed over again when it has another copy.
                 session.is_frozen = session.is_leaving;
@@ -466,6 +461,17 @@ impl Worker {
                 count.set(count.get() - 1);
                 if count.get() == 0 {
                     self.met.push(debt);
+                }
+            }
+            Release::Operation(operation) => {
+                let Operation {
+                    session,
+                    serial,
+                    filter,
+                } = *operation;
+                let session = self.sessions.get_same(session, serial);
+                if let Some(session) = session.filter(|_| progress == Progress::END) {
+                    session.apart_mut().touch(filter);
                 }
             }
             Release::Learned(key, number) => {

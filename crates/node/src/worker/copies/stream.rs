@@ -3,7 +3,7 @@
 use std::{cell::Cell, collections::VecDeque, rc::Rc};
 
 use thicket_overlay::NodeId;
-use thicket_session::server::JournalWriter;
+use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
 
 use super::super::{Debt, SessionKey};
 use crate::ConnectionId;
@@ -83,6 +83,16 @@ pub(in super::super) enum Release {
     Debt(Debt, Option<Rc<Cell<u8>>>),
     /// The whole of a session, with its number, was told.
     Learned(SessionKey, u64),
+    /// Nothing; but if the other node is out of sight before, a SUBSCRIBE or UNSUBSCRIBE of a session may be unknown there.
+    Operation(Box<Operation>),
+}
+
+/// What a client asked for.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Operation {
+    pub session: SessionKey,
+    pub serial: u64,
+    pub filter: SubscriptionFilter,
 }
 
 /// Records for one node.
@@ -115,11 +125,6 @@ impl Stream {
     /// Whether the other node has done `position`.
     pub const fn has(&self, position: u64, level: Level) -> bool {
         self.progress.has(position, level)
-    }
-
-    /// Up to which position the other node has read.
-    pub const fn applied(&self) -> u64 {
-        self.progress.applied
     }
 
     /// Has `release` wait for all that was written so far.
