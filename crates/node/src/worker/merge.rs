@@ -76,7 +76,6 @@ impl Apart {
             is_partial: branch.is_partial,
             touched: branch.touched.iter().cloned().collect(),
             is_served: true,
-            ..Self::default()
         }
     }
 
