@@ -138,7 +138,7 @@ impl Inbound {
         }
     }
 
-    /// Another node goes on with the session, see [`BRANCH`]. What its client sends again first keeps its generations.
+    /// Another node goes on with the session: generations jump. What its client sends again first keeps its generations.
     pub fn branch(&mut self) {
         self.is_branched = true;
         self.split();

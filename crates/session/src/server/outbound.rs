@@ -512,7 +512,7 @@ impl Outbound {
         Acknowledged::Done
     }
 
-    /// Another node goes on with the session: identifiers jump, see [`BRANCH`].
+    /// Another node goes on with the session: identifiers jump by a third of their range.
     pub fn branch(&mut self) {
         let next = usize::from(self.next_packet_id().value()) - 1;
         self.inherit_slots();
