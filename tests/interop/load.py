@@ -125,14 +125,19 @@ class Subscriber(Persistent):
 
     def run(self):
         while True:
-            came = self.client.receive()
-            if came.kind == Kind.PUBLISH:
-                self.take(came)
-            elif came.kind == Kind.PUBREL:
-                self.held.discard(came.packet_id)
-                self.client.send(acknowledge(Kind.PUBCOMP, came.packet_id))
+            came = self.receive()
             if self.last and (came.payload or b"") == self.last:
                 return
+
+    def receive(self):
+        """The next packet, answered."""
+        came = self.client.receive()
+        if came.kind == Kind.PUBLISH:
+            self.take(came)
+        elif came.kind == Kind.PUBREL:
+            self.held.discard(came.packet_id)
+            self.client.send(acknowledge(Kind.PUBCOMP, came.packet_id))
+        return came
 
     def take(self, came):
         if came.qos == 1:
@@ -166,12 +171,7 @@ class Wanderer(Subscriber):
     def run(self):
         while self.ports and not self.last:
             for _ in range(self.STAY):
-                came = self.client.receive()
-                if came.kind == Kind.PUBLISH:
-                    self.take(came)
-                elif came.kind == Kind.PUBREL:
-                    self.held.discard(came.packet_id)
-                    self.client.send(acknowledge(Kind.PUBCOMP, came.packet_id))
+                self.receive()
             self.client.close()
             self.connect(next(self.ports))
         super().run()
@@ -308,3 +308,18 @@ class Ending(Asking):
                     return f"the session of {name} is {'not ' * present}there"
             self.present[name] = True
         return None
+
+
+def check_books(case, publishers, subscribers, in_order=False):
+    """Nothing acknowledged is missing, and what was published at QoS 2 came once."""
+    for publisher in publishers:
+        expected = publisher.acknowledged
+        case.assertEqual(expected, set(range(publisher.next_number)), "finished")
+        for subscriber in subscribers:
+            with case.subTest(subscriber=subscriber.client_id, qos=publisher.qos):
+                came = [int(payload) for topic, payload in subscriber.came if topic == publisher.topic]
+                case.assertEqual(expected - set(came), set(), "missing")
+                if publisher.qos == 2:
+                    case.assertEqual(len(came), len(set(came)), "came twice")
+                    if in_order:
+                        case.assertEqual(came, sorted(came), "in order")

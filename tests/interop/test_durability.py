@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from load import KEPT, Publisher, Subscriber
+from load import KEPT, Publisher, Subscriber, check_books
 from nodes import BINARY, PATIENCE_S, Node, free_port, wait_until
 from wire import NEVER, Closed, Kind, Property, RawClient, Will, acknowledge, publish, subscribe
 
@@ -127,19 +127,6 @@ class DurabilityCases(unittest.TestCase):
 class Killed(DurabilityCases):
     """SIGKILL at any moment."""
 
-    def check_books(self, publishers, subscribers):
-        """Nothing acknowledged is missing, and what was published at QoS 2 came once."""
-        for publisher in publishers:
-            expected = publisher.acknowledged
-            self.assertEqual(expected, set(range(publisher.next_number)), "finished")
-            for subscriber in subscribers:
-                with self.subTest(subscriber=subscriber.client_id, qos=publisher.qos):
-                    came = [int(payload) for topic, payload in subscriber.came if topic == publisher.topic]
-                    self.assertEqual(expected - set(came), set(), "missing")
-                    if publisher.qos == 2:
-                        self.assertEqual(len(came), len(set(came)), "came twice")
-                        self.assertEqual(came, sorted(came), "in order")
-
     def kill_under_load(self, starts):
         """Loads a node started with each of these arguments in turn, and kills it at a random moment each time."""
         seed = random.randrange(2**32)
@@ -170,7 +157,7 @@ class Killed(DurabilityCases):
         self.passing(port).publish("load/end", "end", qos=1)
         for subscriber in subscribers + away:
             subscriber.finish(port, b"end")
-        self.check_books(publishers, subscribers + away)
+        check_books(self, publishers, subscribers + away, in_order=True)
         home.stop()
 
     def test_nothing_acknowledged_is_lost_with_one_worker(self):

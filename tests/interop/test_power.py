@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from load import KEPT, Ending, Publisher, Retaining, Subscriber, Subscribing, Wanderer
+from load import KEPT, Ending, Publisher, Retaining, Subscriber, Subscribing, Wanderer, check_books
 from nodes import Node
 from power import Disk, build
 from wire import Kind, RawClient, acknowledge
@@ -147,7 +147,7 @@ class Commit(PowerCases):
             last.publish("load/end", "end", qos=1)
         for subscriber in here + away:
             subscriber.finish(next(turn), b"end")
-        self.check_books(publishers, here + away)
+        check_books(self, publishers, here + away)
         machines.stop()
         self.assertEqual([disk.unsynced() for disk in machines.disks], [None] * count, "after a stop in order")
 
@@ -155,18 +155,6 @@ class Commit(PowerCases):
         """Subscriptions, retained messages and ends of sessions are as they were granted."""
         problems = [client.problem_at(next(turn)) for client in asking]
         self.assertEqual([problem for problem in problems if problem], [])
-
-    def check_books(self, publishers, subscribers):
-        """Nothing acknowledged is missing, and what was published at QoS 2 came once."""
-        for publisher in publishers:
-            expected = publisher.acknowledged
-            self.assertEqual(expected, set(range(publisher.next_number)), "finished")
-            for subscriber in subscribers:
-                with self.subTest(subscriber=subscriber.client_id, qos=publisher.qos):
-                    came = [int(payload) for topic, payload in subscriber.came if topic == publisher.topic]
-                    self.assertEqual(expected - set(came), set(), "missing")
-                    if publisher.qos == 2:
-                        self.assertEqual(len(came), len(set(came)), "came twice")
 
     def test_nothing_acknowledged_is_lost_by_a_node_alone(self):
         self.lose_power_under_load(1, 1)

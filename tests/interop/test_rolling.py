@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from load import KEPT, Publisher, Subscriber
+from load import KEPT, Publisher, Subscriber, check_books
 from nodes import BINARY, PATIENCE_S, Node, wait_until
 from wire import Closed, Kind, RawClient, Will, disconnect
 
@@ -185,18 +185,7 @@ class RollingRestart(unittest.TestCase):
         goodbyes = [goodbye for client in clients for goodbye in client.goodbyes]
         self.assertGreaterEqual(len(goodbyes), SIZE, "clients were sent away")
         self.assertEqual(set(goodbyes), {USE_ANOTHER_SERVER})
-        self.check_books(publishers, subscribers)
-
-    def check_books(self, publishers, subscribers):
-        for publisher in publishers:
-            expected = set(range(publisher.next_number))
-            self.assertEqual(publisher.acknowledged, expected)
-            for subscriber in subscribers:
-                with self.subTest(subscriber=subscriber.client_id, qos=publisher.qos):
-                    came = [int(payload) for topic, payload in subscriber.came if topic == publisher.topic]
-                    self.assertEqual(expected - set(came), set(), "missing")
-                    if publisher.qos == 2:
-                        self.assertEqual(len(came), len(set(came)), "came twice")
+        check_books(self, publishers, subscribers)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,15 @@ struct Line {
     waiting: VecDeque<Waiting>,
 }
 
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Waiting { retry_at: None },
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
 /// All CONNECTs that wait.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
@@ -111,14 +120,10 @@ impl Hub {
             claim,
             deadline: now.instant + PATIENCE,
         };
-        let new = || Line {
-            stage: Stage::Waiting { retry_at: None },
-            waiting: VecDeque::new(),
-        };
         self.claims
             .lines
             .entry(Arc::clone(&client_id))
-            .or_insert_with(new)
+            .or_default()
             .waiting
             .push_back(waiting);
         self.advance_claim(now, &client_id);
@@ -255,12 +260,8 @@ impl Hub {
         source_epoch: u64,
     ) {
         let client_id: Arc<str> = client_id.into();
-        let new = || Line {
-            stage: Stage::Waiting { retry_at: None },
-            waiting: VecDeque::new(),
-        };
         let line = self.claims.lines.entry(Arc::clone(&client_id));
-        let line = line.or_insert_with(new);
+        let line = line.or_default();
         if matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. }) {
             // Granted by an earlier registrar: when that has ended, this one hears what is here, and orders again.
             return;

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use thicket_mqtt::PacketId;
 use thicket_overlay::NodeId;
 use thicket_session::{
-    server::{Branch, Delivery, MessageId, Outbound, Redelivery, SessionSnapshot},
+    server::{Branch, Delivery, MessageId, Redelivery, SessionSnapshot},
     topic::SubscriptionFilter,
 };
 
@@ -175,19 +175,17 @@ impl Worker {
         }
     }
 
-    /// What another node has of a session that is here. False: it is here no more.
+    /// What another node has of a session that is here.
     pub(super) fn begin_merge(
         &mut self,
         now: Now,
         request: u64,
+        key: SessionKey,
         snapshot: SessionSnapshot,
         merge: Merge,
-    ) -> bool {
-        let Some(key) = self.sessions.find(&snapshot.client_id) else {
-            return false;
-        };
+    ) {
         let Some(session) = self.sessions.get_mut(key) else {
-            return false;
+            return;
         };
         session.epoch = session.epoch.max(merge.epoch);
         let is_same = session.uid == snapshot.uid;
@@ -216,7 +214,6 @@ impl Worker {
         }
         self.store_session(now, key);
         self.wait_for_import(request);
-        true
     }
 
     fn merge_subscriptions(
@@ -436,11 +433,10 @@ impl Session {
             if let Redelivery::Publish(id, delivery) = &redelivery
                 && is_done(delivery)
             {
-                let outbound = &mut self.outbound;
                 if there.received.contains(id) {
-                    outbound.handle_pubrec(*id, false);
+                    self.outbound.handle_pubrec(*id, false);
                 } else {
-                    end(outbound, *id);
+                    self.drop_started(Some(*id));
                 }
             }
         }
@@ -448,11 +444,6 @@ impl Session {
         queue.retain(|delivery| !is_done(delivery));
         self.outbound.prepend(queue);
     }
-}
-
-fn end(outbound: &mut Outbound, id: PacketId) {
-    outbound.handle_puback(id);
-    outbound.handle_pubrec(id, true);
 }
 
 /// What a session holds, and what it has in flight.

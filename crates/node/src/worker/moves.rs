@@ -274,13 +274,12 @@ impl Worker {
                 return;
             }
         };
-        if let Some(merge) = merge
-            && self.sessions.find(&snapshot.client_id).is_some()
-        {
-            self.begin_merge(now, request, snapshot, merge);
+        let here = self.sessions.find(&snapshot.client_id);
+        if let (Some(merge), Some(key)) = (merge, here) {
+            self.begin_merge(now, request, key, snapshot, merge);
             return;
         }
-        if let Some(old) = self.sessions.find(&snapshot.client_id) {
+        if let Some(old) = here {
             if let Some(connection) = self
                 .sessions
                 .get(old)
