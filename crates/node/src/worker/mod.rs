@@ -117,6 +117,8 @@ pub struct Worker {
     orphaned: groups::Orphaned,
     /// Nobody is let in any more.
     is_draining: bool,
+    /// The shell stops: what leaves in this round is the last.
+    is_stopping: bool,
     /// This side of the cluster does not serve.
     is_minority: bool,
     /// Stands for messages that have not come.
@@ -134,6 +136,8 @@ enum Debt {
         origin: Origin,
         number: u64,
     },
+    /// Nobody: another node is to forget the will when all have it, by its number.
+    Will(u64),
 }
 
 /// What a publisher is owed when the conditions of a message are met.
@@ -207,6 +211,7 @@ impl Worker {
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
             is_draining: false,
+            is_stopping: false,
             is_minority: false,
             placeholder: copies::placeholder(),
             config,

@@ -27,19 +27,19 @@ impl Worker {
             .collect();
         let mut changes = Vec::new();
         let mut promoted = 0;
+        let mut wills = Vec::new();
         for source in sources {
-            let sessions = self
-                .sources
-                .sources
-                .remove(&source)
-                .unwrap_or_default()
-                .sessions;
-            for key in sessions.into_values() {
+            let ended = self.sources.sources.remove(&source).unwrap_or_default();
+            for key in ended.sessions.into_values() {
                 promoted += usize::from(self.promote(now, key, true, &mut changes));
             }
+            wills.push((source, ended.wills));
         }
         self.announce(changes);
         self.choose_for_homeless(now);
+        for (source, wills) in wills {
+            self.publish_held_wills(now, source, &wills);
+        }
         if promoted > 0 {
             let fields = vec![
                 ("node", node.to_string()),

@@ -8,6 +8,7 @@ mod durability;
 mod flows;
 mod keep_alive;
 mod limits;
+mod lost_nodes;
 mod merging;
 mod partitions;
 mod retained;
