@@ -114,7 +114,7 @@ impl Run {
         }
         config.topic_alias_maximum = random.below(3) as u16;
         config.outbound_topic_aliases = random.below(3) as u16;
-        if index.is_multiple_of(2) {
+        if index.is_multiple_of(2) || !is_persistent {
             config.will = Some(WillConfig {
                 topic: format!("will/{index}"),
                 payload: b"gone".to_vec(),

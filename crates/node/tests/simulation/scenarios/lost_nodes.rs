@@ -196,6 +196,61 @@ fn another_node_holds_the_will_when_its_holder_dies_first() {
 }
 
 #[test]
+fn a_holder_that_has_lost_what_it_was_told_is_told_again() {
+    type Loss = fn(&mut World);
+    let losses: [(&str, Loss); 2] = [
+        ("its links break", |world| {
+            for link in world.net.links() {
+                world.cut_link(link);
+            }
+        }),
+        ("it is started again", |world| {
+            world.kill(0);
+            world.run_for(500);
+            world.start(0);
+        }),
+    ];
+    for (name, loss) in losses {
+        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+            let mut world = World::new(seed, weather);
+            for workers in 1..=2 {
+                let node = world.add_node(NodeSpec::new(workers));
+                world.start(node);
+            }
+            become_covered(&mut world);
+            client_at(&mut world, 1, mortal(V5, 0), "CONNACK");
+            loss(&mut world);
+            world.run_for(3_000);
+            become_covered(&mut world);
+            let watcher = watcher_at(&mut world, 0);
+            world.kill(1);
+            world.run_for(4_000);
+            let heard = world.tester(watcher).take_heard();
+            assert_eq!(heard, [GONE], "{name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_does_not_outlive_its_connection_any_more_has_its_will_held() {
+    play(false, |world| {
+        let watcher = watcher_at(world, 0);
+        let before = client_at(world, 1, resuming(V5, "mortal", 1000), "CONNACK");
+        world.subscribe(before, "a", 1);
+        world.hang_up(before);
+        let connect = Connect {
+            clean_start: false,
+            ..mortal(V5, 0)
+        };
+        client_at(world, 1, connect, "CONNACK present");
+        world.kill(1);
+        expect_within(world, watcher, 4_000, &[GONE]);
+        // Of the session itself nothing is left.
+        client_at(world, 2, resuming(V5, "mortal", 1000), "CONNACK");
+    });
+}
+
+#[test]
 fn a_will_is_held_from_when_there_is_another_node() {
     let mut world = World::new(1, Weather::CALM);
     for _ in 0..2 {
@@ -214,7 +269,11 @@ fn a_will_is_held_from_when_there_is_another_node() {
     expect_within(&mut world, watcher, 4_000, &[GONE]);
     let held = |it: &thicket_node::MemoryReport| it.held_wills + it.held_will_bytes;
     assert_eq!(world.memory(1).iter().map(held).sum::<u64>(), 0);
-    let counted = world.traffic(1).iter().map(|it| it.wills_of_lost_nodes).sum::<u64>();
+    let counted = world
+        .traffic(1)
+        .iter()
+        .map(|it| it.wills_of_lost_nodes)
+        .sum::<u64>();
     assert_eq!(counted, 1);
 }
 
@@ -264,11 +323,8 @@ fn nobody_publishes_a_will_that_its_client_may_not() {
     const MAY: &str = "user ann\ntopic will/#\nuser watcher\ntopic will/#\n";
     const MAY_NOT: &str = "user ann\ntopic other/#\nuser watcher\ntopic will/#\n";
     for expiry in [0, 1000] {
-        let cases: [(&[&str], bool); 3] = [
-            (&[], true),
-            (&[MAY_NOT], false),
-            (&[MAY_NOT, MAY], true),
-        ];
+        let cases: [(&[&str], bool); 3] =
+            [(&[], true), (&[MAY_NOT], false), (&[MAY_NOT, MAY], true)];
         for (reloaded, goes_out) in cases {
             let mut world = World::new(1, Weather::CALM);
             let policy = |acl: &str| rights::policy(&["ann", "watcher"], acl);
@@ -368,6 +424,10 @@ fn a_connect_with_a_will_waits_one_round_trip_between_nodes_longer_and_any_other
     for count in 1..=3 {
         let [plain, with_will, again, persistent] = of_nodes(count);
         let more = u64::from(count > 1);
-        assert_eq!((again, with_will - plain, persistent - plain), (plain, more, more), "{count} nodes");
+        assert_eq!(
+            (again, with_will - plain, persistent - plain),
+            (plain, more, more),
+            "{count} nodes"
+        );
     }
 }
