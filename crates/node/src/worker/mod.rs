@@ -45,8 +45,8 @@ use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::{server::Message, time::Instant};
 
-pub(crate) use self::seen::Generations;
 pub(crate) use self::relocate::Relocated;
+pub(crate) use self::seen::Generations;
 use self::{
     checkpoint::Checkpoints,
     connection::{Connection, Phase},

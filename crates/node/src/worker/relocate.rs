@@ -167,13 +167,7 @@ impl Worker {
         }
     }
 
-    fn follow_route(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        route: &Route,
-        publish: &Publish<'_>,
-    ) {
+    fn follow_route(&mut self, now: Now, id: ConnectionId, route: &Route, publish: &Publish<'_>) {
         let enough = self.config.limits.relocate_after;
         let Some(attached) = self.connection_mut(id).and_then(Connection::attached_mut) else {
             return;
@@ -203,7 +197,10 @@ impl Worker {
             return;
         };
         let following = &mut attached.following;
-        let took = now.instant.since(following.since).max(Duration::from_millis(1));
+        let took = now
+            .instant
+            .since(following.since)
+            .max(Duration::from_millis(1));
         let rate = u64::from(following.count) * 1000 / took.as_millis() as u64;
         let to = following.towards;
         following.put_off(now.instant);
@@ -267,7 +264,14 @@ impl Worker {
             return;
         }
         self.relocations.taken += rate;
-        self.mail(from, Content::OfferTaken { connection, serial, rate });
+        self.mail(
+            from,
+            Content::OfferTaken {
+                connection,
+                serial,
+                rate,
+            },
+        );
     }
 
     pub(super) fn handle_offer_taken(
@@ -300,10 +304,7 @@ impl Worker {
             deadline: now.instant + PATIENCE,
         });
         self.outputs.push_back(WorkerOutput::SetReading(id, false));
-        let relocate = Content::Relocate {
-            client_id,
-            serial,
-        };
+        let relocate = Content::Relocate { client_id, serial };
         self.mail(Peer::Hub, relocate);
     }
 

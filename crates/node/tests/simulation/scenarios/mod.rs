@@ -10,6 +10,7 @@ mod keep_alive;
 mod limits;
 mod merging;
 mod partitions;
+mod relocation;
 mod retained;
 mod rights;
 mod scram;
