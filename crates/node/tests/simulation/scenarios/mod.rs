@@ -11,6 +11,7 @@ mod limits;
 mod lost_nodes;
 mod merging;
 mod partitions;
+mod relocation;
 mod retained;
 mod rights;
 mod scram;
