@@ -511,7 +511,7 @@ impl Worker {
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }
-            Content::Promote { node } => self.handle_promote(now, node),
+            Content::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {

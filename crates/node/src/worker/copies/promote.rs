@@ -15,8 +15,9 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is out: its sessions go on here, as far as their copies are here.
-    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
+    /// A node is out: its sessions go on here, as far as their copies are here. Unless that is news, its clients' wills do not go out: it
+    /// told them to another node when it did not see this one any more, and they may be called off since.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, is_news: bool) {
         let of_node = |key: &&SourceKey| key.0 == node;
         let sources: Vec<SourceKey> = self
             .sources
@@ -38,7 +39,11 @@ impl Worker {
         self.announce(changes);
         self.choose_for_homeless(now);
         for (source, wills) in wills {
-            self.publish_held_wills(now, source, &wills);
+            if is_news {
+                self.publish_held_wills(now, source, &wills);
+            } else {
+                self.forget_wills(&wills);
+            }
         }
         if promoted > 0 {
             let fields = vec![

@@ -1,6 +1,7 @@
 //! Wills of clients whose node is gone: another node holds each, that of a session which ends with its connection too.
 
 use thicket_mqtt::{Connect, Disconnect, Packet, ProtocolVersion, Subscribe, Will};
+use thicket_node::Partition;
 
 use super::{
     V5, V311,
@@ -298,6 +299,38 @@ fn a_parting_may_send_a_will_too_early_and_its_client_has_it_again_afterwards() 
             world.kill(1);
             expect_within(world, watcher, 4_000, &["PUBLISH will/mortal 'gone' q1 #2"]);
         });
+    }
+}
+
+#[test]
+fn a_holder_on_the_smaller_side_does_not_publish_later_what_others_published() {
+    for parting in [Parting::Cut, Parting::Held] {
+        for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH)] {
+            let mut world = World::new(seed, weather);
+            for _ in 0..5 {
+                let mut spec = NodeSpec::new(1);
+                spec.partition = Partition::Majority;
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            become_covered(&mut world);
+            client_at(&mut world, 1, mortal(V5, 0), "CONNACK");
+            let first = holder(&world);
+            let watcher = watcher_at(&mut world, if first == 0 { 2 } else { 0 });
+            for other in (0..5).filter(|other| *other != first) {
+                world.net.part(first, other, parting);
+            }
+            world.run_for(4_000);
+            world.kill(1);
+            expect_within(&mut world, watcher, 4_000, &[GONE]);
+            world.start(1);
+            world.run_for(2_000);
+            for other in (0..5).filter(|other| *other != first) {
+                world.net.heal(first, other);
+            }
+            become_covered(&mut world);
+            expect_within(&mut world, watcher, 3_000, &[]);
+        }
     }
 }
 
