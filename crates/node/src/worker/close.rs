@@ -258,6 +258,7 @@ impl Worker {
                     self.handle_expiry(now, session, serial)
                 }
                 Timer::Copies => self.check_copies(now),
+                Timer::Successors => self.succeed_overdue(now),
                 Timer::Orphaned => self.forget_orphaned(now),
             }
         }

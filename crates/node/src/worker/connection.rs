@@ -116,6 +116,8 @@ impl AliasesOut {
 struct Hold {
     /// Counted from the first byte that was ever appended.
     from: u64,
+    /// Of copies, and its position.
+    stream: u8,
     position: u64,
     level: Level,
 }
@@ -145,13 +147,15 @@ impl OutBuffer {
     }
 
     /// What is appended from now on is not sent before `release_held` says so. False: it waits for that already.
-    pub fn hold(&mut self, position: u64, level: Level) -> bool {
+    pub fn hold(&mut self, stream: u8, position: u64, level: Level) -> bool {
         let from = self.taken + self.len() as u64;
-        let covers = |hold: &Hold| hold.position == position && hold.level == level;
-        let is_new = !self.holds.back().is_some_and(covers);
+        let mut latest = self.holds.iter().rev();
+        let of_stream = latest.find(|hold| hold.stream == stream);
+        let is_new = of_stream.is_none_or(|hold| hold.position != position || hold.level != level);
         if is_new {
             self.holds.push_back(Hold {
                 from,
+                stream,
                 position,
                 level,
             });
@@ -159,19 +163,24 @@ impl OutBuffer {
         is_new
     }
 
-    /// The other node is this far: what waited for it may be sent.
-    pub fn release_held(&mut self, progress: Progress) {
-        let is_done = |hold: &mut Hold| progress.has(hold.position, hold.level);
-        while self.holds.pop_front_if(is_done).is_some() {}
+    /// The node of a stream is this far: what waited for it, and for nothing else, may be sent.
+    pub fn release_held(&mut self, stream: u8, progress: Progress) {
+        let is_done =
+            |hold: &Hold| hold.stream == stream && progress.has(hold.position, hold.level);
+        while self.holds.pop_front_if(|hold| is_done(hold)).is_some() {}
+        if self.holds.front().is_some_and(|hold| hold.stream != stream) {
+            self.holds.retain(|hold| !is_done(hold));
+        }
     }
 
-    /// What waits, waits for another position now. False: nothing waits.
-    pub fn move_holds(&mut self, position: u64) -> bool {
-        self.holds.truncate(1);
-        let first = self.holds.front_mut();
-        first
-            .map(|hold| (hold.position, hold.level) = (position, Level::Applied))
-            .is_some()
+    /// What waits for one stream waits for a position of another one. False: nothing does.
+    pub fn move_holds(&mut self, from: u8, to: u8, position: u64) -> bool {
+        let first = self.holds.iter().position(|hold| hold.stream == from);
+        if let Some(hold) = first.and_then(|at| self.holds.get_mut(at)) {
+            (hold.stream, hold.position, hold.level) = (to, position, Level::Applied);
+        }
+        self.holds.retain(|hold| hold.stream != from);
+        first.is_some()
     }
 
     /// Whether something waits.

@@ -499,6 +499,10 @@ impl Worker {
                 self.handle_copy_barrier(now, request, barrier);
             }
             Content::Promote { node } => self.handle_promote(now, node),
+            Content::CopiesAdopted { by, sessions } => {
+                self.handle_copies_adopted(now, by, &sessions);
+            }
+            Content::CopiesReplaced { sessions } => self.handle_copies_replaced(now, &sessions),
             Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {

@@ -25,6 +25,9 @@
 //! its interests applied everywhere, and all that was on its way to the owner before has come (a barrier, as for a session that moves).
 
 mod backup;
+mod held_at;
+mod learning;
+mod orphans;
 mod owner;
 mod pending;
 mod promote;
@@ -33,7 +36,8 @@ mod stream;
 
 pub(super) use self::{
     backup::placeholder,
+    held_at::StoredAs,
     owner::{Owned, hold},
     shadow::{Shadow, Sources, Unblocked},
-    stream::{Copy, Level, Operation, Progress, Release, StoredAs, Streams},
+    stream::{Level, Operation, Progress, Release, Streams},
 };
