@@ -60,6 +60,7 @@ impl Run {
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
+            spec.backups = plan.backups;
             if plan.majority {
                 spec.partition = Partition::Majority;
             }
