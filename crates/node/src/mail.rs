@@ -334,14 +334,17 @@ pub(crate) enum Content {
     DropCopies { node: NodeId },
     /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
     Minority(bool),
-    /// Worker to worker: another node's worker goes on with these sessions, its numbers of which are behind their identities. Copies that
-    /// an earlier owner told are to be kept until it has told them anew.
+    /// Worker to worker: another node's worker goes on with these sessions. Copies that an earlier owner told are to be kept until it has
+    /// told them anew.
     CopiesAdopted {
         by: (NodeId, u8),
-        sessions: Vec<(u128, u64)>,
+        sessions: Vec<Adopted>,
     },
-    /// Worker to worker: what earlier owners told of these sessions is out of date.
-    CopiesReplaced { sessions: Vec<u128> },
+    /// Worker to worker: it has, or they have ended.
+    CopiesReplaced {
+        by: (NodeId, u8),
+        sessions: Vec<u128>,
+    },
     /// Worker to hub: they are.
     Promoted { node: NodeId },
     /// Worker to hub: a session that its owner handed over is here, with this epoch.
@@ -354,6 +357,17 @@ pub(crate) enum Content {
     },
     /// Worker to hub: it is nowhere else.
     Contested { client_id: Arc<str> },
+}
+
+/// A session that another node goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Adopted {
+    /// See `StoredSession::uid`.
+    pub uid: u128,
+    /// In the stream of that node's worker.
+    pub number: u64,
+    /// Copies with a lower one are meant.
+    pub epoch: u64,
 }
 
 /// Another node that is up.

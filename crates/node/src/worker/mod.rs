@@ -502,7 +502,9 @@ impl Worker {
             Content::CopiesAdopted { by, sessions } => {
                 self.handle_copies_adopted(now, by, &sessions);
             }
-            Content::CopiesReplaced { sessions } => self.handle_copies_replaced(now, &sessions),
+            Content::CopiesReplaced { by, sessions } => {
+                self.handle_copies_replaced(now, by, &sessions);
+            }
             Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {

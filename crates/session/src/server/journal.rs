@@ -28,7 +28,7 @@
 //! taken   18 | session | uid u128 | highest u32 | bits u128 x 8
 //! handed  19 | session
 //! members 20 | session | count | node u64 each
-//! adopted 21 | session | uid u128
+//! adopted 21 | session | uid u128 | epoch u64
 //! left    22 | session
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
@@ -227,6 +227,8 @@ pub enum JournalEntry<'a> {
         session: u64,
         /// See `StoredSession::uid`.
         uid: u128,
+        /// See `StoredSession::epoch`: what the reader has is older.
+        epoch: u64,
     },
     /// Another node goes on with the session.
     Left {
@@ -501,10 +503,11 @@ impl JournalWriter {
     }
 
     /// A session of another owner goes on here, under this number.
-    pub fn adopted(&mut self, session: u64, uid: u128) {
+    pub fn adopted(&mut self, session: u64, uid: u128, epoch: u64) {
         let out = self.begin(tag::ADOPTED);
         put_varint(out, session);
         out.extend_from_slice(&uid.to_le_bytes());
+        out.extend_from_slice(&epoch.to_le_bytes());
     }
 
     /// Another node goes on with the session.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now, Peer,
-    mail::{Content, InterestChange},
+    mail::{Adopted, Content, InterestChange},
     worker::{
         SessionKey, Worker, interests::Member, journal::instant_of, recover::apply_entry,
         seen::Generations, sessions::Session, timers::Timer,
@@ -50,8 +50,8 @@ struct Reading {
     wholes: Vec<u64>,
     /// A message that was named has not come.
     lacks: bool,
-    /// Sessions of earlier owners that go on at this one, with their numbers.
-    adopted: Vec<(u128, u64)>,
+    /// Sessions of earlier owners that go on at this one.
+    adopted: Vec<Adopted>,
     /// Those of them that it has told anew, or that have ended.
     replaced: Vec<u128>,
     /// The session that messages were told of last: mostly that of the next entry.
@@ -122,7 +122,10 @@ impl Worker {
                 by: source,
                 sessions,
             });
-            self.tell_workers(replaced, |sessions| Content::CopiesReplaced { sessions });
+            self.tell_workers(replaced, |sessions| Content::CopiesReplaced {
+                by: source,
+                sessions,
+            });
             self.tell_promoted();
         }
         let has_changed = !changes.is_empty();
@@ -189,12 +192,16 @@ impl Worker {
                         shadow.members = nodes.iter().copied().map(NodeId).collect();
                     }
                 }
-                JournalEntry::Adopted { session, uid } => {
+                &JournalEntry::Adopted {
+                    session: number,
+                    uid,
+                    epoch,
+                } => {
                     if let Some(source) = self.sources.sources.get_mut(&reading.source) {
-                        source.adopted.insert(*session, *uid);
+                        source.adopted.insert(number, uid);
                     }
-                    let (by, adopted) = (reading.source, (*uid, *session));
-                    self.adopt(now, by, adopted, &mut reading.changes);
+                    let adopted = Adopted { uid, number, epoch };
+                    self.adopt(now, reading.source, adopted, &mut reading.changes);
                     reading.adopted.push(adopted);
                 }
                 JournalEntry::Left { session } => {
@@ -257,7 +264,7 @@ impl Worker {
     fn end_adopted_one(&mut self, now: Now, reading: &mut Reading, number: u64) {
         let source = self.sources.sources.get_mut(&reading.source);
         if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
-            self.end_orphan(now, uid, &mut reading.changes);
+            self.end_orphan(now, reading.source, uid, &mut reading.changes);
             reading.replaced.push(uid);
         }
     }

@@ -23,7 +23,7 @@ use thicket_session::time::Instant;
 use super::{held_at::Stage, pending::Pending, shadow::SourceKey};
 use crate::{
     Now, Peer, WorkerId,
-    mail::{Content, InterestChange},
+    mail::{Adopted, Content, InterestChange, UpNode},
     worker::{SessionKey, Worker, timers::Timer},
 };
 
@@ -36,6 +36,7 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Orphan {
     key: SessionKey,
+    epoch: u64,
     since: Instant,
     /// Who goes on with the session.
     adopted_by: Option<SourceKey>,
@@ -45,8 +46,7 @@ struct Orphan {
 #[derive(Debug)]
 struct Announced {
     by: SourceKey,
-    /// In its stream.
-    number: u64,
+    session: Adopted,
     /// What the earlier owner told is out of date since then.
     over_since: Option<Instant>,
 }
@@ -65,6 +65,11 @@ impl Orphans {
     fn is_waiting(&self) -> bool {
         let is_free = |orphan: &Orphan| orphan.adopted_by.is_none();
         self.waiting.values().any(is_free)
+    }
+
+    fn is_adopted_by(&self, uid: u128, by: SourceKey) -> bool {
+        let orphan = self.waiting.get(&uid);
+        orphan.is_some_and(|orphan| orphan.adopted_by == Some(by))
     }
 
     /// A node is out, and goes on with nothing.
@@ -104,6 +109,12 @@ impl Worker {
         first.is_none_or(|first| *first == own)
     }
 
+    /// The session of a copy, and how old it is.
+    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, u64)> {
+        let session = self.sessions.get(key)?;
+        Some((session.uid, session.shadow.as_deref()?.stored.epoch))
+    }
+
     /// The owner of a copy is out: how many sessions go on here.
     pub(super) fn lose_owner(
         &mut self,
@@ -111,8 +122,12 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) -> usize {
-        let uid = self.sessions.get(key).map_or(0, |session| session.uid);
-        if self.is_next(key) && !self.sources.orphans.announced.contains_key(&uid) {
+        let is_adopted = || {
+            let (uid, epoch) = self.identity_of(key)?;
+            let announced = self.sources.orphans.announced.get(&uid)?;
+            Some(announced.session.epoch > epoch)
+        };
+        if self.is_next(key) && is_adopted() != Some(true) {
             return usize::from(self.go_on(now, key, changes));
         }
         self.add_orphan(now, key, changes);
@@ -126,16 +141,24 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        let Some(uid) = self.sessions.get(key).map(|session| session.uid) else {
+        let Some((uid, epoch)) = self.identity_of(key) else {
             return;
         };
-        let announced = self.sources.orphans.announced.remove(&uid);
+        let orphans = &mut self.sources.orphans;
+        let announced = orphans.announced.remove(&uid);
+        let announced = announced.filter(|announced| announced.session.epoch > epoch);
         if announced.as_ref().is_some_and(|it| it.over_since.is_some()) {
+            changes.extend(self.drop_shadow(key));
+            return;
+        }
+        let is_newer = |other: &Orphan| other.epoch > epoch;
+        if orphans.waiting.get(&uid).is_some_and(is_newer) {
             changes.extend(self.drop_shadow(key));
             return;
         }
         let orphan = Orphan {
             key,
+            epoch,
             since: now.instant,
             adopted_by: announced.as_ref().map(|announced| announced.by),
         };
@@ -144,8 +167,8 @@ impl Worker {
             changes.extend(self.drop_shadow(older.key));
         }
         match announced {
-            Some(Announced { by, number, .. }) => {
-                self.replace_orphan(now, by, number, uid, changes)
+            Some(Announced { by, session, .. }) => {
+                self.replace_orphan(now, by, session.number, uid, changes);
             }
             None => self.timers.set(now.instant + GRACE, Timer::Successors),
         }
@@ -163,7 +186,11 @@ impl Worker {
         let Some(new) = self.sources.find(by, number) else {
             return;
         };
-        let Some(orphan) = self.sources.orphans.waiting.remove(&uid) else {
+        let orphans = &mut self.sources.orphans;
+        if !orphans.is_adopted_by(uid, by) {
+            return;
+        }
+        let Some(orphan) = orphans.waiting.remove(&uid) else {
             return;
         };
         let session = self.sessions.get_mut(orphan.key);
@@ -183,29 +210,42 @@ impl Worker {
         &mut self,
         now: Now,
         by: SourceKey,
-        (uid, number): (u128, u64),
+        session: Adopted,
         changes: &mut Vec<InterestChange>,
     ) {
+        let Adopted { uid, number, epoch } = session;
         let orphans = &mut self.sources.orphans;
-        if let Some(orphan) = orphans.waiting.get_mut(&uid) {
+        if let Some(orphan) = orphans.waiting.get_mut(&uid)
+            && orphan.epoch < epoch
+        {
             orphan.adopted_by = Some(by);
             self.replace_orphan(now, by, number, uid, changes);
             return;
         }
         let announced = Announced {
             by,
-            number,
+            session,
             over_since: None,
         };
         orphans.announced.insert(uid, announced);
     }
 
     /// What an earlier owner told of a session is out of date.
-    pub(super) fn end_orphan(&mut self, now: Now, uid: u128, changes: &mut Vec<InterestChange>) {
+    pub(super) fn end_orphan(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
         let orphans = &mut self.sources.orphans;
-        if let Some(orphan) = orphans.waiting.remove(&uid) {
-            changes.extend(self.drop_shadow(orphan.key));
-        } else if let Some(announced) = orphans.announced.get_mut(&uid) {
+        if orphans.is_adopted_by(uid, by) {
+            if let Some(orphan) = orphans.waiting.remove(&uid) {
+                changes.extend(self.drop_shadow(orphan.key));
+            }
+        } else if let Some(announced) = orphans.announced.get_mut(&uid)
+            && announced.by == by
+        {
             announced.over_since = Some(now.instant);
         }
     }
@@ -220,9 +260,11 @@ impl Worker {
     ) {
         for uid in &sessions {
             let orphans = &mut self.sources.orphans;
-            orphans.announced.remove(uid);
-            let is_its = |orphan: &Orphan| orphan.adopted_by == Some(by);
-            if !orphans.waiting.get(uid).is_some_and(is_its) {
+            let is_its = |announced: &Announced| announced.by == by;
+            if orphans.announced.get(uid).is_some_and(is_its) {
+                orphans.announced.remove(uid);
+            }
+            if !orphans.is_adopted_by(*uid, by) {
                 continue;
             }
             let Some(Orphan { key, .. }) = orphans.waiting.remove(uid) else {
@@ -236,7 +278,10 @@ impl Worker {
                 changes.extend(self.drop_shadow(key));
             }
         }
-        self.tell_workers(sessions, |sessions| Content::CopiesReplaced { sessions });
+        self.tell_workers(sessions, |sessions| Content::CopiesReplaced {
+            by,
+            sessions,
+        });
     }
 
     /// The other workers hear of sessions, if it is any.
@@ -260,7 +305,7 @@ impl Worker {
         &mut self,
         now: Now,
         by: SourceKey,
-        sessions: &[(u128, u64)],
+        sessions: &[Adopted],
     ) {
         if !self.owned.is_up(by.0) {
             return;
@@ -274,10 +319,15 @@ impl Worker {
     }
 
     /// Another worker read that sessions are told anew, or have ended.
-    pub(in super::super) fn handle_copies_replaced(&mut self, now: Now, sessions: &[u128]) {
+    pub(in super::super) fn handle_copies_replaced(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: &[u128],
+    ) {
         let mut changes = Vec::new();
         for uid in sessions {
-            self.end_orphan(now, *uid, &mut changes);
+            self.end_orphan(now, by, *uid, &mut changes);
         }
         self.announce(changes);
         self.tell_promoted();
@@ -339,7 +389,7 @@ impl Worker {
     /// A session goes on here: the copies of its other members are ours.
     pub(super) fn adopt_copies(&mut self, key: SessionKey, members: &[NodeId]) {
         for node in members {
-            let is_up = |up: &crate::mail::UpNode| up.node == *node && up.knows_members;
+            let is_up = |up: &UpNode| up.node == *node && up.knows_members;
             let Some(index) = (self.owned.nodes.iter())
                 .any(is_up)
                 .then(|| self.stream_to(*node))
@@ -353,26 +403,26 @@ impl Worker {
             if session.stored.number == 0 {
                 session.stored.number = self.journal.next_number();
             }
-            let (number, uid) = (session.stored.number, session.uid);
+            let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
             if session.stored.copies.set(index, Stage::Adopted)
                 && let Some(stream) = self.journal.streams.get_mut(index)
             {
-                stream.writer.adopted(number, uid);
+                stream.writer.adopted(number, uid, epoch);
             }
         }
     }
 
     /// A copy that was to go on does not, as its session is here already: those of its other members are out of date.
-    pub(super) fn void_copies(&mut self, uid: u128, members: &[NodeId]) {
+    pub(super) fn void_copies(&mut self, uid: u128, epoch: u64, members: &[NodeId]) {
         for node in members {
-            let is_up = |up: &crate::mail::UpNode| up.node == *node && up.knows_members;
+            let is_up = |up: &UpNode| up.node == *node && up.knows_members;
             if !self.owned.nodes.iter().any(is_up) {
                 continue;
             }
             let number = self.journal.next_number();
             let index = self.stream_to(*node);
             if let Some(stream) = index.and_then(|index| self.journal.streams.get_mut(index)) {
-                stream.writer.adopted(number, uid);
+                stream.writer.adopted(number, uid, epoch + 1);
                 stream.writer.ended(number);
             }
         }

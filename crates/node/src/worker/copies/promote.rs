@@ -79,10 +79,10 @@ impl Worker {
         is_split: bool,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
+        let identity = self.identity_of(key);
         let Some(session) = self.sessions.get_mut(key) else {
             return false;
         };
-        let uid = session.uid;
         let shadow = session.shadow.as_deref_mut();
         let members = shadow.map(|shadow| std::mem::take(&mut shadow.members));
         let members = members.unwrap_or_default();
@@ -90,8 +90,8 @@ impl Worker {
         if has_gone_on {
             self.adopt_copies(key, &members);
             self.copy_new(now, key);
-        } else {
-            self.void_copies(uid, &members);
+        } else if let Some((uid, epoch)) = identity {
+            self.void_copies(uid, epoch, &members);
         }
         has_gone_on
     }

@@ -117,6 +117,7 @@ impl<'a> JournalEntries<'a> {
             tag::ADOPTED => Ok(JournalEntry::Adopted {
                 session: self.varint("session")?,
                 uid: u128::from_le_bytes(self.array("uid")?),
+                epoch: u64::from_le_bytes(self.array("epoch")?),
             }),
             tag::LEFT => Ok(JournalEntry::Left {
                 session: self.varint("session")?,

@@ -74,7 +74,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.taken(3, 9, 8, &bits);
     writer.handed(3);
     writer.members(3, &[7, u64::MAX]);
-    writer.adopted(3, 1 << 100);
+    writer.adopted(3, 1 << 100, 9);
     writer.left(3);
     writer.ended(3);
     entries.extend([
@@ -149,6 +149,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         JournalEntry::Adopted {
             session: 3,
             uid: 1 << 100,
+            epoch: 9,
         },
         JournalEntry::Left { session: 3 },
         JournalEntry::Ended { session: 3 },
