@@ -1,6 +1,6 @@
 //! What happens to nodes, to their clocks and to the network between them.
 
-use super::run::{FORK_MILLIS, Run, STEP_MILLIS};
+use super::run::{FORK_MILLIS, MOVING_MILLIS, Run, STEP_MILLIS};
 use crate::world::net::Parting;
 
 impl Run {
@@ -12,6 +12,10 @@ impl Run {
         for _ in 1..self.plan.backups {
             let next = self.random.below(self.plan.nodes as u64) as usize;
             if !killed.contains(&next) && self.random.chance(2, 3) {
+                if self.random.chance(1, 2) {
+                    let millis = self.random.below(MOVING_MILLIS / 10);
+                    self.pass(millis)?;
+                }
                 self.end(next)?;
                 killed.push(next);
             }
