@@ -82,6 +82,12 @@ impl Plan {
         backups: 2,
         ..Self::DYING
     };
+    /// The same with one more of each.
+    pub const DYING_IN_THREES: Self = Self {
+        nodes: 5,
+        backups: 3,
+        ..Self::DYING
+    };
     /// All nodes lose their power at once.
     pub const DARK: Self = Self {
         blacks_out: true,

@@ -213,6 +213,48 @@ fn one_copy_goes_on_and_the_other_stays_a_copy() {
 }
 
 #[test]
+fn if_the_first_one_has_no_copy_any_more_the_next_one_goes_on_after_a_while() {
+    let mut waited = 0;
+    for number in 0..8 {
+        let mut world = World::new(number, Weather::CALM);
+        for _ in 0..4 {
+            let node = world.add_node(spec(1));
+            world.start(node);
+        }
+        become_covered(&mut world);
+        let name = format!("client-{number}");
+        let client = client_at(&mut world, OWNER, resuming(V5, &name, 1000), "CONNACK");
+        let without = OTHERS.into_iter().find(|node| copies(&world)[*node] == 0);
+        let without = without.expect("two of three have one");
+        let watcher = client_at(&mut world, without, Connect::new(V5, "watcher"), "CONNACK");
+        world.subscribe(watcher, "wanted/there", 1);
+        // A copy goes to where the topic is wanted, and one of the other two ends; one of them does not hear which.
+        let deaf = OTHERS.into_iter().find(|node| *node != without);
+        world
+            .net
+            .part(OWNER, deaf.expect("the first of two"), Parting::Held);
+        let subscribe = thicket_mqtt::Subscribe::new(id(1), "wanted/there", super::qos(1));
+        world.send(client, &Packet::Subscribe(subscribe));
+        world.run_for(30);
+        world.kill(OWNER);
+        let killed_at = world.net.now;
+        let back = world.connect(without, resuming(V5, &name, 1000));
+        let mut heard = Vec::new();
+        while heard.is_empty() && world.net.now < killed_at + 9_000 {
+            world.run_for(100);
+            heard = world.tester(back).take_heard();
+        }
+        assert_eq!(heard, ["CONNACK present"], "client {number}");
+        waited += usize::from(world.net.now > killed_at + 2_000);
+        become_covered(&mut world);
+        let sessions = world.sessions().into_iter();
+        let homes = sessions.filter(|(_, session)| session.client_id == name);
+        assert_eq!(homes.count(), 1, "client {number}");
+    }
+    assert!(waited > 0, "none was found to have no copy");
+}
+
+#[test]
 fn what_a_client_is_told_waits_for_a_member_that_lags_until_it_is_given_up() {
     let mut world = cluster(1, Weather::CALM, 3);
     let client = client_at(&mut world, OWNER, resuming(V5, "client", 1000), "CONNACK");
