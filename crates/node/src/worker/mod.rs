@@ -24,6 +24,7 @@ mod pending;
 mod publish;
 mod receive;
 mod recover;
+mod relocate;
 mod report;
 mod retained;
 mod rights;
@@ -44,6 +45,7 @@ use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::{server::Message, time::Instant};
 
+pub(crate) use self::relocate::Relocated;
 pub(crate) use self::seen::Generations;
 use self::{
     checkpoint::Checkpoints,
@@ -119,6 +121,7 @@ pub struct Worker {
     is_draining: bool,
     /// This side of the cluster does not serve.
     is_minority: bool,
+    relocations: relocate::Relocations,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -208,6 +211,7 @@ impl Worker {
             orphaned: groups::Orphaned::default(),
             is_draining: false,
             is_minority: false,
+            relocations: relocate::Relocations::default(),
             placeholder: copies::placeholder(),
             config,
         }
@@ -256,6 +260,7 @@ impl Worker {
         self.seal_copies(now);
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
+        self.hand_over_leaving(now);
         for connection in std::mem::take(&mut self.dirty) {
             let Some(state) = self.connection_mut(connection) else {
                 continue;
@@ -391,6 +396,9 @@ impl Worker {
         let serial = self.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
+        if let Some(relocated) = state.relocated {
+            return self.take_relocated(now, id, connection, *relocated);
+        }
         let (assigned, admission, epoch) = match state.claim {
             Some(claim) => (claim.assigned, claim.admission, claim.epoch),
             None => Default::default(),
@@ -511,6 +519,22 @@ impl Worker {
                 client_id,
                 may_contest,
             } => self.handle_evict(now, &client_id, may_contest),
+            Content::Offer {
+                connection,
+                serial,
+                rate,
+                load,
+            } => self.handle_offer(now, from, (connection, serial), rate, load),
+            Content::OfferTaken {
+                connection,
+                serial,
+                rate,
+            } => self.handle_offer_taken(now, from, (connection, serial), rate),
+            Content::Relocation {
+                client_id,
+                serial,
+                is_granted,
+            } => self.handle_relocation(now, &client_id, serial, is_granted),
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
@@ -531,6 +555,8 @@ impl Worker {
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
             | Content::Contested { .. }
+            | Content::Relocate { .. }
+            | Content::Relocated { .. }
             | Content::TakenOver { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }

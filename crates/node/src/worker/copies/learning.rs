@@ -3,7 +3,10 @@
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
-use super::{Level, Release, StoredAs, Streams, held_at::Stage};
+use super::{
+    Level, Progress, Release, StoredAs, Streams,
+    held_at::{Copy, Stage},
+};
 use crate::{
     Now,
     worker::{SessionKey, Worker, journal::write_messages, sessions::Session},
@@ -116,27 +119,33 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let (number, connection) = (session.stored.number, session.connection);
-        let before = session.stored.copies;
+        let (stored, connection) = (session.stored, session.connection);
         session.stored.copies.remove(from);
-        if let Some(stream) = self.journal.streams.get_mut(from) {
-            stream.writer.ended(number);
-        }
+        let Some(stream) = self.journal.streams.get_mut(from) else {
+            return;
+        };
+        let former = Release::Former {
+            session: key,
+            stream: stream.id,
+            number: stored.number,
+        };
         self.tell_missing(now, key, filters);
-        // What waited for the one waits for the other.
+        // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
         let copies = self.sessions.get(key).map(|it| it.stored.copies);
-        let new = copies
-            .unwrap_or_default()
-            .iter()
-            .find(|copy| !before.has(copy.stream));
-        let to = new.map_or(from, |copy| copy.stream);
-        if let Some(stream) = self.journal.streams.get_mut(to)
-            && let Some(id) = connection
+        let is_new = |copy: &Copy| !stored.copies.has(copy.stream);
+        let new = copies.unwrap_or_default().iter().find(is_new);
+        let new =
+            new.and_then(|copy| Some((copy.stream, self.journal.streams.get_mut(copy.stream)?)));
+        let Some((to, stream)) = new else {
+            self.release(former, from, Progress::END);
+            return;
+        };
+        stream.wait(Level::Applied, former);
+        if let Some(id) = connection
             && let Some(connection) = self
                 .connections
                 .get_mut(id.0 as usize)
                 .and_then(Option::as_deref_mut)
-            && to != from
             && connection.out.move_holds(from, to, stream.position())
         {
             stream.wait(Level::Applied, Release::Output(id, connection.serial));

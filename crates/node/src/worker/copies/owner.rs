@@ -305,7 +305,7 @@ impl Worker {
         self.begin_barrier(index);
     }
 
-    fn release(&mut self, release: Release, index: u8, progress: Progress) {
+    pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
         match release {
             Release::Output(id, serial) => {
                 let connection = self.connection_mut(id);
@@ -330,6 +330,22 @@ impl Worker {
                 let session = self.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
                     session.apart_mut().touch(filter);
+                }
+            }
+            Release::Former {
+                session,
+                stream: id,
+                number,
+            } => {
+                self.journal.write_done();
+                let stored = self.sessions.get(session).map(|session| session.stored);
+                let stored = stored.filter(|stored| stored.number == number);
+                let copies = stored.map(|stored| stored.copies).unwrap_or_default();
+                let mut streams = self.journal.streams.iter_mut();
+                if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
+                    && !copies.has(index)
+                {
+                    stream.writer.ended(number);
                 }
             }
             Release::Learned(key, number) => {
