@@ -20,7 +20,7 @@ pub(super) const RECORD_BYTES: usize = 256 * 1024;
 /// Tells the nodes that hold copies of a session who they are: the first one that is up goes on with it when its owner is out. Not
 /// where there is never more than one, of which all nodes know.
 pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8) {
-    if backups < 2 {
+    if backups < 2 && stored.copies.len() < 2 {
         return;
     }
     let nodes = stored.copies.iter();
