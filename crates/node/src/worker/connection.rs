@@ -277,3 +277,57 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn to(position: u64) -> Progress {
+        Progress {
+            applied: position,
+            held: position,
+        }
+    }
+
+    #[test]
+    fn bytes_leave_when_every_stream_they_wait_for_has_come_so_far_in_whatever_order() {
+        // "a" waits for nothing, "b" for 5 of stream 0 and 7 of stream 1, "c" for 6 of stream 0 too.
+        for (name, releases, expected) in [
+            ("nothing", &[][..], "a"),
+            ("one of two", &[(0, 5)], "a"),
+            ("the other of two", &[(1, 7)], "a"),
+            ("not far enough", &[(1, 6), (0, 6)], "a"),
+            ("both", &[(0, 5), (1, 7)], "ab"),
+            ("both, the other way round", &[(1, 7), (0, 5)], "ab"),
+            ("all", &[(0, 6), (1, 7)], "abc"),
+            ("a stream that is over", &[(1, u64::MAX), (0, 6)], "abc"),
+            ("another stream", &[(2, 9), (0, 6)], "a"),
+        ] {
+            let mut out = OutBuffer::default();
+            out.bytes.extend(b"a");
+            assert!(out.hold(0, 5, Level::Applied) && out.hold(1, 7, Level::Applied));
+            out.bytes.extend(b"b");
+            assert!(out.hold(0, 6, Level::Applied) && !out.hold(1, 7, Level::Applied));
+            out.bytes.extend(b"c");
+            for (stream, position) in releases {
+                out.release_held(*stream, to(*position));
+            }
+            assert_eq!(out.pending(), expected.as_bytes(), "{name}");
+            assert_eq!(out.is_held(), expected != "abc", "{name}");
+        }
+    }
+
+    #[test]
+    fn what_waited_for_one_stream_waits_for_another_one() {
+        let mut out = OutBuffer::default();
+        assert!(out.hold(0, 5, Level::Held) && out.hold(1, 7, Level::Applied));
+        out.bytes.extend(b"a");
+        assert!(!out.move_holds(3, 2, 1), "nothing waits for that");
+        assert!(out.move_holds(0, 2, 1));
+        out.release_held(0, to(u64::MAX));
+        out.release_held(1, to(7));
+        assert_eq!(out.pending(), b"");
+        out.release_held(2, to(1));
+        assert_eq!(out.pending(), b"a");
+    }
+}
