@@ -113,6 +113,8 @@ mirror! {
         inflight_messages: usize = inflight,
         /// Not delivered since the session began.
         dropped_messages: u64 = dropped_messages,
+        /// Other nodes that have all of it.
+        copies: u8 = copies,
         /// The thread that serves it.
         worker: u8 = worker,
     }
@@ -521,6 +523,7 @@ mod tests {
             queued_bytes: 3,
             inflight: 4,
             dropped_messages: 5,
+            copies: 2,
             worker: 1,
         };
         let json = serde_json::to_value(SessionEntry::from(report)).expect("plain data");

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use thicket_overlay::{Incarnation, NodeId};
 
+/// Nodes that may hold copies of one session, beside its owner.
+pub const MAXIMUM_BACKUPS: u8 = 3;
+
 /// Configuration of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
@@ -19,7 +22,7 @@ pub struct WorkerConfig {
     pub limits: Limits,
     /// Persistent sessions are stored: the shell asks for `unstored` each round.
     pub stores: bool,
-    /// Nodes that hold a copy of each persistent session, beside its owner: 0 or 1.
+    /// Nodes that hold a copy of each persistent session, beside its owner: at most [`MAXIMUM_BACKUPS`].
     pub backups: u8,
     /// Clients hear of what was done when the copies hold it; otherwise when this node does.
     pub waits_for_copies: bool,

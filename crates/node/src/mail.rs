@@ -276,7 +276,7 @@ pub(crate) enum Content {
     /// Worker to hub: no more of them are wanted.
     RetainedCancel { query: u64 },
     /// Hub to worker: the other nodes that are up.
-    Nodes(Vec<(NodeId, NodeSlot)>),
+    Nodes(Vec<UpNode>),
     /// Hub to worker: a node that is out will not come back.
     Forgotten { node: NodeId },
     /// Worker to hub: the next record of a stream of copies.
@@ -334,6 +334,17 @@ pub(crate) enum Content {
     DropCopies { node: NodeId },
     /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
     Minority(bool),
+    /// Worker to worker: another node's worker goes on with these sessions. Copies that an earlier owner told are to be kept until it has
+    /// told them anew.
+    CopiesAdopted {
+        by: (NodeId, u8),
+        sessions: Vec<Adopted>,
+    },
+    /// Worker to worker: it has, or they have ended.
+    CopiesReplaced {
+        by: (NodeId, u8),
+        sessions: Vec<u128>,
+    },
     /// Worker to hub: they are.
     Promoted { node: NodeId },
     /// Worker to hub: a session that its owner handed over is here, with this epoch.
@@ -369,6 +380,26 @@ pub(crate) enum Content {
     },
     /// Worker to hub: it is here, or was not handed over.
     Relocated { client_id: Arc<str> },
+}
+
+/// A session that another node goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Adopted {
+    /// See `StoredSession::uid`.
+    pub uid: u128,
+    /// In the stream of that node's worker.
+    pub number: u64,
+    /// Copies with a lower one are meant.
+    pub epoch: u64,
+}
+
+/// Another node that is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UpNode {
+    pub node: NodeId,
+    pub slot: NodeSlot,
+    /// It knows of sessions with more than one copy.
+    pub knows_members: bool,
 }
 
 /// What a session is fetched for.

@@ -16,6 +16,8 @@ pub struct SessionReport {
     pub queued_bytes: u64,
     pub inflight: usize,
     pub dropped_messages: u64,
+    /// Other nodes that have all of it.
+    pub copies: u8,
     pub worker: u8,
 }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-use thicket_node::Limits;
+use thicket_node::{Limits, MAXIMUM_BACKUPS};
 use thicket_transport::tls::LinkTls;
 
 use super::access::names_users;
@@ -86,13 +86,12 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
     })
 }
 
-/// More than one copy is not made yet.
 fn backups(count: Option<u32>) -> Result<u8, ConfigError> {
-    match count {
-        None => Ok(1),
-        Some(count @ 0..=1) => Ok(count as u8),
-        Some(count) => Err(invalid("backups", count, "0 or 1")),
-    }
+    let count = count.unwrap_or(1);
+    let known = u8::try_from(count).ok();
+    known
+        .filter(|count| *count <= MAXIMUM_BACKUPS)
+        .ok_or_else(|| invalid("backups", count, "a number from 0 to 3"))
 }
 
 pub(super) fn invalid(

@@ -126,7 +126,7 @@ pub struct Settings {
     /// When what is kept is safe from a loss of power: before it is acknowledged, within a second, or nothing is kept [default: interval]
     #[arg(long, env = "THICKET_SYNC", value_name = "WHEN")]
     pub sync: Option<SyncMode>,
-    /// Other nodes that hold a copy of each persistent session: 0 or 1 [default: 1]
+    /// Other nodes that hold a copy of each persistent session, 0 to 3: so many may be lost at once [default: 1]
     #[arg(long, env = "THICKET_BACKUPS", value_name = "COUNT")]
     pub backups: Option<u32>,
     /// What an answer to a client waits for: until the copies of its session have it too, or this node alone [default: replicated]

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, WireVersion};
 
 use super::{
     Hub, Message,
     control::{CopyPosition, PART_BYTES, Part},
 };
-use crate::{EventLevel, Now, WorkerId, mail::Content};
+use crate::{
+    EventLevel, Now, WorkerId,
+    mail::{Content, UpNode},
+};
 
 /// Bytes of one record; an owner whose record is longer is not believed.
 const RECORD_BYTES: usize = 64 * 1024 * 1024;
@@ -31,7 +34,12 @@ impl Hub {
 
     /// Every worker hears which other nodes are up.
     pub(super) fn tell_nodes(&mut self) {
-        let nodes: Vec<_> = self.up.iter().map(|(slot, node)| (*node, *slot)).collect();
+        let up = self.up.iter().map(|(slot, node)| UpNode {
+            node: *node,
+            slot: *slot,
+            knows_members: self.overlay.wire_version(*slot) >= WireVersion::V5,
+        });
+        let nodes: Vec<_> = up.collect();
         for worker in self.workers() {
             self.mail(worker, Content::Nodes(nodes.clone()));
         }

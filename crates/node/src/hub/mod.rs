@@ -483,6 +483,8 @@ impl Hub {
             | Content::CopiesLost { .. }
             | Content::CopyBarrierPassed { .. }
             | Content::Promote { .. }
+            | Content::CopiesAdopted { .. }
+            | Content::CopiesReplaced { .. }
             | Content::DropCopies { .. }
             | Content::Minority(_)
             | Content::Offer { .. }

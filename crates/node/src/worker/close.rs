@@ -264,6 +264,7 @@ impl Worker {
                 // Looked at as the round ends.
                 Timer::Leaving => {}
                 Timer::Copies => self.check_copies(now),
+                Timer::Successors => self.succeed_overdue(now),
                 Timer::Orphaned => self.forget_orphaned(now),
             }
         }

@@ -119,6 +119,8 @@ impl AliasesOut {
 struct Hold {
     /// Counted from the first byte that was ever appended.
     from: u64,
+    /// Of copies, and its position.
+    stream: u8,
     position: u64,
     level: Level,
 }
@@ -148,13 +150,15 @@ impl OutBuffer {
     }
 
     /// What is appended from now on is not sent before `release_held` says so. False: it waits for that already.
-    pub fn hold(&mut self, position: u64, level: Level) -> bool {
+    pub fn hold(&mut self, stream: u8, position: u64, level: Level) -> bool {
         let from = self.taken + self.len() as u64;
-        let covers = |hold: &Hold| hold.position == position && hold.level == level;
-        let is_new = !self.holds.back().is_some_and(covers);
+        let mut latest = self.holds.iter().rev();
+        let of_stream = latest.find(|hold| hold.stream == stream);
+        let is_new = of_stream.is_none_or(|hold| hold.position != position || hold.level != level);
         if is_new {
             self.holds.push_back(Hold {
                 from,
+                stream,
                 position,
                 level,
             });
@@ -162,19 +166,24 @@ impl OutBuffer {
         is_new
     }
 
-    /// The other node is this far: what waited for it may be sent.
-    pub fn release_held(&mut self, progress: Progress) {
-        let is_done = |hold: &mut Hold| progress.has(hold.position, hold.level);
-        while self.holds.pop_front_if(is_done).is_some() {}
+    /// The node of a stream is this far: what waited for it, and for nothing else, may be sent.
+    pub fn release_held(&mut self, stream: u8, progress: Progress) {
+        let is_done =
+            |hold: &Hold| hold.stream == stream && progress.has(hold.position, hold.level);
+        while self.holds.pop_front_if(|hold| is_done(hold)).is_some() {}
+        if self.holds.front().is_some_and(|hold| hold.stream != stream) {
+            self.holds.retain(|hold| !is_done(hold));
+        }
     }
 
-    /// What waits, waits for another position now. False: nothing waits.
-    pub fn move_holds(&mut self, position: u64) -> bool {
-        self.holds.truncate(1);
-        let first = self.holds.front_mut();
-        first
-            .map(|hold| (hold.position, hold.level) = (position, Level::Applied))
-            .is_some()
+    /// What waits for one stream waits for a position of another one. False: nothing does.
+    pub fn move_holds(&mut self, from: u8, to: u8, position: u64) -> bool {
+        let first = self.holds.iter().position(|hold| hold.stream == from);
+        if let Some(hold) = first.and_then(|at| self.holds.get_mut(at)) {
+            (hold.stream, hold.position, hold.level) = (to, position, Level::Applied);
+        }
+        self.holds.retain(|hold| hold.stream != from);
+        first.is_some()
     }
 
     /// Whether something waits.
@@ -266,5 +275,59 @@ impl Connection {
             | Phase::AwaitClaim { .. }
             | Phase::Closing => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn to(position: u64) -> Progress {
+        Progress {
+            applied: position,
+            held: position,
+        }
+    }
+
+    #[test]
+    fn bytes_leave_when_every_stream_they_wait_for_has_come_so_far_in_whatever_order() {
+        // "a" waits for nothing, "b" for 5 of stream 0 and 7 of stream 1, "c" for 6 of stream 0 too.
+        for (name, releases, expected) in [
+            ("nothing", &[][..], "a"),
+            ("one of two", &[(0, 5)], "a"),
+            ("the other of two", &[(1, 7)], "a"),
+            ("not far enough", &[(1, 6), (0, 6)], "a"),
+            ("both", &[(0, 5), (1, 7)], "ab"),
+            ("both, the other way round", &[(1, 7), (0, 5)], "ab"),
+            ("all", &[(0, 6), (1, 7)], "abc"),
+            ("a stream that is over", &[(1, u64::MAX), (0, 6)], "abc"),
+            ("another stream", &[(2, 9), (0, 6)], "a"),
+        ] {
+            let mut out = OutBuffer::default();
+            out.bytes.extend(b"a");
+            assert!(out.hold(0, 5, Level::Applied) && out.hold(1, 7, Level::Applied));
+            out.bytes.extend(b"b");
+            assert!(out.hold(0, 6, Level::Applied) && !out.hold(1, 7, Level::Applied));
+            out.bytes.extend(b"c");
+            for (stream, position) in releases {
+                out.release_held(*stream, to(*position));
+            }
+            assert_eq!(out.pending(), expected.as_bytes(), "{name}");
+            assert_eq!(out.is_held(), expected != "abc", "{name}");
+        }
+    }
+
+    #[test]
+    fn what_waited_for_one_stream_waits_for_another_one() {
+        let mut out = OutBuffer::default();
+        assert!(out.hold(0, 5, Level::Held) && out.hold(1, 7, Level::Applied));
+        out.bytes.extend(b"a");
+        assert!(!out.move_holds(3, 2, 1), "nothing waits for that");
+        assert!(out.move_holds(0, 2, 1));
+        out.release_held(0, to(u64::MAX));
+        out.release_held(1, to(7));
+        assert_eq!(out.pending(), b"");
+        out.release_held(2, to(1));
+        assert_eq!(out.pending(), b"a");
     }
 }

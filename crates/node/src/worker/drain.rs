@@ -50,8 +50,17 @@ impl Worker {
         session.handed_at = Some(session.outbound.next_sequence());
         let stored = session.stored;
         self.journal.write_done();
-        if let Some(stream) = self.journal.streams.of(stored) {
-            stream.writer.handed(stored.number);
+        for (place, copy) in stored.copies.iter().enumerate() {
+            // The first one goes on with it, and has the others go on as its copies.
+            if let Some(stream) = self.journal.streams.get_mut(copy.stream) {
+                match place {
+                    0 => stream.writer.handed(stored.number),
+                    _ => stream.writer.left(stored.number),
+                }
+            }
+            if place > 0 {
+                session.stored.copies.remove(copy.stream);
+            }
         }
         if let Some(id) = connection {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));

@@ -113,9 +113,8 @@ impl Journal {
         if self.is_on {
             entry(&mut self.writer);
         }
-        if let Some(stream) = self.streams.of(stored) {
-            entry(&mut stream.writer);
-        }
+        self.streams
+            .each(stored.copies, |stream| entry(&mut stream.writer));
     }
 
     /// Whether a message of `bytes` for `takers` stored sessions would find no room.
@@ -170,32 +169,32 @@ impl Journal {
             self.writer.append(&append);
         }
         outgoing.is_journaled |= self.is_on;
-        let (Some(copy), Some(stream)) = (stored.copy, self.streams.of(stored)) else {
-            return;
-        };
-        // What the other node gets itself is named; what only this session gets is told whole, and waited for.
-        let is_named = copy.is_covered && append.group.is_none() && outgoing.id.number > 0;
-        if is_named {
-            append.reference = Some(outgoing.id);
-        } else {
-            let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
-            if outgoing.copied & bit == 0 {
-                write_outgoing(&mut stream.writer, now, outgoing);
+        for copy in stored.copies.told() {
+            let Some(stream) = self.streams.get_mut(copy.stream) else {
+                continue;
+            };
+            // What the other node gets itself is named; what only this session gets is told whole, and waited for.
+            let is_named = copy.is_covered() && append.group.is_none() && outgoing.id.number > 0;
+            append.reference = is_named.then_some(outgoing.id);
+            if !is_named {
+                let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
+                if outgoing.copied & bit == 0 {
+                    write_outgoing(&mut stream.writer, now, outgoing);
+                }
+                outgoing.copied |= bit;
+                outgoing.waits_for |= if copy.is_covered() { bit } else { 0 };
             }
-            outgoing.copied |= bit;
-            outgoing.waits_for |= if copy.is_covered { bit } else { 0 };
+            stream.writer.append(&append);
         }
-        stream.writer.append(&append);
     }
 
     /// The session does not take a message that matches its subscriptions.
     #[inline]
     pub fn passed(&mut self, stored: StoredAs, id: MessageId) {
-        if stored.copy.is_some()
-            && id.number > 0
-            && let Some(stream) = self.streams.of(stored)
-        {
-            stream.writer.passed(stored.number, id);
+        if id.number > 0 {
+            self.streams.each(stored.copies, |stream| {
+                stream.writer.passed(stored.number, id);
+            });
         }
     }
 
@@ -313,14 +312,12 @@ impl Journal {
             return;
         }
         let value = subscription.map(|subscription| encode_subscription(filter, subscription));
-        if let Some(stream) = self.streams.of(stored) {
-            match &value {
-                Some(value) => stream.writer.subscribed(stored.number, value),
-                None => stream
-                    .writer
-                    .unsubscribed(stored.number, &filter.to_string()),
-            }
-        }
+        self.streams.each(stored.copies, |stream| match &value {
+            Some(value) => stream.writer.subscribed(stored.number, value),
+            None => stream
+                .writer
+                .unsubscribed(stored.number, &filter.to_string()),
+        });
         if self.is_on {
             let key = self.subscription_key(stored.number, filter);
             self.put(Keyspace::Subscriptions, key, value);
@@ -334,8 +331,10 @@ impl Journal {
             return;
         }
         self.write_done();
-        if let Some(stream) = self.streams.of(stored) {
-            stream.writer.ended(stored.number);
+        for copy in stored.copies.iter() {
+            if let Some(stream) = self.streams.get_mut(copy.stream) {
+                stream.writer.ended(stored.number);
+            }
         }
         if self.is_on && session.is_stored_in_part {
             self.arrived.push(stored.number);
@@ -446,21 +445,27 @@ impl Worker {
             let value = session.value(now).encode();
             self.journal.put_session(session.stored.number, value);
         }
-        match session.stored.copy {
-            None => self.copy_new(now, key),
-            Some(_) => {
-                let (stored, value) = (session.stored, session.value(now).encode());
-                if let Some(stream) = self.journal.streams.of(stored) {
-                    stream.writer.value(stored.number, &value);
-                }
-            }
+        if session.stored.copies.is_empty() {
+            self.copy_new(now, key);
+        } else {
+            let (stored, value) = (session.stored, session.value(now).encode());
+            self.journal.streams.each(stored.copies, |stream| {
+                stream.writer.value(stored.number, &value);
+            });
         }
     }
 
     /// Writes down a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
     pub(super) fn store_anew(&mut self, now: Now, key: SessionKey) {
+        if self.write_anew(now, key) {
+            self.copy_new(now, key);
+        }
+    }
+
+    /// The same, without copies yet. False: it is to have none.
+    pub(super) fn write_anew(&mut self, now: Now, key: SessionKey) -> bool {
         let Some(session) = self.sessions.get_mut(key) else {
-            return;
+            return false;
         };
         self.journal.forget(session);
         session.stored = StoredAs::default();
@@ -471,7 +476,7 @@ impl Worker {
                 session.stored.number = self.journal.next_number();
                 self.journal.writer.handed(session.stored.number);
             }
-            return;
+            return false;
         }
         if self.journal.is_on {
             session.stored.number = self.journal.next_number();
@@ -485,7 +490,7 @@ impl Worker {
             write_taken(&mut self.journal.writer, session);
             write_messages(&mut self.journal.writer, now, session);
         }
-        self.copy_new(now, key);
+        true
     }
 
     /// Orders the shell to remove the segments of the log before `segment`.

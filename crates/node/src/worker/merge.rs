@@ -165,13 +165,16 @@ impl Worker {
         }
         if is_apart {
             session.apart_mut().touch(filter.clone());
-        } else if let Some(stream) = self.journal.streams.of(session.stored) {
-            let operation = Operation {
-                session: key,
-                serial: session.serial,
-                filter: filter.clone(),
-            };
-            stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
+        } else {
+            let serial = session.serial;
+            self.journal.streams.each(session.stored.copies, |stream| {
+                let operation = Operation {
+                    session: key,
+                    serial,
+                    filter: filter.clone(),
+                };
+                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
+            });
         }
     }
 

@@ -512,6 +512,12 @@ impl Worker {
                 self.handle_copy_barrier(now, request, barrier);
             }
             Content::Promote { node, is_news } => self.handle_promote(now, node, is_news),
+            Content::CopiesAdopted { by, sessions } => {
+                self.handle_copies_adopted(now, by, &sessions);
+            }
+            Content::CopiesReplaced { by, sessions } => {
+                self.handle_copies_replaced(now, by, &sessions);
+            }
             Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {

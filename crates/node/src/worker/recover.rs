@@ -326,6 +326,9 @@ impl Recovery {
             | JournalEntry::Unsubscribed { .. }
             | JournalEntry::Whole { .. }
             | JournalEntry::Covered { .. }
+            | JournalEntry::Members { .. }
+            | JournalEntry::Adopted { .. }
+            | JournalEntry::Left { .. }
             | JournalEntry::Passed { .. } => {
                 return Err(JournalError::Malformed("an entry for other nodes"));
             }
@@ -375,6 +378,9 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Whole { .. }
         | JournalEntry::Covered { .. }
         | JournalEntry::Handed { .. }
+        | JournalEntry::Members { .. }
+        | JournalEntry::Adopted { .. }
+        | JournalEntry::Left { .. }
         | JournalEntry::Taken { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
     }

@@ -24,6 +24,7 @@ impl Worker {
                 queued_bytes: session.outbound.queued_bytes(),
                 inflight: session.outbound.inflight(),
                 dropped_messages: session.dropped_messages,
+                copies: session.stored.copies.covered().count() as u8,
                 worker: self.id.0,
             })
             .collect()

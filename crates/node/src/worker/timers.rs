@@ -35,6 +35,8 @@ pub(super) enum Timer {
     Leaving,
     /// Copies of sessions of other nodes may lack messages.
     Copies,
+    /// Nodes that were to go on with sessions of which there are copies here may not have.
+    Successors,
 }
 
 /// Deadlines, earliest first.

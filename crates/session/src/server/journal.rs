@@ -27,10 +27,13 @@
 //! covered 17 | session
 //! taken   18 | session | uid u128 | highest u32 | bits u128 x 8
 //! handed  19 | session
+//! members 20 | session | count | node u64 each
+//! adopted 21 | session | uid u128 | epoch u64
+//! left    22 | session
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
 //!
-//! The last eight stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
+//! Those from 12 on stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
 //! message that such a node has from elsewhere.
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
@@ -62,6 +65,9 @@ mod tag {
     pub(super) const COVERED: u8 = 17;
     pub(super) const TAKEN: u8 = 18;
     pub(super) const HANDED: u8 = 19;
+    pub(super) const MEMBERS: u8 = 20;
+    pub(super) const ADOPTED: u8 = 21;
+    pub(super) const LEFT: u8 = 22;
 }
 
 mod flag {
@@ -208,6 +214,27 @@ pub enum JournalEntry<'a> {
         /// Whose.
         session: u64,
     },
+    /// These nodes have copies of the session: the first of them that is up goes on with it when its owner is out.
+    Members {
+        /// Whose.
+        session: u64,
+        /// Each once.
+        nodes: Vec<u64>,
+    },
+    /// The writer goes on with a session of another owner: what the reader has of it stays until the writer tells more.
+    Adopted {
+        /// The writer's number of it.
+        session: u64,
+        /// See `StoredSession::uid`.
+        uid: u128,
+        /// See `StoredSession::epoch`: what the reader has is older.
+        epoch: u64,
+    },
+    /// Another node goes on with the session.
+    Left {
+        /// Whose.
+        session: u64,
+    },
     /// The session took these publications of one publisher: sent again, they are none of its messages.
     Taken {
         /// Whose.
@@ -241,6 +268,9 @@ impl JournalEntry<'_> {
             | Self::Whole { session }
             | Self::Covered { session }
             | Self::Handed { session }
+            | Self::Members { session, .. }
+            | Self::Adopted { session, .. }
+            | Self::Left { session }
             | Self::Taken { session, .. }
             | Self::Passed { session, .. } => Some(*session),
             Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
@@ -460,6 +490,29 @@ impl JournalWriter {
     /// The copy goes on as the session from here.
     pub fn handed(&mut self, session: u64) {
         put_varint(self.begin(tag::HANDED), session);
+    }
+
+    /// These nodes have copies of the session.
+    pub fn members(&mut self, session: u64, nodes: &[u64]) {
+        let out = self.begin(tag::MEMBERS);
+        put_varint(out, session);
+        put_varint(out, nodes.len() as u64);
+        for node in nodes {
+            out.extend_from_slice(&node.to_le_bytes());
+        }
+    }
+
+    /// A session of another owner goes on here, under this number.
+    pub fn adopted(&mut self, session: u64, uid: u128, epoch: u64) {
+        let out = self.begin(tag::ADOPTED);
+        put_varint(out, session);
+        out.extend_from_slice(&uid.to_le_bytes());
+        out.extend_from_slice(&epoch.to_le_bytes());
+    }
+
+    /// Another node goes on with the session.
+    pub fn left(&mut self, session: u64) {
+        put_varint(self.begin(tag::LEFT), session);
     }
 
     /// The session took these publications of one publisher.

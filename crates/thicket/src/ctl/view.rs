@@ -79,6 +79,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
             session.queued_messages.to_string(),
             session.inflight_messages.to_string(),
             session.dropped_messages.to_string(),
+            session.copies.to_string(),
             session.worker.to_string(),
         ]
     };
@@ -92,6 +93,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
         "QUEUED",
         "IN FLIGHT",
         "DROPPED",
+        "COPIES",
         "WORKER",
     ];
     let rows: Vec<_> = sessions.iter().map(row).collect();

@@ -222,6 +222,18 @@ fn the_refusal_of_an_open_listener_says_what_to_add() {
 }
 
 #[test]
+fn a_session_has_one_copy_or_as_many_as_are_asked_for() {
+    for (asked, expected) in [(None, 1), (Some(0), 0), (Some(2), 2), (Some(3), 3)] {
+        let settings = Settings {
+            backups: asked,
+            ..Settings::default()
+        };
+        let config = settings.check().expect("fine");
+        assert_eq!(config.backups, expected, "{asked:?}");
+    }
+}
+
+#[test]
 fn a_bad_value_is_refused_with_key_value_and_expectation() {
     let scratch = Scratch::new("check-values");
     let text = |value: &str| Some(value.to_owned());
@@ -255,6 +267,14 @@ fn a_bad_value_is_refused_with_key_value_and_expectation() {
                 ..default()
             },
             "seed = fd00::1:1883: expected",
+        ),
+        (
+            "too many copies",
+            Settings {
+                backups: Some(4),
+                ..default()
+            },
+            "backups = 4: expected a number from 0 to 3",
         ),
         (
             "no workers",

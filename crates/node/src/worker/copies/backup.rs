@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use thicket_mqtt::{Publish, Qos};
+use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
         JournalEntries, JournalEntry, Message, MessageId, Publication, RecoveredSession,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now, Peer,
-    mail::{Content, InterestChange},
+    mail::{Adopted, Content, InterestChange},
     worker::{
         SessionKey, Worker, interests::Member, journal::instant_of, recover::apply_entry,
         seen::Generations, sessions::Session, timers::Timer,
@@ -49,6 +50,10 @@ struct Reading {
     wholes: Vec<u64>,
     /// A message that was named has not come.
     lacks: bool,
+    /// Sessions of earlier owners that go on at this one.
+    adopted: Vec<Adopted>,
+    /// Those of them that it has told anew, or that have ended.
+    replaced: Vec<u128>,
     /// The session that messages were told of last: mostly that of the next entry.
     found: Option<(u64, SessionKey)>,
 }
@@ -89,6 +94,8 @@ impl Worker {
             unblocked: Vec::new(),
             wholes: Vec::new(),
             lacks: false,
+            adopted: Vec::new(),
+            replaced: Vec::new(),
             found: None,
         };
         if let Err(error) = self.read_copies(now, &mut reading, record) {
@@ -106,8 +113,21 @@ impl Worker {
             unblocked,
             wholes,
             lacks,
+            adopted,
+            replaced,
             ..
         } = reading;
+        if !adopted.is_empty() || !replaced.is_empty() {
+            self.tell_workers(adopted, |sessions| Content::CopiesAdopted {
+                by: source,
+                sessions,
+            });
+            self.tell_workers(replaced, |sessions| Content::CopiesReplaced {
+                by: source,
+                sessions,
+            });
+            self.tell_promoted();
+        }
         let has_changed = !changes.is_empty();
         self.announce(changes);
         let waits_for = if has_changed { self.announced() } else { 0 };
@@ -170,6 +190,31 @@ impl Worker {
                         let changes = self.drop_shadow(key);
                         reading.changes.extend(changes);
                     }
+                    self.end_adopted_one(now, reading, *session);
+                }
+                JournalEntry::Members { session, nodes } => {
+                    if let Some(shadow) = self.shadow_mut(reading.source, *session) {
+                        shadow.members = nodes.iter().copied().map(NodeId).collect();
+                    }
+                }
+                &JournalEntry::Adopted {
+                    session: number,
+                    uid,
+                    epoch,
+                } => {
+                    if let Some(source) = self.sources.sources.get_mut(&reading.source) {
+                        source.adopted.insert(number, uid);
+                    }
+                    let adopted = Adopted { uid, number, epoch };
+                    self.adopt(now, reading.source, adopted, &mut reading.changes);
+                    reading.adopted.push(adopted);
+                }
+                JournalEntry::Left { session } => {
+                    reading.found = None;
+                    let source = self.sources.sources.get_mut(&reading.source);
+                    if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
+                        self.add_orphan(now, key, &mut reading.changes);
+                    }
                 }
                 JournalEntry::Taken {
                     session,
@@ -195,6 +240,11 @@ impl Worker {
                     if let Some(shadow) = self.shadow_mut(reading.source, *session) {
                         shadow.is_learning = true;
                     }
+                    let (by, number) = (reading.source, *session);
+                    let known = self.sources.sources.get(&by);
+                    if let Some(uid) = known.and_then(|it| it.adopted.get(&number).copied()) {
+                        self.replace_orphan(now, by, number, uid, &mut reading.changes);
+                    }
                 }
                 entry => {
                     if let (JournalEntry::Append(append), Some(publication)) =
@@ -205,11 +255,23 @@ impl Worker {
                         let taken = Generations::new(generation);
                         self.shadow_took(reading.source, append.session, uid, taken);
                     }
+                    if let JournalEntry::Covered { session } = entry {
+                        self.end_adopted_one(now, reading, *session);
+                    }
                     self.read_entry(now, reading, entry);
                 }
             }
         }
         Ok(())
+    }
+
+    /// The owner has told a session whole that it went on with, or it has ended.
+    fn end_adopted_one(&mut self, now: Now, reading: &mut Reading, number: u64) {
+        let source = self.sources.sources.get_mut(&reading.source);
+        if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
+            self.end_orphan(now, reading.source, uid, &mut reading.changes);
+            reading.replaced.push(uid);
+        }
     }
 
     /// Sent again, these publications are none of the session's messages.
@@ -321,6 +383,7 @@ impl Worker {
             source,
             number,
             stored,
+            members: Vec::new(),
             is_learning: false,
             held: RecoveredSession::default(),
             pending: Pendings::default(),
@@ -435,6 +498,8 @@ impl Worker {
                 changes.extend(self.drop_shadow(key));
             }
         }
+        let adopted = ended.adopted.into_values().collect();
+        self.end_adopted(now, source, adopted, changes);
     }
 
     /// Tells owners how far their streams are held. Once a round.

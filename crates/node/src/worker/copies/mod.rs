@@ -1,12 +1,15 @@
 //! Copies of sessions on other nodes (rules 6 to 13 between nodes).
 //!
-//! The *owner* of a persistent session writes what the session goes through a second time, into a *stream* of records for the node that
-//! holds its copy, its *backup* (`owner`). The backup keeps the session as a *shadow* (`backup`): it subscribes to what the session
+//! The *owner* of a persistent session writes what the session goes through a second time, into a *stream* of records for each node that
+//! holds a copy of it, a *backup* (`owner`). A backup keeps the session as a *shadow* (`backup`): it subscribes to what the session
 //! subscribes to, so it gets its messages from wherever they are published, and the stream tells it only what became of each. When the
 //! owner is out, its shadows become sessions as they stand: with the messages the owner had spoken of, in its order, and behind them
 //! those it had not come to yet.
 //!
-//! | the client | waits at the owner until the backup holds |
+//! A session has up to three backups, its *members* (`held_at`, `learning`), as many as there are nodes if these are fewer. What waits for
+//! one waits for each that has all of the session. Each is told who the others are, so that only one of them goes on (`orphans`).
+//!
+//! | the client | waits at the owner until the backups hold |
 //! | --- | --- |
 //! | CONNACK of a new session | the session |
 //! | CONNACK of a session that ends with its connection | its will, if it has one |
@@ -28,6 +31,9 @@
 //! Of a session that ends with its connection another node holds nothing but its will (`wills`).
 
 mod backup;
+mod held_at;
+mod learning;
+mod orphans;
 mod owner;
 mod pending;
 mod promote;
@@ -37,8 +43,9 @@ mod wills;
 
 pub(super) use self::{
     backup::placeholder,
+    held_at::StoredAs,
     owner::{Owned, hold},
     shadow::{Shadow, Sources, Unblocked},
-    stream::{Copy, Level, Operation, Progress, Release, StoredAs, Streams},
+    stream::{Level, Operation, Progress, Release, Streams},
     wills::WillCopy,
 };

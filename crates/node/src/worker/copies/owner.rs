@@ -1,4 +1,4 @@
-//! The owner's side: which node holds a session's copy, what it is told, and what waits for it.
+//! The owner's side: what the nodes that hold copies are told, and what waits for them.
 
 use std::{
     cell::Cell,
@@ -6,35 +6,32 @@ use std::{
     rc::Rc,
 };
 
-use thicket_overlay::{NodeId, NodeSlot, rendezvous};
-use thicket_session::{server::encode_subscription, time::Instant, topic::TopicFilter};
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
 
-use super::{Copy, Level, Operation, Progress, Release, StoredAs, Streams, wills::Going};
+use super::{
+    Level, Operation, Progress, Release, StoredAs, Streams,
+    held_at::Stage,
+    learning::{RECORD_BYTES, write_members},
+    wills::Going,
+};
 use crate::{
     ConnectionId, Now, Peer,
-    mail::Content,
+    mail::{Content, UpNode},
     queue::SETTLED,
     worker::{
-        Debt, SessionKey, Worker,
-        connection::Connection,
-        deliver::Outgoing,
-        journal::{write_held, write_messages},
+        Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_held,
         sessions::Session,
     },
 };
-
-/// Filters that are looked at when a backup is chosen.
-const FILTERS: usize = 16;
-/// Bytes of one round's record, beyond which sessions are told anew in the next one.
-const RECORD_BYTES: usize = 256 * 1024;
 
 /// What a worker knows as owner.
 #[derive(Debug, Default)]
 pub(in super::super) struct Owned {
     /// The other nodes that are up.
-    pub nodes: Vec<(NodeId, NodeSlot)>,
+    pub nodes: Vec<UpNode>,
     /// Sessions to be told whole to a backup, with their serials.
-    to_tell: VecDeque<(SessionKey, u64)>,
+    pub(super) to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
     pub(super) going: Going,
@@ -61,10 +58,15 @@ impl Owned {
 
     /// Other nodes are up than before.
     fn see(&mut self, now: Instant) {
-        self.ever.extend(self.nodes.iter().map(|(node, _)| *node));
+        self.ever.extend(self.nodes.iter().map(|up| up.node));
         let is_whole = self.nodes.len() == self.ever.len();
         self.was_apart |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
+    }
+
+    /// Whether another node is up.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.nodes.iter().any(|up| up.node == node)
     }
 
     /// A number for a barrier, of this worker as owner or as backup.
@@ -83,7 +85,7 @@ struct Behind {
     sessions: Vec<(SessionKey, u64)>,
 }
 
-/// Has what is appended to the connection from now on wait until the session's backup has what was written so far.
+/// Has what is appended to the connection from now on wait until all that have the whole session have what was written so far.
 pub(in super::super) fn hold(
     streams: &mut Streams,
     connection: &mut Connection,
@@ -91,7 +93,7 @@ pub(in super::super) fn hold(
     stored: StoredAs,
     level: Level,
 ) {
-    if let Some(copy) = stored.copy.filter(|copy| copy.is_covered) {
+    for copy in stored.copies.covered() {
         hold_at(streams, copy.stream, connection, id, level);
     }
 }
@@ -108,7 +110,7 @@ pub(super) fn hold_at(
         return;
     };
     let position = stream.position();
-    if !stream.has(position, level) && connection.out.hold(position, level) {
+    if !stream.has(position, level) && connection.out.hold(index, position, level) {
         stream.wait(level, Release::Output(id, connection.serial));
     }
 }
@@ -169,8 +171,8 @@ impl Worker {
     }
 
     /// The other nodes that are up have changed.
-    pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<(NodeId, NodeSlot)>) {
-        let is_up = |node: NodeId| nodes.iter().any(|(up, _)| *up == node);
+    pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<UpNode>) {
+        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
         let gone: Vec<NodeId> = self
             .journal
             .streams
@@ -178,8 +180,8 @@ impl Worker {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
-        let has_lost = (self.owned.nodes.iter()).any(|(node, _)| !is_up(*node));
-        let was_up = |node: NodeId| self.owned.nodes.iter().any(|(up, _)| *up == node);
+        let has_lost = (self.owned.nodes.iter()).any(|up| !is_up(up.node));
+        let was_up = |node: NodeId| self.owned.is_up(node);
         for (stream, mark) in &mut self.marks {
             let node = NodeId(stream.0);
             if is_up(node) && !was_up(node) {
@@ -197,6 +199,9 @@ impl Worker {
         for node in gone {
             self.lose_copies(node);
         }
+        if has_lost {
+            self.strike_successors();
+        }
         self.tell_uncopied();
         self.choose_instead_of_gone(now);
     }
@@ -205,7 +210,7 @@ impl Worker {
     pub(in super::super) fn handle_copies_lost(&mut self, node: NodeId) {
         let had_stream = self.journal.streams.find(node).is_some();
         self.lose_copies(node);
-        if had_stream && self.owned.nodes.iter().any(|(up, _)| *up == node) {
+        if had_stream && self.owned.is_up(node) {
             // The backup hears of the new stream even if there is nothing to tell: what it holds by the old one is void.
             let begun = self.stream_to(node);
             if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
@@ -217,9 +222,11 @@ impl Worker {
 
     /// The stream to a node, begun if there is none; `None`: there are too many.
     pub(super) fn stream_to(&mut self, node: NodeId) -> Option<u8> {
+        let mut nodes = self.owned.nodes.iter();
+        let knows_members = nodes.any(|up| up.node == node && up.knows_members);
         let random = &mut self.random;
         let streams = &mut self.journal.streams;
-        streams.find_or_begin(node, || random.next_u64())
+        streams.find_or_begin(node, knows_members, || random.next_u64())
     }
 
     fn lose_copies(&mut self, node: NodeId) {
@@ -228,181 +235,22 @@ impl Worker {
         };
         self.journal.write_done();
         for release in self.journal.streams.end(index) {
-            self.release(release, Progress::END);
+            self.release(release, index, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
             session.will_copy.take_if(|copy| copy.stream == index);
-            let lost = session.stored.copy.take_if(|copy| copy.stream == index);
-            if lost.is_some() && session.handed_at.take().is_some() {
+            if !session.stored.copies.remove(index) {
+                continue;
+            }
+            if session.handed_at.take().is_some() {
                 // It is handed over again when it has another copy.
                 session.is_frozen = session.is_leaving;
             }
-        }
-    }
-
-    /// Sessions without a copy are told to a backup, as fast as it takes them; of those that end with their connections the wills.
-    fn tell_uncopied(&mut self) {
-        if self.owned.nodes.is_empty() || self.config.backups == 0 {
-            self.owned.to_tell.clear();
-            return;
-        }
-        let uncopied = |session: &Session| {
-            if session.is_persistent() {
-                session.stored.copy.is_none() && !session.awaits_queue
-            } else {
-                session.will_copy.is_none() && session.has_passing_will()
-            }
-        };
-        self.owned.to_tell = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| uncopied(session))
-            .map(|(key, session)| (key, session.serial))
-            .collect();
-    }
-
-    /// A session that is new to this worker: a backup is told at once if there is nothing to tell, else in its turn.
-    pub(in super::super) fn copy_new(&mut self, now: Now, key: SessionKey) {
-        if self.owned.nodes.is_empty() || self.config.backups == 0 {
-            return;
-        }
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        if session.subscriptions.is_empty() && session.outbound.is_empty() {
-            self.tell_whole(now, key, &[]);
-        } else {
-            self.owned.to_tell.push_back((key, session.serial));
-        }
-    }
-
-    /// A session that holds nothing yet subscribes: its copy goes where the topics are wanted already.
-    pub(in super::super) fn choose_backup_again(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        filters: &[TopicFilter],
-    ) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let stored = session.stored;
-        if self.owned.nodes.len() < 2
-            || !stored.is_covered()
-            || !session.subscriptions.is_empty()
-            || !session.outbound.is_empty()
-        {
-            return;
-        }
-        let best = self.backup_of(&session.client_id, filters);
-        let Some(stream) = self.journal.streams.of(stored) else {
-            return;
-        };
-        if best.is_none_or(|best| best == stream.node) {
-            return;
-        }
-        let former = Release::Former {
-            session: key,
-            stream: stream.id,
-            number: stored.number,
-        };
-        let connection = session.connection;
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.stored.copy = None;
-        }
-        self.tell_whole(now, key, filters);
-        // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
-        let copy = self
-            .sessions
-            .get(key)
-            .and_then(|session| session.stored.copy);
-        let stream = copy.and_then(|copy| self.journal.streams.get_mut(copy.stream));
-        let Some(stream) = stream else {
-            self.release(former, Progress::END);
-            return;
-        };
-        stream.wait(Level::Applied, former);
-        if let Some(id) = connection
-            && let Some(connection) = self
-                .connections
-                .get_mut(id.0 as usize)
-                .and_then(Option::as_deref_mut)
-            && connection.out.move_holds(stream.position())
-        {
-            stream.wait(Level::Applied, Release::Output(id, connection.serial));
-        }
-    }
-
-    /// The node that is to hold the copy: where most of the filters are wanted already; of several the one that the client
-    /// identifier falls to.
-    pub(super) fn backup_of(&self, client_id: &str, filters: &[TopicFilter]) -> Option<NodeId> {
-        let wanted = |slot: NodeSlot| {
-            let is_wanted = |filter: &&TopicFilter| self.interests.is_wanted_by(slot, filter);
-            filters.iter().take(FILTERS).filter(is_wanted).count()
-        };
-        let counted: Vec<(usize, NodeId)> = self
-            .owned
-            .nodes
-            .iter()
-            .map(|(node, slot)| (wanted(*slot), *node))
-            .collect();
-        let most = counted.iter().map(|(count, _)| *count).max()?;
-        let best: Vec<NodeId> = counted
-            .iter()
-            .filter(|(count, _)| *count == most)
-            .map(|(_, node)| *node)
-            .collect();
-        rendezvous(client_id, &best)
-    }
-
-    /// Tells a backup the whole of a session.
-    fn tell_whole(&mut self, now: Now, key: SessionKey, filters: &[TopicFilter]) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let held: Vec<TopicFilter> = session
-            .subscriptions
-            .keys()
-            .take(FILTERS)
-            .map(|filter| filter.filter.clone())
-            .collect();
-        let filters = if filters.is_empty() { &held } else { filters };
-        let Some(node) = self.backup_of(&session.client_id, filters) else {
-            return;
-        };
-        let Some(index) = self.stream_to(node) else {
-            return;
-        };
-        self.journal.write_done();
-        let number = self.journal.next_number();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        if session.stored.number == 0 {
-            session.stored.number = number;
-        }
-        let is_empty = session.subscriptions.is_empty() && session.outbound.is_empty();
-        session.stored.copy = Some(Copy {
-            stream: index,
-            is_covered: is_empty,
-        });
-        let number = session.stored.number;
-        let Some(stream) = self.journal.streams.get_mut(index) else {
-            return;
-        };
-        stream.writer.value(number, &session.value(now).encode());
-        for (filter, subscription) in &session.subscriptions {
-            stream
-                .writer
-                .subscribed(number, &encode_subscription(filter, subscription));
-        }
-        for (uid, taken) in session.taken.iter() {
-            stream.writer.taken(number, uid, taken.highest, &taken.bits);
-        }
-        write_messages(&mut stream.writer, now, session);
-        if !is_empty {
-            stream.writer.whole(number);
-            stream.wait(Level::Held, Release::Learned(key, number));
+            write_members(
+                &mut self.journal.streams,
+                session.stored,
+                self.config.backups,
+            );
         }
     }
 
@@ -424,8 +272,8 @@ impl Worker {
             self.owned.to_tell.pop_front();
             match self.sessions.get_same(key, serial) {
                 Some(session) if !session.is_persistent() => self.copy_will(now, key),
-                Some(session) if session.stored.copy.is_none() => self.tell_whole(now, key, &[]),
-                Some(_) | None => {}
+                Some(_) => self.tell_missing(now, key, &[]),
+                None => {}
             }
         }
         let mut mail = Vec::new();
@@ -468,17 +316,17 @@ impl Worker {
             return;
         }
         for release in stream.handle_progress(progress) {
-            self.release(release, progress);
+            self.release(release, index, progress);
         }
         self.begin_barrier(index);
     }
 
-    fn release(&mut self, release: Release, progress: Progress) {
+    pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
         match release {
             Release::Output(id, serial) => {
                 let connection = self.connection_mut(id);
                 if let Some(connection) = connection.filter(|it| it.serial == serial) {
-                    connection.out.release_held(progress);
+                    connection.out.release_held(index, progress);
                     self.mark_dirty(id);
                 }
             }
@@ -510,21 +358,21 @@ impl Worker {
                 self.journal.write_done();
                 let stored = self.sessions.get(session).map(|session| session.stored);
                 let stored = stored.filter(|stored| stored.number == number);
+                let copies = stored.map(|stored| stored.copies).unwrap_or_default();
                 let mut streams = self.journal.streams.iter_mut();
                 if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
-                    && stored
-                        .and_then(|stored| stored.copy)
-                        .is_none_or(|copy| copy.stream != index)
+                    && !copies.has(index)
                 {
                     stream.writer.ended(number);
                 }
             }
             Release::Learned(key, number) => {
                 let stored = self.sessions.get(key).map(|session| session.stored);
-                let Some(stored) = stored.filter(|stored| stored.number == number) else {
-                    return;
-                };
-                if let Some(stream) = self.journal.streams.of(stored) {
+                let is_same =
+                    |stored: &StoredAs| stored.number == number && stored.copies.has(index);
+                if stored.is_some_and(|stored| is_same(&stored))
+                    && let Some(stream) = self.journal.streams.get_mut(index)
+                {
                     stream.learned.push((key, number));
                 }
             }
@@ -562,16 +410,20 @@ impl Worker {
             .find(|(_, it)| it.id == stream);
         let Some((index, stream)) = found else { return };
         stream.has_barrier = false;
+        let mut covered = Vec::new();
         for (key, number) in sessions {
             if let Some(session) = self.sessions.get_mut(key)
                 && session.stored.number == number
-                && let Some(copy) = &mut session.stored.copy
-                && copy.stream == index
+                && session.stored.copies.has(index)
             {
-                copy.is_covered = true;
+                session.stored.copies.set(index, Stage::Covered);
                 session.interrupted_at = 0;
                 stream.writer.covered(number);
+                covered.push(session.stored);
             }
+        }
+        for stored in covered {
+            write_members(&mut self.journal.streams, stored, self.config.backups);
         }
         self.begin_barrier(index);
     }
@@ -597,7 +449,7 @@ impl Worker {
         }
         for (_, session) in self.sessions.iter() {
             let number = session.stored.number;
-            let is_here = session.stored.copy.is_some_and(|copy| copy.stream == index);
+            let is_here = session.stored.copies.has(index);
             if !is_here || !numbers.contains(&number) {
                 continue;
             }
@@ -616,15 +468,17 @@ impl Worker {
         }
     }
 
-    /// Sessions that no other node has all of, though there are nodes: of those that end with their connections the will.
+    /// Sessions that fewer nodes have all of than are to, of those that are up (rule 6 between nodes); of those that end with their
+    /// connections the will.
     pub(in super::super) fn sessions_without_copies(&self) -> u64 {
-        if self.owned.nodes.is_empty() || self.config.backups == 0 {
+        let wanted = self.wanted_copies();
+        if wanted == 0 {
             return 0;
         }
         // One that is on its way here has its queue nowhere else.
         let lacks = |session: &Session| {
             if session.is_persistent() {
-                session.awaits_queue || !session.stored.is_covered()
+                session.awaits_queue || session.stored.copies.covered().count() < wanted
             } else {
                 session.lacks_will_copy(&self.journal.streams)
             }

@@ -32,12 +32,13 @@ impl Worker {
         for source in sources {
             let ended = self.sources.sources.remove(&source).unwrap_or_default();
             for key in ended.sessions.into_values() {
-                promoted += usize::from(self.promote(now, key, true, &mut changes));
+                promoted += self.lose_owner(now, key, &mut changes);
             }
             wills.push((source, ended.wills));
         }
+        promoted += self.lose_successor(now, node, &mut changes);
         self.announce(changes);
-        self.choose_for_homeless(now);
+        self.tell_gone_on(now, promoted, vec![("node", node.to_string())]);
         for (source, wills) in wills {
             if is_news {
                 self.publish_held_wills(now, source, &wills);
@@ -45,18 +46,59 @@ impl Worker {
                 self.forget_wills(&wills);
             }
         }
-        if promoted > 0 {
-            let fields = vec![
-                ("node", node.to_string()),
-                ("sessions", promoted.to_string()),
-            ];
+        self.tell_promoted();
+    }
+
+    /// Sessions go on here: who was given something by a group that is on a node that is out, and everybody who reads.
+    pub(super) fn tell_gone_on(
+        &mut self,
+        now: Now,
+        sessions: usize,
+        mut fields: Vec<(&'static str, String)>,
+    ) {
+        self.choose_for_homeless(now);
+        if sessions > 0 {
+            fields.push(("sessions", sessions.to_string()));
             self.event(
                 EventLevel::Info,
                 "sessions of a node that is out go on here",
                 fields,
             );
         }
-        self.mail_after_records(Peer::Hub, Content::Promoted { node });
+    }
+
+    /// A copy of a node that is out becomes the session, and the nodes with other copies are told. False: there is one already.
+    pub(super) fn go_on(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
+        self.promote_first(now, key, true, changes)
+    }
+
+    fn promote_first(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        is_split: bool,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
+        let identity = self.identity_of(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let shadow = session.shadow.as_deref_mut();
+        let members = shadow.map(|shadow| std::mem::take(&mut shadow.members));
+        let members = members.unwrap_or_default();
+        let has_gone_on = self.promote(now, key, is_split, changes);
+        if has_gone_on {
+            self.adopt_copies(key, &members);
+            self.copy_new(now, key);
+        } else if let Some((uid, epoch)) = identity {
+            self.void_copies(uid, epoch, &members);
+        }
+        has_gone_on
     }
 
     /// The owner goes on with its sessions: what is here was told before it was out of sight.
@@ -105,8 +147,17 @@ impl Worker {
             shadow.stored.will = None;
         }
         let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
+        let has_gone_on = if is_split {
+            let has_gone_on = self.promote(now, key, is_split, changes);
+            if has_gone_on {
+                self.copy_new(now, key);
+            }
+            has_gone_on
+        } else {
+            self.promote_first(now, key, is_split, changes)
+        };
         if let Some(client_id) = client_id
-            && self.promote(now, key, is_split, changes)
+            && has_gone_on
         {
             if let Some(session) = self.sessions.get_mut(key).filter(|_| !is_split) {
                 // Whoever hands over has a client that is connected; this is above it, as a claim is.
@@ -119,7 +170,7 @@ impl Worker {
     }
 
     /// A shadow becomes the session. `is_split`: its owner may live, out of sight, and go on with it too. False: there is one of its
-    /// client identifier already.
+    /// client identifier already. It has no copies yet.
     fn promote(
         &mut self,
         now: Now,
@@ -186,7 +237,7 @@ impl Worker {
             }
         }
         self.restart_timers(now, key);
-        self.store_anew(now, key);
+        self.write_anew(now, key);
         self.tell_session(&client_id, SessionState::Waiting);
         true
     }

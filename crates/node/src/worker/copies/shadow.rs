@@ -13,6 +13,7 @@ use thicket_session::{
 
 use super::{
     Progress,
+    orphans::Orphans,
     pending::{Pending, Pendings},
     wills::{HeldWillCount, HeldWills},
 };
@@ -28,6 +29,8 @@ pub(in super::super) struct Shadow {
     /// In the owner's stream.
     pub number: u64,
     pub stored: StoredSession,
+    /// All nodes that have copies, in the order in which they go on with the session; empty: there is no other.
+    pub(super) members: Vec<NodeId>,
     /// The owner has not yet said that all of the session is here.
     pub is_learning: bool,
     pub held: RecoveredSession,
@@ -70,6 +73,8 @@ pub(super) struct Source {
     pub sessions: BTreeMap<u64, SessionKey>,
     /// Of sessions that end with their connections, by their numbers.
     pub wills: HeldWills,
+    /// Sessions of earlier owners that it goes on with and has not told whole: their identities by their numbers.
+    pub adopted: BTreeMap<u64, u128>,
     pub unacknowledged: VecDeque<Unacknowledged>,
     /// Sessions that were told whole, with the positions, until a barrier is behind them.
     pub wholes: Vec<(u64, u64)>,
@@ -95,6 +100,7 @@ pub(super) struct Unacknowledged {
 #[derive(Debug, Default)]
 pub(in super::super) struct Sources {
     pub(super) sources: BTreeMap<SourceKey, Source>,
+    pub(super) orphans: Orphans,
     /// Their filters, which are not this worker's own.
     pub subscriptions: usize,
     pub(super) will_count: HeldWillCount,

@@ -5,43 +5,16 @@ use std::{cell::Cell, collections::VecDeque, rc::Rc};
 use thicket_overlay::NodeId;
 use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
 
-use super::super::{Debt, SessionKey};
+use super::{
+    super::{Debt, SessionKey},
+    held_at::Copies,
+};
 use crate::ConnectionId;
 
 /// Bytes that another node has not acknowledged; beyond it is too slow, and its copies are given up.
 const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;
 /// Sessions are told anew only while fewer bytes are under way: those that wait for an answer come first.
 const LEARNING_BYTES: usize = 1024 * 1024;
-
-/// Under which number, and where, what a session goes through is written down.
-#[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq, Default)]
-pub(in super::super) struct StoredAs {
-    /// In this worker's journal and streams; 0: nowhere.
-    pub number: u64,
-    /// On another node.
-    pub copy: Option<Copy>,
-}
-
-impl StoredAs {
-    /// Whether it is written down at all.
-    #[inline]
-    pub const fn is_some(self) -> bool {
-        self.number > 0
-    }
-
-    /// Whether another node has all of the session.
-    pub fn is_covered(self) -> bool {
-        self.copy.is_some_and(|copy| copy.is_covered)
-    }
-}
-
-/// The stream that a session's copy is told by.
-#[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq)]
-pub(in super::super) struct Copy {
-    pub stream: u8,
-    /// The other node has all of it, and gets its messages itself.
-    pub is_covered: bool,
-}
 
 /// How much of a position another node must have done.
 #[derive(Debug, Clone, std::marker::Copy, PartialEq, Eq)]
@@ -109,6 +82,8 @@ pub(in super::super) struct Operation {
 #[derive(Debug)]
 pub(in super::super) struct Stream {
     pub node: NodeId,
+    /// The node may be told who else has a copy.
+    pub knows_members: bool,
     /// Tells this stream from earlier ones to the same node.
     pub id: u64,
     /// The record of this round.
@@ -203,7 +178,12 @@ pub(in super::super) struct Streams {
 
 impl Streams {
     /// The stream to a node, begun with `id` if there is none; `None`: there are too many.
-    pub fn find_or_begin(&mut self, node: NodeId, id: impl FnOnce() -> u64) -> Option<u8> {
+    pub fn find_or_begin(
+        &mut self,
+        node: NodeId,
+        knows_members: bool,
+        id: impl FnOnce() -> u64,
+    ) -> Option<u8> {
         if let Some(index) = self.find(node) {
             return Some(index);
         }
@@ -212,6 +192,7 @@ impl Streams {
         let found = u8::try_from(index).ok()?;
         let stream = Stream {
             node,
+            knows_members,
             id: id(),
             writer: JournalWriter::default(),
             sent: 0,
@@ -244,9 +225,19 @@ impl Streams {
         self.list.get_mut(usize::from(index))?.as_mut()
     }
 
-    /// The stream that a session's copy is told by.
-    pub fn of(&mut self, stored: StoredAs) -> Option<&mut Stream> {
-        self.get_mut(stored.copy?.stream)
+    /// Calls `write` for each stream that a session's copies are told by.
+    #[inline]
+    pub fn each(&mut self, copies: Copies, mut write: impl FnMut(&mut Stream)) {
+        for copy in copies.told() {
+            if let Some(stream) = self.get_mut(copy.stream) {
+                write(stream);
+            }
+        }
+    }
+
+    /// The node that a stream is for.
+    pub fn node_of(&self, index: u8) -> Option<NodeId> {
+        Some(self.list.get(usize::from(index))?.as_ref()?.node)
     }
 
     /// Ends a stream: all that waited for it waits no more.

@@ -99,7 +99,7 @@ impl Worker {
             return;
         };
         let value = session.value(now).encode();
-        let Some(node) = self.backup_of(&session.client_id, &[]) else {
+        let Some(node) = self.backup_of(&session.client_id, &[], &[]) else {
             return;
         };
         let Some(index) = self.stream_to(node) else {
@@ -142,21 +142,15 @@ impl Worker {
             return;
         };
         let present = session.will_copy.as_ref().map(|copy| copy.stream);
-        // A connection waits for one stream: these differ only for a moment, when other nodes come or go.
-        let copied = present.or(session.stored.copy.map(|copy| copy.stream));
-        let index = present.or(before.filter(|before| copied.is_none_or(|it| it == *before)));
-        let Some(index) = index.filter(|_| self.config.waits_for_copies) else {
+        let connection = self.connections.get_mut(id.0 as usize);
+        let Some(connection) = connection.and_then(Option::as_deref_mut) else {
             return;
         };
-        let connection = self.connections.get_mut(id.0 as usize);
-        if let Some(connection) = connection.and_then(Option::as_deref_mut) {
-            hold_at(
-                &mut self.journal.streams,
-                index,
-                connection,
-                id,
-                Level::Applied,
-            );
+        if self.config.waits_for_copies {
+            for index in [present, before].into_iter().flatten() {
+                let streams = &mut self.journal.streams;
+                hold_at(streams, index, connection, id, Level::Applied);
+            }
         }
     }
 

@@ -1,21 +1,40 @@
 //! What happens to nodes, to their clocks and to the network between them.
 
-use super::run::{ENDING_MILLIS, FORK_MILLIS, Run, STEP_MILLIS};
+use super::run::{ENDING_MILLIS, FORK_MILLIS, MOVING_MILLIS, Run, STEP_MILLIS};
 use crate::world::net::Parting;
 
 impl Run {
     /// A node is gone from one moment to the next, and back after a while with what it stored.
     pub fn kill(&mut self) -> super::checks::Verdict {
         let node = self.random.below(self.plan.nodes as u64) as usize;
-        self.note_end_of(node)?;
-        self.ledger.kills.push(self.world.net.now);
-        self.world.kill(node);
+        self.end(node)?;
+        let mut killed = vec![node];
+        for _ in 1..self.plan.backups {
+            let next = self.random.below(self.plan.nodes as u64) as usize;
+            if !killed.contains(&next) && self.random.chance(2, 3) {
+                if self.random.chance(1, 2) {
+                    let millis = self.random.below(MOVING_MILLIS / 10);
+                    self.pass(millis)?;
+                }
+                self.end(next)?;
+                killed.push(next);
+            }
+        }
         let millis = self.random.below(800);
         self.pass(millis)?;
         if self.plan.sets_clocks && self.clocks.chance(1, 4) {
             self.set_clock(node);
         }
-        self.world.start(node);
+        for node in killed {
+            self.world.start(node);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, node: usize) -> super::checks::Verdict {
+        self.note_end_of(node)?;
+        self.ledger.kills.push(self.world.net.now);
+        self.world.kill(node);
         Ok(())
     }
 

@@ -113,6 +113,24 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
 }
 
 #[test]
+fn nodes_of_which_two_die_at_once_lose_nothing_with_two_copies() {
+    play(
+        "nodes_of_which_two_die_at_once_lose_nothing_with_two_copies",
+        Plan::DYING_IN_TWOS,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
+    play(
+        "nodes_of_which_three_die_at_once_lose_nothing_with_three_copies",
+        Plan::DYING_IN_THREES,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged() {
     play(
         "nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged",

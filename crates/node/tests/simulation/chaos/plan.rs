@@ -25,6 +25,8 @@ pub struct Plan {
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
     pub dies: bool,
+    /// Copies of each session on other nodes; so many nodes may die at once, if `dies`.
+    pub backups: u8,
     /// Nodes have a data directory; all lose their power at once and are started again.
     pub blacks_out: bool,
     /// Each node's clock is this much ahead of the one before, ms.
@@ -50,6 +52,7 @@ impl Plan {
         splits: false,
         kills: false,
         dies: false,
+        backups: 1,
         blacks_out: false,
         skew: 0,
         sets_clocks: true,
@@ -72,6 +75,18 @@ impl Plan {
         dies: true,
         resets: 0,
         ..Self::LINKED
+    };
+    /// Two nodes may die at once, or one after the other, and a third one that has the session goes on with it.
+    pub const DYING_IN_TWOS: Self = Self {
+        nodes: 4,
+        backups: 2,
+        ..Self::DYING
+    };
+    /// The same with one more of each.
+    pub const DYING_IN_THREES: Self = Self {
+        nodes: 5,
+        backups: 3,
+        ..Self::DYING
     };
     /// All nodes lose their power at once.
     pub const DARK: Self = Self {

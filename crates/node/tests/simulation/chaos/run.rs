@@ -26,7 +26,7 @@ use crate::world::{
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 /// A session that moves has no copy for less than this.
-const MOVING_MILLIS: u64 = 1_000;
+pub const MOVING_MILLIS: u64 = 1_000;
 /// A session that two nodes had is one again in this time after they see each other.
 pub const FORK_MILLIS: u64 = 3_000;
 /// What follows from the end of a connection is done everywhere in this time.
@@ -62,6 +62,7 @@ impl Run {
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
+            spec.backups = plan.backups;
             if plan.majority {
                 spec.partition = Partition::Majority;
             }

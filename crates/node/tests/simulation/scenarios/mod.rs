@@ -1,5 +1,6 @@
 //! One subject a file. Each scenario runs on worlds of one node with one to three workers, calm and rough.
 
+mod backups;
 mod clocks;
 mod cluster;
 mod connecting;

@@ -106,6 +106,22 @@ impl<'a> JournalEntries<'a> {
             tag::HANDED => Ok(JournalEntry::Handed {
                 session: self.varint("session")?,
             }),
+            tag::MEMBERS => {
+                let session = self.varint("session")?;
+                let mut nodes = Vec::new();
+                for _ in 0..self.varint("members")? {
+                    nodes.push(u64::from_le_bytes(self.array("member")?));
+                }
+                Ok(JournalEntry::Members { session, nodes })
+            }
+            tag::ADOPTED => Ok(JournalEntry::Adopted {
+                session: self.varint("session")?,
+                uid: u128::from_le_bytes(self.array("uid")?),
+                epoch: u64::from_le_bytes(self.array("epoch")?),
+            }),
+            tag::LEFT => Ok(JournalEntry::Left {
+                session: self.varint("session")?,
+            }),
             tag::TAKEN => {
                 let session = self.varint("session")?;
                 let (uid, highest, bits) = self.generations()?;

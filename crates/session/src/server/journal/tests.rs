@@ -73,6 +73,9 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.covered(3);
     writer.taken(3, 9, 8, &bits);
     writer.handed(3);
+    writer.members(3, &[7, u64::MAX]);
+    writer.adopted(3, 1 << 100, 9);
+    writer.left(3);
     writer.ended(3);
     entries.extend([
         JournalEntry::Assign {
@@ -139,6 +142,16 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             bits,
         },
         JournalEntry::Handed { session: 3 },
+        JournalEntry::Members {
+            session: 3,
+            nodes: vec![7, u64::MAX],
+        },
+        JournalEntry::Adopted {
+            session: 3,
+            uid: 1 << 100,
+            epoch: 9,
+        },
+        JournalEntry::Left { session: 3 },
         JournalEntry::Ended { session: 3 },
     ]);
     (writer, entries)

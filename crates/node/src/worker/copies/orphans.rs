@@ -1,0 +1,430 @@
+//! Of several copies of a session whose owner is out, one goes on: that of the first node of its members that is up.
+//!
+//! | event | the copy of the first one | those of the others |
+//! | --- | --- | --- |
+//! | the owner is out | is the session, and says to the others that it *adopts* theirs | wait for that, *orphaned* |
+//! | `adopted` | | stay as they are until they are told anew |
+//! | told whole by it | | give what came to them alone to the new copy, and end |
+//! | it is out too | | the first one of those left goes on |
+//! | nobody has adopted them in time | | go on: where two did, the registrar has one take in the other |
+//!
+//! Whoever waits here does not register what it has meanwhile, so nobody takes the session for one that is nowhere. The other node may
+//! see before this one that the owner is out, and the copy it tells may be in another worker than the one that waits: so what is adopted
+//! is remembered, and all workers hear of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use super::{held_at::Stage, pending::Pending, shadow::SourceKey};
+use crate::{
+    Now, Peer, WorkerId,
+    mail::{Adopted, Content, InterestChange, UpNode},
+    worker::{SessionKey, Worker, timers::Timer},
+};
+
+/// A node that is to go on with a session is given this time to say so: it may hear later that the owner is out.
+const GRACE: Duration = Duration::from_secs(2);
+/// What was replaced is remembered for this time, for the worker whose copy is not yet an orphan.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// A copy without owner.
+#[derive(Debug)]
+struct Orphan {
+    key: SessionKey,
+    epoch: u64,
+    since: Instant,
+    /// Who goes on with the session.
+    adopted_by: Option<SourceKey>,
+}
+
+/// Another node's worker goes on with a session, whose copy here is no orphan yet.
+#[derive(Debug)]
+struct Announced {
+    by: SourceKey,
+    session: Adopted,
+    /// What the earlier owner told is out of date since then.
+    over_since: Option<Instant>,
+}
+
+/// All of them, by the identities of the sessions.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    waiting: BTreeMap<u128, Orphan>,
+    announced: BTreeMap<u128, Announced>,
+    /// Nodes that are out, of whose sessions some may still become ours.
+    promoting: BTreeSet<NodeId>,
+}
+
+impl Orphans {
+    /// Whether nobody has said yet who goes on with one.
+    fn is_waiting(&self) -> bool {
+        let is_free = |orphan: &Orphan| orphan.adopted_by.is_none();
+        self.waiting.values().any(is_free)
+    }
+
+    fn is_adopted_by(&self, uid: u128, by: SourceKey) -> bool {
+        let orphan = self.waiting.get(&uid);
+        orphan.is_some_and(|orphan| orphan.adopted_by == Some(by))
+    }
+
+    /// A node is out, and goes on with nothing.
+    fn lose_node(&mut self, now: Instant, node: NodeId) {
+        let is_out = |by: &SourceKey| by.0 == node;
+        for orphan in self.waiting.values_mut() {
+            if orphan.adopted_by.take_if(|by| is_out(by)).is_some() {
+                orphan.since = now;
+            }
+        }
+        self.announced.retain(|_, announced| {
+            let is_kept = |since: Instant| since + REMEMBERED > now;
+            !is_out(&announced.by) && announced.over_since.is_none_or(is_kept)
+        });
+    }
+}
+
+impl Worker {
+    /// Nodes are out: they are nobody's successors any more, even if they come back, as their copies are lost.
+    pub(super) fn strike_successors(&mut self) {
+        let (own, owned) = (self.config.node, &self.owned);
+        for shadow in self.sessions.shadows_mut() {
+            let is_left = |node: &NodeId| *node == own || owned.is_up(*node);
+            shadow.members.retain(is_left);
+        }
+    }
+
+    /// Whether no other node goes on with the session of a copy before this one.
+    fn is_next(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        let Some(shadow) = session.and_then(|session| session.shadow.as_deref()) else {
+            return false;
+        };
+        let own = self.config.node;
+        let mut alive = shadow.members.iter();
+        let first = alive.find(|node| **node == own || self.owned.is_up(**node));
+        first.is_none_or(|first| *first == own)
+    }
+
+    /// The session of a copy, and how old it is.
+    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, u64)> {
+        let session = self.sessions.get(key)?;
+        Some((session.uid, session.shadow.as_deref()?.stored.epoch))
+    }
+
+    /// The owner of a copy is out: how many sessions go on here.
+    pub(super) fn lose_owner(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) -> usize {
+        let is_adopted = || {
+            let (uid, epoch) = self.identity_of(key)?;
+            let announced = self.sources.orphans.announced.get(&uid)?;
+            Some(announced.session.epoch > epoch)
+        };
+        if self.is_next(key) && is_adopted() != Some(true) {
+            return usize::from(self.go_on(now, key, changes));
+        }
+        self.add_orphan(now, key, changes);
+        0
+    }
+
+    /// Another node is to go on with a copy.
+    pub(super) fn add_orphan(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Some((uid, epoch)) = self.identity_of(key) else {
+            return;
+        };
+        let orphans = &mut self.sources.orphans;
+        let announced = orphans.announced.remove(&uid);
+        let announced = announced.filter(|announced| announced.session.epoch > epoch);
+        if announced.as_ref().is_some_and(|it| it.over_since.is_some()) {
+            changes.extend(self.drop_shadow(key));
+            return;
+        }
+        let is_newer = |other: &Orphan| other.epoch > epoch;
+        if orphans.waiting.get(&uid).is_some_and(is_newer) {
+            changes.extend(self.drop_shadow(key));
+            return;
+        }
+        let orphan = Orphan {
+            key,
+            epoch,
+            since: now.instant,
+            adopted_by: announced.as_ref().map(|announced| announced.by),
+        };
+        if let Some(older) = self.sources.orphans.waiting.insert(uid, orphan) {
+            // It was on its way from one owner to another, and both are out.
+            changes.extend(self.drop_shadow(older.key));
+        }
+        match announced {
+            Some(Announced { by, session, .. }) => {
+                self.replace_orphan(now, by, session.number, uid, changes);
+            }
+            None => self.timers.set(now.instant + GRACE, Timer::Successors),
+        }
+    }
+
+    /// What came to an orphan alone goes to the copy that its new owner has told whole, if it is here.
+    pub(super) fn replace_orphan(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        number: u64,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Some(new) = self.sources.find(by, number) else {
+            return;
+        };
+        let orphans = &mut self.sources.orphans;
+        if !orphans.is_adopted_by(uid, by) {
+            return;
+        }
+        let Some(orphan) = orphans.waiting.remove(&uid) else {
+            return;
+        };
+        let session = self.sessions.get_mut(orphan.key);
+        let shadow = session.and_then(|session| session.shadow.as_deref_mut());
+        let pending = shadow.map(|shadow| std::mem::take(&mut shadow.pending));
+        let session = self.sessions.get_mut(new);
+        if let Some(shadow) = session.and_then(|session| session.shadow.as_deref_mut()) {
+            for Pending { delivery, .. } in pending.into_iter().flatten() {
+                self.unblocked.extend(shadow.take(now.instant, delivery));
+            }
+        }
+        changes.extend(self.drop_shadow(orphan.key));
+    }
+
+    /// Another node's worker goes on with a session, under a number of its stream.
+    pub(super) fn adopt(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        session: Adopted,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Adopted { uid, number, epoch } = session;
+        let orphans = &mut self.sources.orphans;
+        if let Some(orphan) = orphans.waiting.get_mut(&uid)
+            && orphan.epoch < epoch
+        {
+            orphan.adopted_by = Some(by);
+            self.replace_orphan(now, by, number, uid, changes);
+            return;
+        }
+        let announced = Announced {
+            by,
+            session,
+            over_since: None,
+        };
+        orphans.announced.insert(uid, announced);
+    }
+
+    /// What an earlier owner told of a session is out of date.
+    pub(super) fn end_orphan(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let orphans = &mut self.sources.orphans;
+        if orphans.is_adopted_by(uid, by) {
+            if let Some(orphan) = orphans.waiting.remove(&uid) {
+                changes.extend(self.drop_shadow(orphan.key));
+            }
+        } else if let Some(announced) = orphans.announced.get_mut(&uid)
+            && announced.by == by
+        {
+            announced.over_since = Some(now.instant);
+        }
+    }
+
+    /// A stream is void, and with it what its owner had said of these sessions.
+    pub(super) fn end_adopted(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: Vec<u128>,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        for uid in &sessions {
+            let orphans = &mut self.sources.orphans;
+            let is_its = |announced: &Announced| announced.by == by;
+            if orphans.announced.get(uid).is_some_and(is_its) {
+                orphans.announced.remove(uid);
+            }
+            if !orphans.is_adopted_by(*uid, by) {
+                continue;
+            }
+            let Some(Orphan { key, .. }) = orphans.waiting.remove(uid) else {
+                continue;
+            };
+            let session = self.sessions.get(key);
+            let shadow = session.and_then(|session| session.shadow.as_deref());
+            if shadow.is_some_and(|shadow| !shadow.pending.is_empty()) {
+                self.go_on_beside(now, key, changes);
+            } else {
+                changes.extend(self.drop_shadow(key));
+            }
+        }
+        self.tell_workers(sessions, |sessions| Content::CopiesReplaced {
+            by,
+            sessions,
+        });
+    }
+
+    /// The other workers hear of sessions, if it is any.
+    pub(super) fn tell_workers<T: Clone>(
+        &mut self,
+        sessions: Vec<T>,
+        content: impl Fn(Vec<T>) -> Content,
+    ) {
+        if sessions.is_empty() {
+            return;
+        }
+        for worker in (0..self.config.workers).map(WorkerId) {
+            if worker != self.id {
+                self.mail(Peer::Worker(worker), content(sessions.clone()));
+            }
+        }
+    }
+
+    /// Another worker read that sessions are adopted.
+    pub(in super::super) fn handle_copies_adopted(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: &[Adopted],
+    ) {
+        if !self.owned.is_up(by.0) {
+            return;
+        }
+        let mut changes = Vec::new();
+        for session in sessions {
+            self.adopt(now, by, *session, &mut changes);
+        }
+        self.announce(changes);
+        self.tell_promoted();
+    }
+
+    /// Another worker read that sessions are told anew, or have ended.
+    pub(in super::super) fn handle_copies_replaced(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: &[u128],
+    ) {
+        let mut changes = Vec::new();
+        for uid in sessions {
+            self.end_orphan(now, by, *uid, &mut changes);
+        }
+        self.announce(changes);
+        self.tell_promoted();
+    }
+
+    /// A node is out: orphans that it had, or was to have, are for the next one. How many go on here.
+    pub(super) fn lose_successor(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        changes: &mut Vec<InterestChange>,
+    ) -> usize {
+        let orphans = &mut self.sources.orphans;
+        orphans.lose_node(now.instant, node);
+        orphans.promoting.insert(node);
+        if orphans.is_waiting() {
+            self.timers.set(now.instant + GRACE, Timer::Successors);
+        }
+        self.succeed(now, changes)
+    }
+
+    /// Orphans whose turn it is, or whose time is over, go on here. How many.
+    fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
+        let is_due = |orphan: &Orphan| {
+            let is_over = orphan.since + GRACE <= now.instant;
+            orphan.adopted_by.is_none() && (is_over || self.is_next(orphan.key))
+        };
+        let due: Vec<(u128, SessionKey)> = (self.sources.orphans.waiting.iter())
+            .filter(|(_, orphan)| is_due(orphan))
+            .map(|(uid, orphan)| (*uid, orphan.key))
+            .collect();
+        let mut count = 0;
+        for (uid, key) in due {
+            self.sources.orphans.waiting.remove(&uid);
+            count += usize::from(self.go_on(now, key, changes));
+        }
+        count
+    }
+
+    /// Orphans may have waited long enough.
+    pub(in super::super) fn succeed_overdue(&mut self, now: Now) {
+        let mut changes = Vec::new();
+        let count = self.succeed(now, &mut changes);
+        self.announce(changes);
+        self.tell_gone_on(now, count, Vec::new());
+        self.tell_promoted();
+    }
+
+    /// The hub hears of the nodes whose sessions are here, or elsewhere for sure.
+    pub(super) fn tell_promoted(&mut self) {
+        if self.sources.orphans.is_waiting() {
+            return;
+        }
+        for node in std::mem::take(&mut self.sources.orphans.promoting) {
+            self.mail_after_records(Peer::Hub, Content::Promoted { node });
+        }
+    }
+
+    /// A session goes on here: the copies of its other members are ours.
+    pub(super) fn adopt_copies(&mut self, key: SessionKey, members: &[NodeId]) {
+        for node in members {
+            let is_up = |up: &UpNode| up.node == *node && up.knows_members;
+            let Some(index) = (self.owned.nodes.iter())
+                .any(is_up)
+                .then(|| self.stream_to(*node))
+                .flatten()
+            else {
+                continue;
+            };
+            let Some(session) = self.sessions.get_mut(key) else {
+                return;
+            };
+            if session.stored.number == 0 {
+                session.stored.number = self.journal.next_number();
+            }
+            let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
+            if session.stored.copies.set(index, Stage::Adopted)
+                && let Some(stream) = self.journal.streams.get_mut(index)
+            {
+                stream.writer.adopted(number, uid, epoch);
+            }
+        }
+    }
+
+    /// A copy that was to go on does not, as its session is here already: those of its other members are out of date.
+    pub(super) fn void_copies(&mut self, uid: u128, epoch: u64, members: &[NodeId]) {
+        for node in members {
+            let is_up = |up: &UpNode| up.node == *node && up.knows_members;
+            if !self.owned.nodes.iter().any(is_up) {
+                continue;
+            }
+            let number = self.journal.next_number();
+            let index = self.stream_to(*node);
+            if let Some(stream) = index.and_then(|index| self.journal.streams.get_mut(index)) {
+                stream.writer.adopted(number, uid, epoch + 1);
+                stream.writer.ended(number);
+            }
+        }
+    }
+}
