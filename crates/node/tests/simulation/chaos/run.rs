@@ -96,7 +96,8 @@ impl Run {
             watcher.session_expiry_interval = 1_000_000;
         }
         run.watcher = run.add(watcher, plan.dies);
-        run.ledger.hears_all_wills = plan.dies;
+        // A will that waits or goes out is on one other node, whatever else has copies.
+        run.ledger.hears_all_wills = plan.dies && plan.backups < 2;
         run
     }
 
