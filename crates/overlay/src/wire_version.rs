@@ -15,10 +15,12 @@ impl WireVersion {
     pub const V3: Self = Self(3);
     /// With control messages that nodes of version 3 do not know.
     pub const V4: Self = Self(4);
+    /// With what is kept for nodes that are out, and with who has copies of a node's sessions.
+    pub const V5: Self = Self(5);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V3;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V4;
+    pub const NEWEST: Self = Self::V5;
 
     /// As it stands in a hello.
     #[must_use]

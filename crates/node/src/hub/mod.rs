@@ -10,6 +10,7 @@ mod control;
 mod copies;
 mod directory;
 mod forward;
+mod hints;
 mod interests;
 mod members;
 mod moves;
@@ -34,6 +35,7 @@ use self::{
     copies::Copies,
     directory::Directory,
     forward::{Admissions, Arrivals, Outgoing},
+    hints::Hints,
     interests::Wanted,
     members::{Member, Members},
     moves::Moves,
@@ -64,6 +66,7 @@ pub struct Hub {
     moves: Moves,
     barriers: Barriers,
     refusals: Refusals,
+    hints: Hints,
     retained: RetainedMessages,
     copies: Copies,
     members: Members,
@@ -107,6 +110,7 @@ impl Hub {
             moves: Moves::default(),
             barriers: Barriers::default(),
             refusals: Refusals::default(),
+            hints: Hints::new(config.workers),
             copies: Copies::default(),
             members: Members::default(),
             standing: Standing::default(),
@@ -187,6 +191,7 @@ impl Hub {
         }
         self.check_ready(now);
         self.expire_claims(now);
+        self.advance_hints(now);
         self.answer_barriers();
         self.outgoing.seal(&mut self.outputs);
         self.overlay.end_round(now.instant);
@@ -281,6 +286,7 @@ impl Hub {
             rtt_us: None,
             clients: 0,
             subscriptions: 0,
+            hints: self.hints.report(Some(node)),
         };
         if let Some(status) = status {
             report.incarnation = status.incarnation.0;
@@ -344,6 +350,8 @@ impl Hub {
             retained_messages: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             link_bytes: self.overlay.counters().unacknowledged_bytes,
+            hinted_messages: self.hints().messages,
+            hinted_bytes: self.hints().bytes,
         }
     }
 
@@ -369,6 +377,7 @@ impl Hub {
                 "ready",
                 vec![("nodes", (self.up.len() + 1).to_string())],
             );
+            self.take_early_hints(now);
             self.advance_claims(now);
         }
     }
@@ -436,6 +445,7 @@ impl Hub {
                 },
             ),
             Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
+            Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
@@ -448,6 +458,7 @@ impl Hub {
             // What only workers are told.
             Content::Records { .. }
             | Content::Copies { .. }
+            | Content::Hinted { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)
             | Content::RefusalAhead(_)
@@ -561,6 +572,7 @@ impl Hub {
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
         self.tell_nodes();
+        self.hints_gain_node(slot, node);
         self.view_changed(now);
         self.offer_retained(slot);
         self.refusals_begin_again(node);
@@ -576,7 +588,7 @@ impl Hub {
             vec![("node", node.to_string())],
         );
         self.tell_nodes();
-        self.forget_interests_of(slot);
+        self.hints_lose_node(now, slot, node);
         self.lose_sessions_of(now, node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
@@ -593,6 +605,7 @@ impl Hub {
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
         self.lose_copies(node);
+        self.hints_lose_control(node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -258,6 +258,8 @@ impl Worker {
                     self.handle_expiry(now, session, serial)
                 }
                 Timer::Copies => self.check_copies(now),
+                // The end of the round looks.
+                Timer::Covers => {}
                 Timer::Orphaned => self.forget_orphaned(now),
             }
         }

@@ -14,6 +14,7 @@ mod deliver;
 mod drain;
 mod forward;
 mod groups;
+mod hints;
 mod interests;
 mod journal;
 mod merge;
@@ -121,6 +122,7 @@ pub struct Worker {
     is_minority: bool,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
+    covers: hints::Covers,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -209,6 +211,7 @@ impl Worker {
             is_draining: false,
             is_minority: false,
             placeholder: copies::placeholder(),
+            covers: hints::Covers::default(),
             config,
         }
     }
@@ -252,6 +255,7 @@ impl Worker {
     pub fn end_round(&mut self, now: Now) {
         self.settle_met(now);
         self.pull_relieved(now);
+        self.review_covers(now);
         self.acknowledge_copies();
         self.seal_copies(now);
         let origin = self.origin();
@@ -413,6 +417,7 @@ impl Worker {
                 self.config.incarnation = incarnation;
             }
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
+            Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
@@ -525,6 +530,7 @@ impl Worker {
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
             | Content::Contested { .. }
+            | Content::Covered(_)
             | Content::TakenOver { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }

@@ -33,6 +33,8 @@ pub(super) enum Timer {
     Orphaned,
     /// Copies of sessions of other nodes may lack messages.
     Copies,
+    /// Sessions that had no copies may have them.
+    Covers,
 }
 
 /// Deadlines, earliest first.

@@ -187,6 +187,7 @@ impl Worker {
             self.lose_copies(node);
         }
         self.tell_uncopied();
+        self.look_for_uncovered();
         self.choose_instead_of_gone(now);
     }
 
@@ -219,6 +220,7 @@ impl Worker {
         for release in self.journal.streams.end(index) {
             self.release(release, Progress::END);
         }
+        self.have_uncovered();
         for (_, session) in self.sessions.iter_mut() {
             let lost = session.stored.copy.take_if(|copy| copy.stream == index);
             if lost.is_some() && session.handed_at.take().is_some() {
@@ -247,6 +249,7 @@ impl Worker {
 
     /// A session that is new to this worker: a backup is told at once if there is nothing to tell, else in its turn.
     pub(in super::super) fn copy_new(&mut self, now: Now, key: SessionKey) {
+        self.note_uncovered(key);
         if self.owned.nodes.is_empty() || self.config.backups == 0 {
             return;
         }
@@ -348,6 +351,7 @@ impl Worker {
         let Some(index) = self.stream_to(node) else {
             return;
         };
+        self.copies_go_to(node);
         self.journal.write_done();
         let number = self.journal.next_number();
         let Some(session) = self.sessions.get_mut(key) else {
@@ -528,6 +532,7 @@ impl Worker {
                 stream.writer.covered(number);
             }
         }
+        self.have_covered();
         self.begin_barrier(index);
     }
 

@@ -6,6 +6,7 @@ mod connecting;
 mod copies;
 mod durability;
 mod flows;
+mod hints;
 mod keep_alive;
 mod limits;
 mod merging;
