@@ -20,7 +20,7 @@ const LATER: Duration = Duration::from_secs(10);
 /// Who has copies of the sessions here, as the hub was told.
 #[derive(Debug)]
 pub(super) struct Covers {
-    /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no copy, or nobody has looked yet.
+    /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no copy.
     told: Option<BTreeSet<Vec<NodeId>>>,
     /// What was told may be more than there is.
     is_stale: bool,
@@ -33,8 +33,8 @@ pub(super) struct Covers {
 impl Default for Covers {
     fn default() -> Self {
         Self {
-            told: None,
-            is_stale: true,
+            told: Some(BTreeSet::new()),
+            is_stale: false,
             looked_at: Instant::default(),
             pause: SOON,
             timer_at: None,
@@ -109,6 +109,9 @@ impl Worker {
         let Some(sets) = self.find_covers() else {
             let next = now.instant + self.covers.pause;
             self.timers.set(next, Timer::Covers);
+            if self.covers.told.take().is_some() {
+                self.mail(Peer::Hub, Content::Covered(None));
+            }
             return;
         };
         self.covers.is_stale = false;

@@ -78,6 +78,8 @@ pub(super) struct Hints {
     /// What nodes that are up have said of their copies.
     covered: BTreeMap<NodeId, Option<Vec<Backups>>>,
     absent: BTreeMap<NodeId, Absent>,
+    /// Nodes that others took over before this one heard that they are out.
+    early: BTreeSet<(NodeId, NodeId)>,
     /// Nodes that are back and have not said yet what they want.
     returning: BTreeSet<NodeSlot>,
     queues: BTreeMap<NodeId, HintQueue>,
@@ -101,6 +103,7 @@ impl Hints {
         Self {
             covered: BTreeMap::new(),
             absent: BTreeMap::new(),
+            early: BTreeSet::new(),
             returning: BTreeSet::new(),
             queues: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -109,7 +112,7 @@ impl Hints {
             outs: BTreeMap::new(),
             dropped: 0,
             sweep_at: Instant::default(),
-            workers: vec![None; usize::from(workers)],
+            workers: vec![Some(Vec::new()); usize::from(workers)],
             took_over: BTreeSet::new(),
             arrivals: HintArrivals::default(),
         }
@@ -135,6 +138,11 @@ impl Hints {
         let active = self.absent.iter().filter(|(_, absent)| absent.is_active);
         let takers = active.filter(|(_, absent)| absent.wants(topic));
         takers.map(|(node, _)| *node).collect()
+    }
+
+    /// A node is there, and says so itself: nobody has its sessions instead.
+    fn forget_early(&mut self, node: NodeId) {
+        self.early.retain(|(gone, _)| *gone != node);
     }
 
     /// Whether messages may have to be kept, or destinations may be out.
@@ -197,6 +205,7 @@ impl Hub {
         match message {
             HintMessage::Covered(sets) => {
                 self.hints.covered.insert(from, sets);
+                self.hints.forget_early(from);
             }
             HintMessage::TookOver { node } => self.is_taken_over(now, node, from),
             HintMessage::Keep { target, hints } => self.keep_for(now, from, target, &hints),
@@ -260,6 +269,9 @@ impl Hub {
     /// A node goes on with sessions of one that is out. What it did not hear itself while it was out too, it gets now.
     fn is_taken_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
+            if self.up.values().any(|up| *up == node) {
+                self.hints.early.insert((node, by));
+            }
             return;
         };
         absent.take_over(by);
@@ -291,10 +303,13 @@ impl Hub {
         let entries = self.entries_of(slot);
         if !entries.is_empty() {
             let present = self.up.values().copied().chain([own]).collect();
-            let absent = Absent::new(slot, entries, covered, present);
+            let mut absent = Absent::new(slot, entries, covered, present);
+            let early = self.hints.early.iter().filter(|(gone, _)| *gone == node);
+            early.for_each(|(_, by)| absent.take_over(*by));
             self.hints.absent.insert(node, absent);
         }
         let hints = &mut self.hints;
+        hints.forget_early(node);
         for (target, queue) in &mut hints.queues {
             queue.inherit(node, &mut hints.last_serial);
             queue.lose_holder(node);
@@ -324,6 +339,7 @@ impl Hub {
     pub(super) fn hints_gain_node(&mut self, slot: NodeSlot, node: NodeId) {
         let hints = &mut self.hints;
         hints.covered.remove(&node);
+        hints.forget_early(node);
         hints.took_over.remove(&node);
         hints.absent.remove(&node);
         hints.returning.insert(slot);

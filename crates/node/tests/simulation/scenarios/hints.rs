@@ -4,7 +4,7 @@
 use thicket_mqtt::{Connect, Packet, Publish, Qos};
 use thicket_node::{HintsReport, OnFull};
 
-use super::{V5, V311, cluster::client_at, copies::become_covered, id, qos, resuming};
+use super::{V5, V311, cluster::client_at, copies::become_covered, id, resuming};
 use crate::world::{
     TesterId, World,
     net::{Parting, Weather},
@@ -405,7 +405,6 @@ fn nodes_of_the_version_before_are_not_kept_for_and_take_part_as_ever() {
             heal(world);
             publish_both(world, publisher);
             expect_at(world, 1, &[("lost", 0), BOTH[1], BOTH[2]]);
-            let _ = qos(1);
         },
     );
 }
