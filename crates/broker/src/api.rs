@@ -72,6 +72,10 @@ mirror! {
         clients: u64 = clients,
         /// Made there.
         subscriptions: u64 = subscriptions,
+        /// Messages kept here for its sessions while it is out.
+        hinted_messages: u64 = hinted_messages,
+        /// Of them.
+        hinted_bytes: u64 = hinted_bytes,
     }
 }
 
@@ -307,6 +311,12 @@ pub struct MemoryLedger {
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
+    /// Kept for sessions of nodes that are out.
+    pub hinted_messages: u64,
+    /// Of them.
+    pub hinted_bytes: u64,
+    /// For which there was no room, since the start.
+    pub hinted_dropped_messages: u64,
     /// Of all workers.
     pub total: MemoryEntry,
     /// Of each worker, in order.
@@ -328,6 +338,9 @@ impl MemoryLedger {
             retained_messages: hub.retained_messages,
             retained_bytes: hub.retained_bytes,
             link_bytes: hub.link_bytes,
+            hinted_messages: hub.hinted_messages,
+            hinted_bytes: hub.hinted_bytes,
+            hinted_dropped_messages: hub.hinted_dropped_messages,
             total: workers
                 .iter()
                 .fold(MemoryEntry::default(), |sum, worker| sum.plus(*worker)),

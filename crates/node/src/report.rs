@@ -52,7 +52,8 @@ pub struct NodeReport {
     pub clients: u64,
     pub subscriptions: u64,
     /// What is kept here for its sessions while it is out.
-    pub hints: HintsReport,
+    pub hinted_messages: u64,
+    pub hinted_bytes: u64,
 }
 
 /// Messages kept for sessions of nodes that are out.
@@ -212,6 +213,7 @@ pub struct HubMemoryReport {
     /// For sessions of nodes that are out.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
+    pub hinted_dropped_messages: u64,
 }
 
 /// What a trace is to show.

@@ -359,6 +359,8 @@ mod tests {
             rtt_us: Some(1500),
             clients: 0,
             subscriptions: 0,
+            hinted_messages: 2,
+            hinted_bytes: 300,
         };
         let text = render(&traffic, &[node], true, &Counters::default());
         for line in [

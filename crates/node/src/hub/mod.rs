@@ -274,6 +274,7 @@ impl Hub {
         let is_up = status.as_ref().is_some_and(|status| status.is_up);
         let wire = status.as_ref().filter(|status| status.is_up);
         let out_since = member.out_since.filter(|_| !is_up);
+        let hints = self.hints.report(Some(node));
         let mut report = NodeReport {
             name: member.name.clone(),
             id: node.to_string(),
@@ -286,7 +287,8 @@ impl Hub {
             rtt_us: None,
             clients: 0,
             subscriptions: 0,
-            hints: self.hints.report(Some(node)),
+            hinted_messages: hints.messages,
+            hinted_bytes: hints.bytes,
         };
         if let Some(status) = status {
             report.incarnation = status.incarnation.0;
@@ -346,12 +348,14 @@ impl Hub {
     /// Where the memory of the hub is.
     #[must_use]
     pub fn memory(&self) -> HubMemoryReport {
+        let hints = self.hints();
         HubMemoryReport {
             retained_messages: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             link_bytes: self.overlay.counters().unacknowledged_bytes,
-            hinted_messages: self.hints().messages,
-            hinted_bytes: self.hints().bytes,
+            hinted_messages: hints.messages,
+            hinted_bytes: hints.bytes,
+            hinted_dropped_messages: hints.dropped_messages,
         }
     }
 

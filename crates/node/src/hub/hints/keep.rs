@@ -274,6 +274,8 @@ impl Hub {
         let targets: Vec<NodeId> = self.hints.queues.keys().copied().collect();
         for target in targets {
             self.seek_second_holder(now, target);
+            // What another node answered for until now may be for one that is back already.
+            self.open_hints(target);
             self.send_hints(now, target);
         }
         self.hints.queues.retain(|_, queue| !queue.is_empty());
