@@ -92,7 +92,7 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
-            let is_promised = (ledger.is_split && is_persistent)
+            let is_promised = is_persistent
                 || (life.forked_at < publication.submitted_at
                     && ledger.is_calm(publication.submitted_at, acknowledged_at));
             if publication.qos > Qos::AtMostOnce
