@@ -95,6 +95,8 @@ pub struct Ledger {
     pub disturbed: Vec<(u64, Option<u64>)>,
     /// Whenever nodes were parted each had all sessions.
     pub is_split: bool,
+    /// While nodes were parted clients stayed where they were.
+    pub is_still: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,
     /// Wills that came to the watcher, by client.

@@ -74,6 +74,7 @@ impl Run {
             world,
             ledger: Ledger {
                 is_split: plan.splits || plan.majority,
+                is_still: plan.sides,
                 ..Ledger::default()
             },
             plan,
