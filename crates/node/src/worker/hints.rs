@@ -126,9 +126,13 @@ impl Worker {
     fn find_covers(&mut self) -> Option<BTreeSet<Vec<NodeId>>> {
         let mut streams = BTreeSet::new();
         let sessions = self.sessions.iter().map(|(_, session)| session);
-        for session in sessions.filter(|it| it.is_persistent() && !it.subscriptions.is_empty()) {
-            let copy = session.stored.copy.filter(|copy| copy.is_covered)?;
-            streams.insert(copy.stream);
+        for session in sessions.filter(|it| it.is_persistent()) {
+            match session.stored.copy.filter(|copy| copy.is_covered) {
+                // One that subscribes to nothing may do so at any time, and has its copy already.
+                Some(copy) => streams.insert(copy.stream),
+                None if session.subscriptions.is_empty() => false,
+                None => return None,
+            };
         }
         let streams = streams.into_iter();
         let node = |index| {
