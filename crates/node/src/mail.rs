@@ -350,6 +350,29 @@ pub(crate) enum Content {
     },
     /// Worker to hub: it is nowhere else.
     Contested { client_id: Arc<str> },
+    /// Worker to worker: a connection whose messages go there would come; its messages and the sender's, a second.
+    Offer {
+        connection: ConnectionId,
+        serial: u64,
+        rate: u64,
+        load: u64,
+    },
+    /// The answer, if it is yes.
+    OfferTaken {
+        connection: ConnectionId,
+        serial: u64,
+        rate: u64,
+    },
+    /// Worker to hub: the session of the connection is to live on another worker.
+    Relocate { client_id: Arc<str>, serial: u64 },
+    /// The answer. If it is yes, nobody claims or fetches the session before `Relocated`.
+    Relocation {
+        client_id: Arc<str>,
+        serial: u64,
+        is_granted: bool,
+    },
+    /// Worker to hub: it is here, or was not handed over.
+    Relocated { client_id: Arc<str> },
 }
 
 /// What a session is fetched for.

@@ -143,6 +143,11 @@ impl Page {
                 traffic.merged_messages,
             ),
             (
+                "thicket_relocated_connections_total",
+                "Clients handed to the worker that has the takers of what they publish",
+                traffic.relocated_connections,
+            ),
+            (
                 "thicket_dropped_messages_total",
                 "Not delivered: an out-buffer or a queue was full",
                 traffic.dropped_messages,

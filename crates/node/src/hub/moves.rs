@@ -10,6 +10,7 @@ use super::{
     Hub, Message,
     control::{PART_BYTES, Part},
     hints::HintMessage,
+    relocations::Postponed,
 };
 use crate::{
     EventLevel, Now, WorkerId,
@@ -256,7 +257,21 @@ impl Hub {
     }
 
     /// Another node asks for a session of ours.
-    fn handle_fetch(&mut self, to: NodeId, request: u64, client_id: &str, purpose: Purpose) {
+    pub(super) fn handle_fetch(
+        &mut self,
+        to: NodeId,
+        request: u64,
+        client_id: &str,
+        purpose: Purpose,
+    ) {
+        let fetch = Postponed::Fetch {
+            to,
+            request,
+            purpose,
+        };
+        if self.relocations.postpone(client_id, fetch).is_ok() {
+            return;
+        }
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
             self.send(
                 to,
@@ -324,6 +339,12 @@ impl Hub {
     pub(super) const fn next_request(&mut self) -> u64 {
         self.moves.next_request += 1;
         self.moves.next_request
+    }
+
+    /// Whether another node fetches the session.
+    pub(super) fn is_leaving(&self, client_id: &str) -> bool {
+        let mut leaving = self.moves.leaving.values();
+        leaving.any(|leaving| &*leaving.client_id == client_id)
     }
 
     fn leaving(&self, to: NodeId, request: u64) -> Option<u64> {
@@ -419,6 +440,10 @@ impl Hub {
         client_id: &str,
         epoch: u64,
     ) {
+        let evict = Postponed::Evict { registrar, epoch };
+        if self.relocations.postpone(client_id, evict).is_ok() {
+            return;
+        }
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
             self.tell_registrar(now, client_id, &Message::Release { client_id });
             return;

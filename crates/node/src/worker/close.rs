@@ -257,6 +257,8 @@ impl Worker {
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
                 }
+                // Looked at as the round ends.
+                Timer::Leaving => {}
                 Timer::Copies => self.check_copies(now),
                 // The end of the round looks.
                 Timer::Covers => {}

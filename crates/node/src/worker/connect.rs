@@ -17,6 +17,7 @@ use super::{
     authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
+    relocate::{FIRST_WAIT, Following},
     sessions::{NEVER, Session},
     timers::Timer,
 };
@@ -161,6 +162,7 @@ impl Worker {
             peer: connection.peer,
             buffered: bytes.to_vec(),
             claim: None,
+            relocated: None,
         };
         self.outputs.push_back(WorkerOutput::Handover {
             connection: id,
@@ -246,6 +248,7 @@ impl Worker {
                 assigned,
                 admission: connection.admission,
             }),
+            relocated: None,
         };
         self.outputs.push_back(WorkerOutput::Handover {
             connection: id,
@@ -522,6 +525,7 @@ impl Worker {
             ),
             prefix,
             reauthentication: connect.authentication_method.map(Reauthentication::new),
+            following: Following::new(now.instant, FIRST_WAIT),
         };
         let Some(connection) = self.connection_mut(id) else {
             return;

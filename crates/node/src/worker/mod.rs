@@ -25,6 +25,7 @@ mod pending;
 mod publish;
 mod receive;
 mod recover;
+mod relocate;
 mod report;
 mod retained;
 mod rights;
@@ -45,6 +46,7 @@ use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::{server::Message, time::Instant};
 
+pub(crate) use self::relocate::Relocated;
 pub(crate) use self::seen::Generations;
 use self::{
     checkpoint::Checkpoints,
@@ -120,6 +122,7 @@ pub struct Worker {
     is_draining: bool,
     /// This side of the cluster does not serve.
     is_minority: bool,
+    relocations: relocate::Relocations,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
     covers: hints::Covers,
@@ -210,6 +213,7 @@ impl Worker {
             orphaned: groups::Orphaned::default(),
             is_draining: false,
             is_minority: false,
+            relocations: relocate::Relocations::default(),
             placeholder: copies::placeholder(),
             covers: hints::Covers::default(),
             config,
@@ -260,6 +264,7 @@ impl Worker {
         self.seal_copies(now);
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
+        self.hand_over_leaving(now);
         for connection in std::mem::take(&mut self.dirty) {
             let Some(state) = self.connection_mut(connection) else {
                 continue;
@@ -395,6 +400,9 @@ impl Worker {
         let serial = self.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
+        if let Some(relocated) = state.relocated {
+            return self.take_relocated(now, id, connection, *relocated);
+        }
         let (assigned, admission, epoch) = match state.claim {
             Some(claim) => (claim.assigned, claim.admission, claim.epoch),
             None => Default::default(),
@@ -510,6 +518,22 @@ impl Worker {
                 client_id,
                 may_contest,
             } => self.handle_evict(now, &client_id, may_contest),
+            Content::Offer {
+                connection,
+                serial,
+                rate,
+                load,
+            } => self.handle_offer(now, from, (connection, serial), rate, load),
+            Content::OfferTaken {
+                connection,
+                serial,
+                rate,
+            } => self.handle_offer_taken(now, from, (connection, serial), rate),
+            Content::Relocation {
+                client_id,
+                serial,
+                is_granted,
+            } => self.handle_relocation(now, &client_id, serial, is_granted),
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
@@ -531,6 +555,8 @@ impl Worker {
             | Content::Promoted { .. }
             | Content::Contested { .. }
             | Content::Covered(_)
+            | Content::Relocate { .. }
+            | Content::Relocated { .. }
             | Content::TakenOver { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }

@@ -71,6 +71,7 @@ impl Worker {
             publish.topic_alias = None;
         }
         let route = self.route(publish.topic);
+        self.follow(now, id, &route, &publish);
         let refusal = route
             .refusal
             .or_else(|| self.refuse_publish(key, publish.topic))

@@ -153,6 +153,7 @@ impl Worker {
 
     /// Users or rights were read again.
     pub(super) fn handle_reloaded(&mut self, now: Now, policy: &Policy) {
+        self.relocations.reloads += 1;
         let reviews: Vec<(SessionKey, Review)> = self
             .sessions
             .iter()

@@ -288,19 +288,28 @@ impl Worker {
         if best.is_none_or(|best| best == stream.node) {
             return;
         }
-        stream.writer.ended(stored.number);
+        let former = Release::Former {
+            session: key,
+            stream: stream.id,
+            number: stored.number,
+        };
         let connection = session.connection;
         if let Some(session) = self.sessions.get_mut(key) {
             session.stored.copy = None;
         }
         self.tell_whole(now, key, filters);
-        // What waited for the one waits for the other.
+        // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
         let copy = self
             .sessions
             .get(key)
             .and_then(|session| session.stored.copy);
         let stream = copy.and_then(|copy| self.journal.streams.get_mut(copy.stream));
-        if let (Some(stream), Some(id)) = (stream, connection)
+        let Some(stream) = stream else {
+            self.release(former, Progress::END);
+            return;
+        };
+        stream.wait(Level::Applied, former);
+        if let Some(id) = connection
             && let Some(connection) = self
                 .connections
                 .get_mut(id.0 as usize)
@@ -476,6 +485,23 @@ impl Worker {
                 let session = self.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
                     session.apart_mut().touch(filter);
+                }
+            }
+            Release::Former {
+                session,
+                stream: id,
+                number,
+            } => {
+                self.journal.write_done();
+                let stored = self.sessions.get(session).map(|session| session.stored);
+                let stored = stored.filter(|stored| stored.number == number);
+                let mut streams = self.journal.streams.iter_mut();
+                if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
+                    && stored
+                        .and_then(|stored| stored.copy)
+                        .is_none_or(|copy| copy.stream != index)
+                {
+                    stream.writer.ended(number);
                 }
             }
             Release::Learned(key, number) => {

@@ -81,6 +81,12 @@ pub(in super::super) enum Release {
     Output(ConnectionId, u64),
     /// An acknowledgement. The count says how many streams it waits for, if more than one.
     Debt(Debt, Option<Rc<Cell<u8>>>),
+    /// The copy that the session with this number had by another stream is not needed any more.
+    Former {
+        session: SessionKey,
+        stream: u64,
+        number: u64,
+    },
     /// The whole of a session, with its number, was told.
     Learned(SessionKey, u64),
     /// Nothing; but if the other node is out of sight before, a SUBSCRIBE or UNSUBSCRIBE of a session may be unknown there.

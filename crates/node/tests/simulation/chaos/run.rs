@@ -65,6 +65,7 @@ impl Run {
             }
             spec.wall_ahead = STEP_MILLIS + index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
+            spec.limits.relocate_after = 1;
             spec.stores = plan.kills || plan.blacks_out;
             spec.small_log_bytes = 8_000;
             world.add_node(spec);

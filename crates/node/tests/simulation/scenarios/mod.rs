@@ -11,6 +11,7 @@ mod keep_alive;
 mod limits;
 mod merging;
 mod partitions;
+mod relocation;
 mod retained;
 mod rights;
 mod scram;
