@@ -34,7 +34,7 @@ use thicket_overlay::{
 use thicket_session::time::Instant;
 
 use self::{
-    absent::{Absent, Entries, Whereabouts},
+    absent::{Absent, Entries},
     queue::{Hint, HintQueue, Holder},
     wire::{Backups, Carried},
 };
@@ -296,14 +296,12 @@ impl Hub {
         let hints = &mut self.hints;
         hints.returning.remove(&slot);
         hints.arrivals.lose_node(node);
-        let (mark, own) = (hints.last_serial, self.config.overlay.node);
+        let mark = hints.last_serial;
         hints.outs.insert(node, (mark, u64::MAX));
         let covered = hints.covered.remove(&node).flatten();
-        hints.absent.values_mut().for_each(|it| it.lose(node));
         let entries = self.entries_of(slot);
         if !entries.is_empty() {
-            let present = self.up.values().copied().chain([own]).collect();
-            let mut absent = Absent::new(slot, entries, covered, present);
+            let mut absent = Absent::new(slot, entries, covered);
             let early = self.hints.early.iter().filter(|(gone, _)| *gone == node);
             early.for_each(|(_, by)| absent.take_over(*by));
             self.hints.absent.insert(node, absent);
@@ -394,8 +392,7 @@ impl Hub {
         let mut begun = Vec::new();
         let mut over = Vec::new();
         for (node, absent) in &mut self.hints.absent {
-            let whereabouts = absent.whereabouts();
-            let is_active = whereabouts == Whereabouts::Out;
+            let is_active = !absent.is_taken_over();
             if is_active != absent.is_active {
                 absent.is_active = is_active;
                 let none = Entries::new();
@@ -403,9 +400,7 @@ impl Hub {
                 changes.extend(self.wanted.retell(absent.slot, keep));
                 begun.extend(is_active.then_some(*node));
             }
-            if whereabouts == Whereabouts::TakenOver {
-                over.push(*node);
-            }
+            over.extend((!is_active).then_some(*node));
         }
         for node in over {
             self.hints.absent.remove(&node);
