@@ -209,6 +209,8 @@ mirror! {
         merged_sessions: u64 = merged_sessions,
         /// What was new in the other one of them.
         merged_messages: u64 = merged_messages,
+        /// For sessions of nodes that are out, dropped or refused for want of room.
+        hinted_dropped_messages: u64 = hinted_dropped_messages,
         /// Connections handed to the worker that has the takers of what they publish.
         relocated_connections: u64 = relocated_connections,
         /// From clients.
@@ -466,6 +468,7 @@ impl TrafficCounts {
         Self {
             merged_sessions: self.merged_sessions + other.merged_sessions,
             merged_messages: self.merged_messages + other.merged_messages,
+            hinted_dropped_messages: self.hinted_dropped_messages + other.hinted_dropped_messages,
             relocated_connections: self.relocated_connections + other.relocated_connections,
             external_in_messages: self.external_in_messages + other.external_in_messages,
             external_in_bytes: self.external_in_bytes + other.external_in_bytes,

@@ -111,6 +111,8 @@ pub struct Traffic {
     /// Sessions that two nodes had, in a partition, and that became one here; what was new in the other one.
     pub merged_sessions: u64,
     pub merged_messages: u64,
+    /// For sessions of nodes that are out: dropped or refused for want of room.
+    pub hinted_dropped_messages: u64,
     /// Connections handed to the worker that has the takers of what they publish.
     pub relocated_connections: u64,
     /// From clients.

@@ -19,6 +19,9 @@ const REMEMBERED: usize = 100_000;
 /// A message, by its origin and its number there.
 type Name = (Origin, u64);
 
+/// What came before this node was ready to serve: serials, origins and records.
+type Early = Vec<(u64, Origin, Vec<u8>)>;
+
 /// Messages that one node sent together.
 #[derive(Debug)]
 struct Batch {
@@ -31,8 +34,8 @@ struct Batch {
 /// What was kept for this node and has come.
 #[derive(Debug, Default)]
 pub(in super::super) struct HintArrivals {
-    /// What came before this node was ready to serve.
-    early: Vec<(NodeId, Vec<(u64, Origin, Vec<u8>)>)>,
+    /// By who sent it.
+    early: Vec<(NodeId, Early)>,
     batches: VecDeque<Batch>,
     /// With so many workers that have not said that they have them.
     under_way: BTreeMap<Name, u32>,
