@@ -237,6 +237,8 @@ mirror! {
         queue_refused_messages: u64 = queue_refused_messages,
         /// Their time was over.
         expired_messages: u64 = expired_messages,
+        /// Wills published here, as the nodes of their clients were out.
+        wills_of_lost_nodes: u64 = wills_of_lost_nodes,
         /// The publisher may not publish there.
         refused_messages: u64 = refused_messages,
         /// The session may not read the topic.
@@ -249,7 +251,7 @@ mirror! {
         subscriptions: u64 = subscriptions,
         /// Now: copies here of sessions of other nodes.
         copies: u64 = copies,
-        /// Now: persistent sessions here that no other node has a whole copy of, though there are other nodes.
+        /// Now: persistent sessions here without a whole copy on another node, though there is one, and others whose will none holds.
         sessions_without_copies: u64 = sessions_without_copies,
         /// Now.
         retained_messages: u64 = retained_messages,
@@ -296,6 +298,10 @@ mirror! {
         copied_messages: u64 = copied_messages,
         /// Their bytes; a message that several copies hold counts for each.
         copied_bytes: u64 = copied_bytes,
+        /// Wills held for clients of other nodes whose sessions end with their connections.
+        held_wills: u64 = held_wills,
+        /// Their bytes, with what it costs to hold them.
+        held_will_bytes: u64 = held_will_bytes,
         /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
         copy_stream_bytes: u64 = copy_stream_bytes,
     }
@@ -372,6 +378,8 @@ impl MemoryEntry {
             copies: self.copies + other.copies,
             copied_messages: self.copied_messages + other.copied_messages,
             copied_bytes: self.copied_bytes + other.copied_bytes,
+            held_wills: self.held_wills + other.held_wills,
+            held_will_bytes: self.held_will_bytes + other.held_will_bytes,
             copy_stream_bytes: self.copy_stream_bytes + other.copy_stream_bytes,
         }
     }
@@ -482,6 +490,7 @@ impl TrafficCounts {
             queue_dropped_messages: self.queue_dropped_messages + other.queue_dropped_messages,
             queue_refused_messages: self.queue_refused_messages + other.queue_refused_messages,
             expired_messages: self.expired_messages + other.expired_messages,
+            wills_of_lost_nodes: self.wills_of_lost_nodes + other.wills_of_lost_nodes,
             refused_messages: self.refused_messages + other.refused_messages,
             withheld_messages: self.withheld_messages + other.withheld_messages,
             connections: self.connections + other.connections,

@@ -332,8 +332,8 @@ pub(crate) enum Content {
     CopyBarrier { barrier: u64 },
     /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.
     CopyBarrierPassed { barrier: u64, request: u64 },
-    /// Hub to worker: a node is out, the copies of its sessions become the sessions.
-    Promote { node: NodeId },
+    /// Hub to worker: a node is out, the copies of its sessions become the sessions. `is_news`: others do not know more of it.
+    Promote { node: NodeId, is_news: bool },
     /// Hub to worker: the copies of a node's sessions are out of date.
     DropCopies { node: NodeId },
     /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).

@@ -292,7 +292,7 @@ impl Hub {
             self.mail_after_records(WorkerId(worker), Content::Minority(false));
         }
         for node in std::mem::take(&mut self.standing.away).into_keys() {
-            self.promote_copies(node);
+            self.promote_copies(node, false);
         }
         self.advance_claims(now);
     }
@@ -313,7 +313,7 @@ impl Hub {
             self.forget_copy_parts(node);
             self.standing.away.insert(node, incarnation);
         } else {
-            self.promote_copies(node);
+            self.promote_copies(node, true);
         }
     }
 
@@ -328,7 +328,7 @@ impl Hub {
                 self.mail_after_records(WorkerId(worker), Content::DropCopies { node });
             }
         } else {
-            self.promote_copies(node);
+            self.promote_copies(node, false);
         }
     }
 }

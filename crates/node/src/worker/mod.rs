@@ -120,6 +120,8 @@ pub struct Worker {
     orphaned: groups::Orphaned,
     /// Nobody is let in any more.
     is_draining: bool,
+    /// The shell stops: what leaves in this round is the last.
+    is_stopping: bool,
     /// This side of the cluster does not serve.
     is_minority: bool,
     relocations: relocate::Relocations,
@@ -139,6 +141,8 @@ enum Debt {
         origin: Origin,
         number: u64,
     },
+    /// Nobody: another node is to forget the will when all have it, by its number.
+    Will(u64),
 }
 
 /// What a publisher is owed when the conditions of a message are met.
@@ -212,6 +216,7 @@ impl Worker {
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
             is_draining: false,
+            is_stopping: false,
             is_minority: false,
             relocations: relocate::Relocations::default(),
             placeholder: copies::placeholder(),
@@ -511,7 +516,7 @@ impl Worker {
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }
-            Content::Promote { node } => self.handle_promote(now, node),
+            Content::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {

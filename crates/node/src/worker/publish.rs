@@ -437,6 +437,7 @@ impl Worker {
                     origin,
                     number,
                 } => self.batches.admit(from, origin, number),
+                Debt::Will(number) => self.settle_will(number),
             }
         }
         for id in std::mem::take(&mut self.overdrawn) {

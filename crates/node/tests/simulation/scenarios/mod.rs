@@ -9,6 +9,7 @@ mod flows;
 mod hints;
 mod keep_alive;
 mod limits;
+mod lost_nodes;
 mod merging;
 mod partitions;
 mod relocation;
