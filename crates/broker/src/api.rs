@@ -72,6 +72,10 @@ mirror! {
         clients: u64 = clients,
         /// Made there.
         subscriptions: u64 = subscriptions,
+        /// Messages kept here for its sessions while it is out.
+        hinted_messages: u64 = hinted_messages,
+        /// Of them.
+        hinted_bytes: u64 = hinted_bytes,
     }
 }
 
@@ -207,6 +211,8 @@ mirror! {
         merged_sessions: u64 = merged_sessions,
         /// What was new in the other one of them.
         merged_messages: u64 = merged_messages,
+        /// For sessions of nodes that are out, dropped or refused for want of room.
+        hinted_dropped_messages: u64 = hinted_dropped_messages,
         /// Connections handed to the worker that has the takers of what they publish.
         relocated_connections: u64 = relocated_connections,
         /// From clients.
@@ -317,6 +323,12 @@ pub struct MemoryLedger {
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
+    /// Kept for sessions of nodes that are out.
+    pub hinted_messages: u64,
+    /// Of them.
+    pub hinted_bytes: u64,
+    /// For which there was no room, since the start.
+    pub hinted_dropped_messages: u64,
     /// Of all workers.
     pub total: MemoryEntry,
     /// Of each worker, in order.
@@ -338,6 +350,9 @@ impl MemoryLedger {
             retained_messages: hub.retained_messages,
             retained_bytes: hub.retained_bytes,
             link_bytes: hub.link_bytes,
+            hinted_messages: hub.hinted_messages,
+            hinted_bytes: hub.hinted_bytes,
+            hinted_dropped_messages: hub.hinted_dropped_messages,
             total: workers
                 .iter()
                 .fold(MemoryEntry::default(), |sum, worker| sum.plus(*worker)),
@@ -463,6 +478,7 @@ impl TrafficCounts {
         Self {
             merged_sessions: self.merged_sessions + other.merged_sessions,
             merged_messages: self.merged_messages + other.merged_messages,
+            hinted_dropped_messages: self.hinted_dropped_messages + other.hinted_dropped_messages,
             relocated_connections: self.relocated_connections + other.relocated_connections,
             external_in_messages: self.external_in_messages + other.external_in_messages,
             external_in_bytes: self.external_in_bytes + other.external_in_bytes,

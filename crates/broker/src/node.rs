@@ -649,6 +649,8 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         retained_messages: config.retained.messages,
         retained_bytes: config.retained.bytes,
         backups: config.backups,
+        hint_bytes: config.hint_bytes,
+        on_full: config.limits.on_full,
         stores: config.stores(),
     }
 }

@@ -57,6 +57,8 @@ impl Node {
             retained_bytes: 1_000_000,
             stores: false,
             backups: 1,
+            hint_bytes: thicket_node::HINT_BYTES,
+            on_full: thicket_node::OnFull::Drop,
         };
         let mut node = Self {
             worker: Worker::new(WorkerId(0), config, 1),

@@ -65,6 +65,9 @@ pub enum OnFull {
     Refuse,
 }
 
+/// Bytes kept for the sessions of one node that is out, unless a user says otherwise.
+pub const HINT_BYTES: u64 = 64 * 1024 * 1024;
+
 /// What a side of a cluster does that cannot see the rest of it (rule 19). All nodes of a cluster should have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Partition {
@@ -153,6 +156,10 @@ pub struct HubConfig {
     pub retained_bytes: u64,
     /// See [`WorkerConfig::backups`].
     pub backups: u8,
+    /// Bytes kept for the sessions of one node that is out; for all such nodes together four times as many.
+    pub hint_bytes: u64,
+    /// What becomes of a message when there is no room for it there.
+    pub on_full: OnFull,
     /// Retained messages are stored: the shell asks for `unstored` each round.
     pub stores: bool,
 }

@@ -63,11 +63,22 @@ impl Mark {
         self.last = self.last.max(number);
     }
 
+    /// A message came that others had kept, behind what was sent after it.
+    pub fn note_late(&mut self, number: u64) {
+        if !self.has(number) {
+            self.add(number);
+        }
+    }
+
     fn note_unsettled(&mut self, now: Instant, number: u64) {
         if now > self.up_since + SETTLED && number > self.last {
             self.settled = number;
             return;
         }
+        self.add(number);
+    }
+
+    fn add(&mut self, number: u64) {
         match self.runs.back_mut() {
             Some((_, last)) if *last + 1 == number => *last = number,
             Some(_) | None => self.runs.push_back((number, number)),

@@ -53,6 +53,20 @@ pub struct NodeReport {
     pub rtt_us: Option<u64>,
     pub clients: u64,
     pub subscriptions: u64,
+    /// What is kept here for its sessions while it is out.
+    pub hinted_messages: u64,
+    pub hinted_bytes: u64,
+}
+
+/// Messages kept for sessions of nodes that are out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct HintsReport {
+    pub messages: u64,
+    /// Of their records, with what it takes to keep them.
+    pub bytes: u64,
+    /// Dropped or refused for want of room, for all nodes since the start.
+    pub dropped_messages: u64,
 }
 
 /// Who belongs to the cluster, and whether this side of it serves.
@@ -99,6 +113,8 @@ pub struct Traffic {
     /// Sessions that two nodes had, in a partition, and that became one here; what was new in the other one.
     pub merged_sessions: u64,
     pub merged_messages: u64,
+    /// For sessions of nodes that are out: dropped or refused for want of room.
+    pub hinted_dropped_messages: u64,
     /// Connections handed to the worker that has the takers of what they publish.
     pub relocated_connections: u64,
     /// From clients.
@@ -205,6 +221,10 @@ pub struct HubMemoryReport {
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
+    /// For sessions of nodes that are out.
+    pub hinted_messages: u64,
+    pub hinted_bytes: u64,
+    pub hinted_dropped_messages: u64,
 }
 
 /// What a trace is to show.

@@ -3,10 +3,12 @@
 use std::ops::RangeInclusive;
 
 use thicket_mqtt::Qos;
+use thicket_session::time::Instant;
 
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::interest::InterestChange;
 use crate::record::Record;
+use crate::store::Sendable;
 
 /// What the hub hands in. Bytes of an established link go through
 /// [`handle_received`](crate::Overlay::handle_received) instead.
@@ -224,6 +226,33 @@ pub struct Unacknowledged<'a> {
     pub number: u64,
     /// As it was encoded.
     pub record: &'a [u8],
+}
+
+/// A message that a node had not admitted when it went out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abandoned {
+    /// Its worker.
+    pub stream: StreamId,
+    /// Its number.
+    pub number: u64,
+    /// Of the start of this node that the number belongs to.
+    pub incarnation: Incarnation,
+    /// When it was handed in: its expiry counts from there.
+    pub at: Instant,
+    /// As it was encoded then.
+    pub record: Box<[u8]>,
+}
+
+impl Abandoned {
+    pub(crate) fn new(stream: StreamId, number: u64, sendable: Sendable<'_>) -> Self {
+        Self {
+            stream,
+            number,
+            incarnation: sendable.incarnation,
+            at: sendable.at,
+            record: sendable.bytes.into(),
+        }
+    }
 }
 
 /// What an operator may want to read in the log.

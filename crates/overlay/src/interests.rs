@@ -156,8 +156,7 @@ pub(crate) struct RemoteInterests {
     /// Tickets rise for ever. The owner's versions do not: it may start again, and a late confirmation of what was void since
     /// must not pass for one of the present.
     last_ticket: u64,
-    /// What the node wanted persistently when it went out. Its first live successor will be read as wanting it (rule 5); until
-    /// sessions have successors, nobody reads it.
+    /// What the node wanted persistently when it went out (rule 5).
     aside: BTreeMap<InterestKey, InterestValue>,
 }
 
@@ -175,6 +174,11 @@ impl RemoteInterests {
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &InterestKey> {
         self.entries.keys()
+    }
+
+    /// What was persistent when the node went out, until it says anew what it wants.
+    pub(crate) fn aside(&self) -> impl Iterator<Item = (&InterestKey, &InterestValue)> {
+        self.aside.iter()
     }
 
     /// The version every worker knows.
@@ -205,10 +209,13 @@ impl RemoteInterests {
     /// The node is out: everything is void, but what was persistent is kept aside.
     pub(crate) fn set_aside(&mut self) {
         let entries = std::mem::take(&mut self.entries);
-        let aside = entries
-            .into_iter()
-            .filter(|(_, value)| value.persistent)
-            .collect();
+        let persistent = entries.into_iter().filter(|(_, value)| value.persistent);
+        let aside = if self.received.is_some() {
+            persistent.collect()
+        } else {
+            // It was back too shortly to say anything.
+            std::mem::take(&mut self.aside)
+        };
         *self = Self {
             aside,
             last_ticket: self.last_ticket,

@@ -114,7 +114,8 @@ mod wire_version;
 
 pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, RoutingConfig, Timing};
 pub use doors::{
-    ControlError, Delivery, Event, EventLevel, Forward, ForwardError, Input, Output, Unacknowledged,
+    Abandoned, ControlError, Delivery, Event, EventLevel, Forward, ForwardError, Input, Output,
+    Unacknowledged,
 };
 pub use identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};

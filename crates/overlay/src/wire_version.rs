@@ -15,7 +15,7 @@ impl WireVersion {
     pub const V3: Self = Self(3);
     /// With control messages that nodes of version 3 do not know.
     pub const V4: Self = Self(4);
-    /// With sessions that have more than one copy.
+    /// With sessions that have more than one copy, who has them, and what is kept for nodes that are out.
     pub const V5: Self = Self(5);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V3;

@@ -69,6 +69,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         data: settings.data.clone(),
         sync: settings.sync.unwrap_or_default(),
         backups: backups(settings.backups)?,
+        hint_bytes: settings.hint_bytes.unwrap_or(thicket_node::HINT_BYTES),
         ack: settings.ack.unwrap_or_default(),
         partition: settings.partition.map(Into::into).unwrap_or_default(),
         access,

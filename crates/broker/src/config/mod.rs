@@ -75,6 +75,8 @@ pub struct Config {
     pub sync: SyncMode,
     /// Other nodes that hold a copy of each persistent session.
     pub backups: u8,
+    /// Bytes of messages kept for the sessions of one node that is out.
+    pub hint_bytes: u64,
     /// What answers to clients wait for.
     pub ack: Acknowledgement,
     /// When the nodes do not all see each other.

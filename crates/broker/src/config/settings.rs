@@ -129,6 +129,9 @@ pub struct Settings {
     /// Other nodes that hold a copy of each persistent session, 0 to 3: so many may be lost at once [default: 1]
     #[arg(long, env = "THICKET_BACKUPS", value_name = "COUNT")]
     pub backups: Option<u32>,
+    /// Bytes of messages kept for the sessions of one node that is out; for all such nodes four times as many [default: 67108864]
+    #[arg(long, env = "THICKET_HINT_BYTES", value_name = "BYTES")]
+    pub hint_bytes: Option<u64>,
     /// What an answer to a client waits for: until the copies of its session have it too, or this node alone [default: replicated]
     #[arg(long, env = "THICKET_ACK", value_name = "WHERE")]
     pub ack: Option<Acknowledgement>,
@@ -517,7 +520,7 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups hint_bytes ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes

@@ -138,6 +138,11 @@ impl Page {
                 traffic.merged_sessions,
             ),
             (
+                "thicket_hinted_dropped_messages_total",
+                "Messages for sessions of nodes that are out, dropped or refused for want of room",
+                traffic.hinted_dropped_messages,
+            ),
+            (
                 "thicket_merged_messages_total",
                 "Messages that came here with them; some may come twice",
                 traffic.merged_messages,
@@ -251,7 +256,11 @@ impl Page {
             "gauge",
             "Round trip of the link to a node",
         );
+        let mut kept = Vec::new();
         for node in nodes {
+            if node.hinted_messages > 0 {
+                kept.push(node);
+            }
             if let Some(rtt_us) = node.rtt_us {
                 let seconds = std::time::Duration::from_micros(rtt_us).as_secs_f64();
                 self.sample(
@@ -259,6 +268,28 @@ impl Page {
                     &[("node", &node.name), ("id", &node.id)],
                     seconds,
                 );
+            }
+        }
+        self.hints(&kept);
+    }
+
+    /// What is kept for nodes that are out.
+    fn hints(&mut self, nodes: &[&NodeEntry]) {
+        let value = |node: &NodeEntry| [node.hinted_messages, node.hinted_bytes];
+        for (index, (name, help)) in [
+            (
+                "thicket_hinted_messages",
+                "Messages kept here for sessions of a node that is out",
+            ),
+            ("thicket_hinted_bytes", "Bytes of those messages"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            self.family(name, "gauge", help);
+            for node in nodes {
+                let labels = [("node", &*node.name), ("id", &*node.id)];
+                self.sample(name, &labels, value(node)[index]);
             }
         }
     }
@@ -369,6 +400,8 @@ mod tests {
             rtt_us: Some(1500),
             clients: 0,
             subscriptions: 0,
+            hinted_messages: 2,
+            hinted_bytes: 300,
         };
         let text = render(&traffic, &[node], true, &Counters::default());
         for line in [
@@ -377,6 +410,8 @@ mod tests {
             "thicket_bytes_total{traffic=\"internal\",direction=\"out\"} 9",
             "thicket_nodes{state=\"reachable\"} 1",
             "thicket_link_rtt_seconds{node=\"a\\\"b\",id=\"0f\"} 0.0015",
+            "thicket_hinted_messages{node=\"a\\\"b\",id=\"0f\"} 2",
+            "thicket_hinted_bytes{node=\"a\\\"b\",id=\"0f\"} 300",
         ] {
             assert!(
                 text.lines().any(|found| found == line),

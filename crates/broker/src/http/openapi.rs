@@ -222,7 +222,7 @@ fn schemas() -> Value {
     let traffic = json!({ "total": reference("TrafficCounts"), "hub": reference("TrafficCounts"), "workers": many("TrafficCounts") });
     let ledger = json!({
         "resident_bytes": perhaps_number, "limit_bytes": perhaps_number, "retained_messages": number, "retained_bytes": number,
-        "link_bytes": number, "total": reference("Memory"), "workers": many("Memory"),
+        "link_bytes": number, "hinted_messages": number, "hinted_bytes": number, "hinted_dropped_messages": number, "total": reference("Memory"), "workers": many("Memory"),
     });
     let flag = json!({ "type": "boolean" });
     let bridge = json!({

@@ -18,6 +18,8 @@ struct Asked {
     request: u64,
     /// The last number of each stream that was on its way.
     numbers: Vec<(StreamId, u64)>,
+    /// The last serial of what was kept for it while it was out.
+    hints: u64,
 }
 
 /// Barriers of both sides.
@@ -57,22 +59,27 @@ impl Hub {
 
     pub(super) fn handle_barrier(&mut self, by: NodeId, slot: NodeSlot, request: u64) {
         let numbers = self.overlay.unadmitted(slot);
+        let hints = self.hints.mark(by);
         self.barriers.asked.push(Asked {
             by,
             slot,
             request,
             numbers,
+            hints,
         });
         self.answer_barriers();
     }
 
     /// Answers whose condition is met; once a round.
     pub(super) fn answer_barriers(&mut self) {
-        let overlay = &self.overlay;
+        let (overlay, hints) = (&self.overlay, &self.hints);
         let met: Vec<Asked> = self
             .barriers
             .asked
-            .extract_if(.., |asked| overlay.has_admitted(asked.slot, &asked.numbers))
+            .extract_if(.., |asked| {
+                overlay.has_admitted(asked.slot, &asked.numbers)
+                    && hints.has_delivered(asked.by, asked.hints)
+            })
             .collect();
         for Asked { by, request, .. } in met {
             self.send(by, &Message::BarrierDone { request });

@@ -451,11 +451,11 @@ impl<'a> Message<'a> {
     }
 }
 
-fn put_u64(out: &mut Vec<u8>, value: u64) {
+pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -489,10 +489,11 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &RefusedNumbers, kind: u8) -> u8 {
     kind
 }
 
-struct Reader<'a>(&'a [u8]);
+/// What is left of a payload that is being read.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*bytes))
@@ -504,7 +505,7 @@ impl<'a> Reader<'a> {
         Some(*byte)
     }
 
-    fn flag(&mut self) -> Option<bool> {
+    pub(super) fn flag(&mut self) -> Option<bool> {
         match self.u8()? {
             0 => Some(false),
             1 => Some(true),
@@ -559,7 +560,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn retained(&mut self) -> Option<RetainedRecord<'a>> {
+    pub(super) fn retained(&mut self) -> Option<RetainedRecord<'a>> {
         let node = NodeId(self.u64()?);
         let incarnation = Incarnation(self.u64()?);
         let stream = StreamId(u16::try_from(self.u64()?).ok()?);
@@ -581,7 +582,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Items until the end.
-    fn rest_of<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn rest_of<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let mut items = Vec::new();
         while !self.0.is_empty() {
             items.push(item(self)?);

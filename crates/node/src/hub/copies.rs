@@ -72,6 +72,7 @@ impl Hub {
         workers.remove(&from);
         if workers.is_empty() {
             self.copies.promoting.remove(&node);
+            self.have_taken_over(now, node);
         }
         if !self.is_promoting() {
             self.register_everywhere(now);

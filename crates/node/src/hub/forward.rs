@@ -37,6 +37,13 @@ impl Outgoing {
         }
     }
 
+    /// All other nodes have admitted a number of a worker.
+    pub fn acknowledge(&mut self, worker: WorkerId, number: u64) {
+        if let Some(runs) = self.acknowledged.get_mut(usize::from(worker.0)) {
+            push_number(runs, number);
+        }
+    }
+
     pub const fn hold_acknowledgements(&mut self, holds: bool) {
         self.holds_acknowledgements = holds;
     }
@@ -83,6 +90,17 @@ impl Outgoing {
     }
 }
 
+/// What became of a record that was handed to the overlay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forwarded {
+    /// No node that is there is to have it.
+    Nobody,
+    /// It is on its way, and acknowledged later if it has a number.
+    Sent,
+    /// There is no room for it: the worker hears that.
+    Refused,
+}
+
 /// Messages of other nodes that more than one worker has to admit. What only one worker takes is acknowledged as that worker says.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
@@ -106,10 +124,11 @@ impl Hub {
                 self.forward_in_a_row(now, from, entry, record);
             } else if entry.records > 1 {
                 let stream = StreamId(u16::from(from.0));
+                let live = self.may_hint().then(|| self.live_of(&entry.destinations));
                 self.overlay.forward_plain_all(
                     now.instant,
                     stream,
-                    &entry.destinations,
+                    live.as_deref().unwrap_or(&entry.destinations),
                     record,
                     entry.records,
                 );
@@ -150,43 +169,65 @@ impl Hub {
         record: &[u8],
         destinations: &[thicket_overlay::NodeSlot],
     ) {
-        let index = usize::from(from.0);
-        if destinations.is_empty() {
-            if entry.number > 0 {
-                push_number(&mut self.outgoing.acknowledged[index], entry.number);
-            }
-            return;
+        if self.may_hint() {
+            return self.forward_or_hint(now, from, entry, record, destinations);
         }
+        let forwarded = self.forward_live(now, from, entry, record, destinations);
+        if forwarded == Forwarded::Nobody && entry.number > 0 {
+            self.outgoing.acknowledge(from, entry.number);
+        }
+    }
+
+    /// Hands a record to the overlay, for nodes that are there.
+    pub(super) fn forward_live(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        entry: &ForwardEntry,
+        record: &[u8],
+        destinations: &[thicket_overlay::NodeSlot],
+    ) -> Forwarded {
+        if destinations.is_empty() {
+            return Forwarded::Nobody;
+        }
+        let interested = entry.retain.then_some(&*entry.destinations);
+        let live = interested.filter(|_| self.may_hint());
+        let live = live.map(|interested| self.live_of(interested));
         let message = Forward {
             stream: StreamId(u16::from(from.0)),
             number: entry.number,
             qos: entry.qos,
             destinations,
-            interested: entry.retain.then_some(&*entry.destinations),
+            interested: live.as_deref().or(interested),
             record,
         };
         match self.overlay.forward(now.instant, message) {
-            Ok(()) => {}
-            Err(ForwardError::Full { .. } | ForwardError::TooLarge { .. }) if entry.number > 0 => {
-                push_number(&mut self.outgoing.refused[index], entry.number);
+            Ok(()) => Forwarded::Sent,
+            Err(ForwardError::Full { .. } | ForwardError::TooLarge { .. }) => {
+                self.refuse_forward(from, entry.number);
+                Forwarded::Refused
             }
-            Err(ForwardError::Full { .. } | ForwardError::TooLarge { .. }) => {}
             Err(error @ ForwardError::NumberNotRising { .. }) => {
                 self.event(
                     EventLevel::Error,
                     "numbers of a worker do not rise",
                     vec![("error", error.to_string())],
                 );
+                Forwarded::Refused
             }
         }
     }
 
     /// All other nodes have admitted these numbers of a worker.
     pub(super) fn handle_acknowledged(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
+        let rest = self.hints_hold_back(stream, ranges);
         let Some(runs) = self.outgoing.acknowledged.get_mut(usize::from(stream.0)) else {
             return;
         };
-        runs.extend(ranges.iter().map(|range| (*range.start(), *range.end())));
+        match rest {
+            Some(rest) => runs.extend(rest),
+            None => runs.extend(ranges.iter().map(|range| (*range.start(), *range.end()))),
+        }
     }
 
     /// Bytes of a link: control is answered, messages go to the workers that want them.
@@ -302,6 +343,7 @@ impl Hub {
 
     /// A worker has admitted messages of another node.
     pub(super) fn handle_admitted(&mut self, origin: Origin, numbers: &NumberRuns) {
+        let numbers = &self.hints_are_taken(origin, numbers);
         let Some(slot) = self.overlay.slot_of(origin.node) else {
             return;
         };

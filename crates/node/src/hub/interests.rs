@@ -160,6 +160,26 @@ impl Wanted {
         route
     }
 
+    /// What a node wants is this from now on: what workers must hear.
+    pub fn retell(
+        &mut self,
+        slot: NodeSlot,
+        wanted: &BTreeMap<SubscriptionFilter, Interest>,
+    ) -> PlaceChanges {
+        let place = Place::Node(slot);
+        let told = self.remote.remove(&slot).unwrap_or_default();
+        let gone = told.into_iter().filter(|key| !wanted.contains_key(key));
+        let gone = gone.map(|key| (key, None));
+        let there = wanted.iter().map(|(key, it)| (key.clone(), Some(*it)));
+        let changes = gone.chain(there);
+        let changes = changes.map(|(key, interest)| (place, InterestChange { key, interest }));
+        let changes = changes.collect();
+        if !wanted.is_empty() {
+            self.remote.insert(slot, wanted.keys().cloned().collect());
+        }
+        changes
+    }
+
     /// One worker of a group: connected members first, in turn.
     pub fn choose(&mut self, places: &[(WorkerId, Interest)]) -> Option<WorkerId> {
         self.turn = self.turn.wrapping_add(1);
@@ -194,7 +214,11 @@ impl Hub {
         for change in &changes {
             let key = interest_key(&change.key);
             let wanted = self.wanted.apply(from, change);
-            let version = match self.flooding(&key).or(wanted) {
+            let everything = self.flooding(&key).map(|all| Interest {
+                persistent: wanted.is_some_and(|wanted| wanted.persistent),
+                ..all
+            });
+            let version = match everything.or(wanted) {
                 Some(interest) => self.overlay.set_interest(
                     key,
                     InterestValue {
@@ -318,18 +342,18 @@ impl Hub {
         changes: Vec<thicket_overlay::InterestChange>,
     ) {
         let place = Place::Node(slot);
-        let keys = self.wanted.remote.entry(slot).or_default();
         let mut told = Vec::with_capacity(changes.len());
+        if self.hints_hear_of(slot) {
+            // All that it wants; what was kept of it from before is void.
+            told = self.wanted.retell(slot, &BTreeMap::new());
+        }
+        let keys = self.wanted.remote.entry(slot).or_default();
         for change in changes {
             // A group whose name no client could have chosen takes no part.
             let Some(key) = subscription_filter(&change.key) else {
                 continue;
             };
-            let interest = change.value.map(|value| Interest {
-                qos: value.qos,
-                persistent: value.persistent,
-                weight: value.weight,
-            });
+            let interest = change.value.map(interest_of);
             match interest {
                 Some(_) => keys.insert(key.clone()),
                 None => keys.remove(&key),
@@ -344,29 +368,37 @@ impl Hub {
         });
     }
 
-    /// A node is out: nothing goes there any more.
-    pub(super) fn forget_interests_of(&mut self, slot: NodeSlot) {
-        let keys = self.wanted.remote.remove(&slot).unwrap_or_default();
-        self.wanted
-            .applying
-            .retain(|applying| applying.slot != slot);
-        let place = Place::Node(slot);
-        let told: Vec<_> = keys
-            .into_iter()
-            .map(|key| {
-                (
-                    place,
-                    InterestChange {
-                        key,
-                        interest: None,
-                    },
-                )
-            })
-            .collect();
-        if !told.is_empty() {
-            self.tell_workers(None, &told);
+    /// A node is out: what it wants is void, but for what `hints` keeps of it.
+    pub(super) fn void_interests_of(&mut self, slot: NodeSlot) -> PlaceChanges {
+        let applying = &mut self.wanted.applying;
+        applying.retain(|applying| applying.slot != slot);
+        self.wanted.retell(slot, &BTreeMap::new())
+    }
+
+    /// Tells every worker what nodes want that say nothing themselves.
+    pub(super) fn tell_places(&mut self, changes: &PlaceChanges) {
+        if !changes.is_empty() {
+            self.tell_workers(None, changes);
         }
-        self.settle_interests();
+    }
+}
+
+/// What changes of what places want.
+pub(super) type PlaceChanges = Vec<(Place, InterestChange)>;
+
+/// An interest of another node in the words of workers; `None`: of a group whose name no client could have chosen.
+pub(super) fn entry_of(
+    key: &InterestKey,
+    value: InterestValue,
+) -> Option<(SubscriptionFilter, Interest)> {
+    Some((subscription_filter(key)?, interest_of(value)))
+}
+
+const fn interest_of(value: InterestValue) -> Interest {
+    Interest {
+        qos: value.qos,
+        persistent: value.persistent,
+        weight: value.weight,
     }
 }
 

@@ -134,6 +134,11 @@ impl Members {
         known.filter(|(_, member)| member.belongs())
     }
 
+    /// Whether a node belongs to the cluster.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.known.get(&node).is_some_and(Member::belongs)
+    }
+
     /// How many belong to the cluster.
     pub fn len(&self) -> usize {
         self.iter().count()

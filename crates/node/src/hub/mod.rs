@@ -10,6 +10,7 @@ mod control;
 mod copies;
 mod directory;
 mod forward;
+mod hints;
 mod interests;
 mod members;
 mod moves;
@@ -35,6 +36,7 @@ use self::{
     copies::Copies,
     directory::Directory,
     forward::{Admissions, Arrivals, Outgoing},
+    hints::Hints,
     interests::Wanted,
     members::{Member, Members},
     moves::Moves,
@@ -67,6 +69,7 @@ pub struct Hub {
     relocations: Relocations,
     barriers: Barriers,
     refusals: Refusals,
+    hints: Hints,
     retained: RetainedMessages,
     copies: Copies,
     members: Members,
@@ -111,6 +114,7 @@ impl Hub {
             relocations: Relocations::default(),
             barriers: Barriers::default(),
             refusals: Refusals::default(),
+            hints: Hints::new(config.workers),
             copies: Copies::default(),
             members: Members::default(),
             standing: Standing::default(),
@@ -191,6 +195,7 @@ impl Hub {
         }
         self.check_ready(now);
         self.expire_claims(now);
+        self.advance_hints(now);
         self.expire_relocations(now);
         self.answer_barriers();
         self.outgoing.seal(&mut self.outputs);
@@ -275,6 +280,7 @@ impl Hub {
         let is_up = status.as_ref().is_some_and(|status| status.is_up);
         let wire = status.as_ref().filter(|status| status.is_up);
         let out_since = member.out_since.filter(|_| !is_up);
+        let hints = self.hints.report(Some(node));
         let mut report = NodeReport {
             name: member.name.clone(),
             id: node.to_string(),
@@ -287,6 +293,8 @@ impl Hub {
             rtt_us: None,
             clients: 0,
             subscriptions: 0,
+            hinted_messages: hints.messages,
+            hinted_bytes: hints.bytes,
         };
         if let Some(status) = status {
             report.incarnation = status.incarnation.0;
@@ -303,6 +311,7 @@ impl Hub {
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic {
             retained_messages: self.retained.len() as u64,
+            hinted_dropped_messages: self.hints().dropped_messages,
             ..Traffic::default()
         };
         for status in self.overlay.nodes() {
@@ -346,10 +355,14 @@ impl Hub {
     /// Where the memory of the hub is.
     #[must_use]
     pub fn memory(&self) -> HubMemoryReport {
+        let hints = self.hints();
         HubMemoryReport {
             retained_messages: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             link_bytes: self.overlay.counters().unacknowledged_bytes,
+            hinted_messages: hints.messages,
+            hinted_bytes: hints.bytes,
+            hinted_dropped_messages: hints.dropped_messages,
         }
     }
 
@@ -375,6 +388,7 @@ impl Hub {
                 "ready",
                 vec![("nodes", (self.up.len() + 1).to_string())],
             );
+            self.take_early_hints(now);
             self.advance_claims(now);
         }
     }
@@ -442,6 +456,7 @@ impl Hub {
                 },
             ),
             Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
+            Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
@@ -458,6 +473,7 @@ impl Hub {
             // What only workers are told.
             Content::Records { .. }
             | Content::Copies { .. }
+            | Content::Hinted { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)
             | Content::RefusalAhead(_)
@@ -576,6 +592,7 @@ impl Hub {
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
         self.tell_nodes();
+        self.hints_gain_node(slot, node);
         self.view_changed(now);
         self.offer_retained(slot);
         self.refusals_begin_again(node);
@@ -591,7 +608,7 @@ impl Hub {
             vec![("node", node.to_string())],
         );
         self.tell_nodes();
-        self.forget_interests_of(slot);
+        self.hints_lose_node(now, slot, node);
         self.lose_sessions_of(now, node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
@@ -608,6 +625,7 @@ impl Hub {
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
         self.lose_copies(node);
+        self.hints_lose_control(node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -9,6 +9,7 @@ use thicket_overlay::{NodeId, NodeSlot};
 use super::{
     Hub, Message,
     control::{PART_BYTES, Part},
+    hints::HintMessage,
     relocations::Postponed,
 };
 use crate::{
@@ -62,6 +63,9 @@ impl Hub {
         let Some(node) = self.overlay.node_of(from) else {
             return;
         };
+        if let Some(message) = HintMessage::decode(kind, payload) {
+            return self.handle_hint_message(now, node, message);
+        }
         let Some(message) = Message::decode(kind, payload) else {
             let fields = vec![("node", node.to_string()), ("kind", kind.to_string())];
             self.event(

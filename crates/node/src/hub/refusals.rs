@@ -28,6 +28,11 @@ pub(super) struct RefusedNumbers {
 impl Hub {
     /// A worker has no room for messages of another node.
     pub(super) fn handle_not_admitted(&mut self, origin: Origin, runs: NumberRuns) {
+        // Whoever kept some of them for this node is answered as if they had been taken.
+        let runs = self.hints_are_taken(origin, &runs);
+        if runs.is_empty() {
+            return;
+        }
         self.tell_refused(origin, runs.clone());
         let untold = self.refusals.untold.entry(origin).or_default();
         untold.extend(runs);

@@ -64,6 +64,11 @@ impl Standing {
         }
     }
 
+    /// Whether nodes may be out of which nobody has been told yet.
+    pub const fn is_unsure(&self) -> bool {
+        matches!(self.state, State::Unsure { .. })
+    }
+
     /// Whether sessions of other nodes may still become ours.
     pub fn has_away(&self) -> bool {
         !self.away.is_empty()

@@ -265,6 +265,8 @@ impl Worker {
                 Timer::Leaving => {}
                 Timer::Copies => self.check_copies(now),
                 Timer::Successors => self.succeed_overdue(now),
+                // The end of the round looks.
+                Timer::Covers => {}
                 Timer::Orphaned => self.forget_orphaned(now),
             }
         }

@@ -32,6 +32,8 @@ pub(super) struct Outgoing<'a> {
     pub publication: Option<&'a PublicationId>,
     /// It came before, so only sessions that did not take it then take it now.
     pub is_seen: bool,
+    /// Nodes with copies of the sessions that get it do not get it by themselves.
+    pub is_alone: bool,
     /// It stands in the record of this round.
     pub is_journaled: bool,
     /// The streams whose record of this round it stands in whole, a bit each.
@@ -50,6 +52,7 @@ impl<'a> Outgoing<'a> {
             message: None,
             publication: None,
             is_seen: false,
+            is_alone: false,
             is_journaled: false,
             copied: 0,
             waits_for: 0,

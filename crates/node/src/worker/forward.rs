@@ -19,6 +19,15 @@ use crate::{
     queue::Mark,
 };
 
+/// How a message came here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In its origin's stream, as to all who are to have it.
+    Stream,
+    /// Others kept it while this node was out: copies of sessions here do not get it by themselves.
+    Hint,
+}
+
 /// Bytes that a batch begins with at most: as many as the last one had.
 const MAXIMUM_RESERVE: usize = 256 * 1024;
 
@@ -286,7 +295,8 @@ impl Worker {
         for record in Records::new(bytes) {
             match record {
                 Ok((record, _)) => {
-                    if self.handle_record(now, from, origin, &record) && record.number > 0 {
+                    let is_taken = self.handle_record(now, from, origin, &record, Way::Stream);
+                    if is_taken && record.number > 0 {
                         push_number(&mut taken, record.number);
                     }
                 }
@@ -313,16 +323,23 @@ impl Worker {
     /// Retained messages that the hub learned of from another node.
     pub(super) fn handle_copies(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for (record, _) in Records::new(bytes).flatten() {
-            self.deliver_record(now, Peer::Hub, origin, &record);
+            self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
         }
     }
 
     /// Whether the message was taken: not when there is no room for it.
-    fn handle_record(&mut self, now: Now, from: Peer, origin: Origin, record: &Record<'_>) -> bool {
+    pub(super) fn handle_record(
+        &mut self,
+        now: Now,
+        from: Peer,
+        origin: Origin,
+        record: &Record<'_>,
+        way: Way,
+    ) -> bool {
         if record.number > 0 && self.refuse_without_room(from, origin, record) {
             return false;
         }
-        let is_sent_on = self.deliver_record(now, from, origin, record);
+        let is_sent_on = self.deliver_record(now, from, origin, record, way);
         // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
         if record.number > 0 && !is_sent_on {
             self.batches.admit(from, origin, record.number);
@@ -337,6 +354,7 @@ impl Worker {
         from: Peer,
         origin: Origin,
         record: &Record<'_>,
+        way: Way,
     ) -> bool {
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
@@ -347,6 +365,7 @@ impl Worker {
             number: record.number,
         };
         outgoing.publication = record.publication.as_ref();
+        outgoing.is_alone = way == Way::Hint;
         let route = self.route(record.topic);
         if route.withheld > 0 {
             self.traffic.withheld_messages += u64::from(route.withheld);

@@ -174,7 +174,8 @@ impl Journal {
                 continue;
             };
             // What the other node gets itself is named; what only this session gets is told whole, and waited for.
-            let is_named = copy.is_covered() && append.group.is_none() && outgoing.id.number > 0;
+            let is_sent_there = append.group.is_none() && !outgoing.is_alone;
+            let is_named = copy.is_covered() && is_sent_there && outgoing.id.number > 0;
             append.reference = is_named.then_some(outgoing.id);
             if !is_named {
                 let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
@@ -423,6 +424,7 @@ impl Worker {
 
     /// Writes down what a session is, its subscriptions and messages aside. Gives it a number if it is persistent and has none.
     pub(super) fn store_session(&mut self, now: Now, key: SessionKey) {
+        self.note_uncovered(key);
         if !self.journal.is_on && self.config.backups == 0 {
             return;
         }

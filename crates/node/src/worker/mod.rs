@@ -14,6 +14,7 @@ mod deliver;
 mod drain;
 mod forward;
 mod groups;
+mod hints;
 mod interests;
 mod journal;
 mod merge;
@@ -126,6 +127,7 @@ pub struct Worker {
     relocations: relocate::Relocations,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
+    covers: hints::Covers,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -218,6 +220,7 @@ impl Worker {
             is_minority: false,
             relocations: relocate::Relocations::default(),
             placeholder: copies::placeholder(),
+            covers: hints::Covers::default(),
             config,
         }
     }
@@ -261,6 +264,7 @@ impl Worker {
     pub fn end_round(&mut self, now: Now) {
         self.settle_met(now);
         self.pull_relieved(now);
+        self.review_covers(now);
         self.acknowledge_copies();
         self.seal_copies(now);
         let origin = self.origin();
@@ -426,6 +430,7 @@ impl Worker {
                 self.config.incarnation = incarnation;
             }
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
+            Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
             Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
@@ -560,6 +565,7 @@ impl Worker {
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
             | Content::Contested { .. }
+            | Content::Covered(_)
             | Content::Relocate { .. }
             | Content::Relocated { .. }
             | Content::TakenOver { .. } => {

@@ -153,6 +153,7 @@ impl Worker {
         let numbers = recovery.strays.keys().filter(is_ours).map(|place| place.1);
         let numbers = numbers.collect();
         self.choose_for_strays(now, numbers, recovery.strays.into_values().flatten());
+        self.look_for_uncovered();
         // `is_settled` waits for the answer.
         self.announce_all(changes);
     }

@@ -100,6 +100,7 @@ impl Worker {
                 Err(reason_code) => reason_codes.push(reason_code),
             }
         }
+        self.note_uncovered(key);
         if changes.is_empty() && !replays.is_empty() {
             // Nothing is new to others, but the hub must say where the retained messages stand.
             self.tell_hub(changes);

@@ -37,6 +37,8 @@ pub(super) enum Timer {
     Copies,
     /// Nodes that were to go on with sessions of which there are copies here may not have.
     Successors,
+    /// Sessions that had no copies may have them.
+    Covers,
 }
 
 /// Deadlines, earliest first.

@@ -4,7 +4,7 @@ use thicket_mqtt::{Disconnect, Packet, ReasonCode};
 use thicket_session::time::Instant;
 
 use super::Overlay;
-use crate::doors::{EventLevel, Output};
+use crate::doors::{Abandoned, EventLevel, Output};
 use crate::flow::Flow;
 use crate::identity::{LinkId, NodeSlot};
 use crate::link::{Link, LinkState};
@@ -125,7 +125,12 @@ impl Overlay {
         peer.rtt_us = None;
         peer.flow = Flow::default();
         peer.inbound.forget_waiting();
+        let abandoned = &mut self.abandoned;
         peer.outbound.abandon(|stream, number| {
+            if let Some(sendable) = store.sendable(stream, number) {
+                let kept = abandoned.entry(slot).or_default();
+                kept.push(Abandoned::new(stream, number, sendable));
+            }
             store.settle(stream, number);
         });
         let fields = vec![

@@ -20,7 +20,7 @@ use thicket_session::time::Instant;
 use crate::advertisements::Advertisements;
 use crate::config::OverlayConfig;
 use crate::dialler::Dialler;
-use crate::doors::{ControlError, Event, EventLevel, Input, Output};
+use crate::doors::{Abandoned, ControlError, Event, EventLevel, Input, Output};
 use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::interest::{InterestKey, InterestValue};
@@ -73,6 +73,8 @@ pub struct Overlay {
     closed: BTreeSet<LinkId>,
     dialler: Dialler,
     store: Store,
+    /// Of nodes that went out: what they had not admitted, until somebody asks.
+    abandoned: BTreeMap<NodeSlot, Vec<Abandoned>>,
     outputs: VecDeque<Output>,
     counters: OverlayCounters,
     clients: u64,
@@ -154,6 +156,7 @@ impl Overlay {
                 config.limits.addresses,
             ),
             store: Store::default(),
+            abandoned: BTreeMap::new(),
             outputs: VecDeque::new(),
             counters: OverlayCounters::default(),
             clients: 0,
@@ -299,6 +302,24 @@ impl Overlay {
         }
         peer.control.push(kind, payload);
         Ok(())
+    }
+
+    /// Whether a node is out, or was never linked: nothing handed to [`forward`](Self::forward) goes there.
+    #[must_use]
+    pub fn is_out(&self, slot: NodeSlot) -> bool {
+        self.peer(slot).is_none_or(Peer::is_out)
+    }
+
+    /// What a node wanted persistently when it went out, until it says anew what it wants.
+    pub fn set_aside(&self, slot: NodeSlot) -> impl Iterator<Item = (&InterestKey, InterestValue)> {
+        let peer = self.peer(slot).into_iter();
+        let aside = peer.flat_map(|peer| peer.interests.aside());
+        aside.map(|(key, value)| (key, *value))
+    }
+
+    /// The messages that a node had not admitted when it went out; once. Some of them it may have all the same.
+    pub fn take_abandoned(&mut self, slot: NodeSlot) -> Vec<Abandoned> {
+        self.abandoned.remove(&slot).unwrap_or_default()
     }
 
     /// What others show of this node; travels in its record.

@@ -31,6 +31,7 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
             node.rtt_us.map_or_else(nothing, milliseconds),
             node.clients.to_string(),
             node.subscriptions.to_string(),
+            node.hinted_messages.to_string(),
         ]
     };
     let rows: Vec<_> = nodes.iter().map(row).collect();
@@ -44,6 +45,7 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
             "RTT",
             "CLIENTS",
             "SUBSCRIPTIONS",
+            "KEPT",
         ],
         &rows,
     )
@@ -270,6 +272,11 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(ledger.retained_bytes),
             ),
             row("links", None, Some(ledger.link_bytes)),
+            row(
+                "for nodes that are out",
+                Some(ledger.hinted_messages),
+                Some(ledger.hinted_bytes),
+            ),
         ],
     )
 }
@@ -327,6 +334,8 @@ mod tests {
             rtt_us: Some(1042),
             clients: 3,
             subscriptions: 4,
+            hinted_messages: 0,
+            hinted_bytes: 0,
         };
         let now = Duration::from_secs(1_000_000);
         let away = NodeEntry {
@@ -354,7 +363,8 @@ mod tests {
                 "4",
                 "1.042 ms",
                 "3",
-                "4"
+                "4",
+                "0"
             ]
         );
     }

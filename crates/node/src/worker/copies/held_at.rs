@@ -78,6 +78,15 @@ impl Copies {
         self.iter().take_while(|copy| copy.is_covered())
     }
 
+    /// The streams of those that have all of it, ascending.
+    pub fn covered_by(self) -> [Option<u8>; MAXIMUM] {
+        let mut streams = self
+            .0
+            .map(|copy| copy.filter(|copy| copy.is_covered()).map(|copy| copy.stream));
+        streams.sort_unstable();
+        streams
+    }
+
     /// How many there are.
     pub fn len(self) -> usize {
         self.iter().count()

@@ -69,6 +69,7 @@ impl Worker {
 
     /// A session that is new to this worker: backups are told at once if there is nothing to tell, else in its turn.
     pub(in super::super) fn copy_new(&mut self, now: Now, key: SessionKey) {
+        self.note_uncovered(key);
         if self.wanted_copies() == 0 {
             return;
         }
@@ -229,6 +230,9 @@ impl Worker {
 
     /// Tells a node the whole of a session.
     fn tell_whole(&mut self, now: Now, key: SessionKey, index: u8) {
+        if let Some(node) = self.journal.streams.node_of(index) {
+            self.copies_go_to(node);
+        }
         self.journal.write_done();
         let Some(session) = self.sessions.get_mut(key) else {
             return;

@@ -203,6 +203,7 @@ impl Worker {
             self.strike_successors();
         }
         self.tell_uncopied();
+        self.look_for_uncovered();
         self.choose_instead_of_gone(now);
     }
 
@@ -237,6 +238,7 @@ impl Worker {
         for release in self.journal.streams.end(index) {
             self.release(release, index, Progress::END);
         }
+        self.have_uncovered();
         for (_, session) in self.sessions.iter_mut() {
             session.will_copy.take_if(|copy| copy.stream == index);
             if !session.stored.copies.remove(index) {
@@ -425,6 +427,7 @@ impl Worker {
         for stored in covered {
             write_members(&mut self.journal.streams, stored, self.config.backups);
         }
+        self.have_covered();
         self.begin_barrier(index);
     }
 

@@ -92,7 +92,7 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
                     && held.until.is_none()
                     && matches(held, &publication.topic)
             });
-            let is_promised = (ledger.is_split && is_persistent)
+            let is_promised = is_persistent
                 || (life.forked_at < publication.submitted_at
                     && ledger.is_calm(publication.submitted_at, acknowledged_at));
             if publication.qos > Qos::AtMostOnce
@@ -124,9 +124,10 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             let publication = &ledger.publications[arrival.publication];
             // Parted nodes may each have had the publisher's session, and taken the message.
             let until = publication.acknowledged_at.unwrap_or(u64::MAX);
+            let stays = ledger.is_still && life.forks == 0 && !publication.is_sent_again;
             let is_taken_once = publication.qos == Qos::ExactlyOnce
                 && !is_taken_by_both(ledger, publication)
-                && ledger.is_calm(publication.submitted_at, until);
+                && (stays || ledger.is_calm(publication.submitted_at, until));
             // Of more than two nodes that are parted in part, some may have a session that has moved meanwhile, and do not know what
             // came to its client since.
             let is_merged = life.forks > 0

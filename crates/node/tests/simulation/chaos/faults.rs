@@ -144,6 +144,37 @@ impl Run {
         Ok(())
     }
 
+    /// The nodes fall into two sides that do not see each other; or they are one again.
+    pub fn part_into_sides(&mut self) {
+        let partings = self.world.net.partings();
+        for (one, other) in &partings {
+            self.world.net.heal(*one, *other);
+        }
+        let nodes = self.plan.nodes;
+        let side = self.random.between(1, (1 << nodes) - 2);
+        let parting = *self.random.pick(&[Parting::Held, Parting::Cut]);
+        if partings.is_empty() && self.is_settled() && self.world.is_covered() {
+            let is_there = |node: &usize| side & (1 << node) != 0;
+            for one in (0..nodes).filter(is_there) {
+                for other in (0..nodes).filter(|node| !is_there(node)) {
+                    self.world.net.part(one, other, parting);
+                }
+            }
+        }
+        if let Some(log) = &mut self.log {
+            let (now, partings) = (self.world.net.now, self.world.net.partings());
+            log.push(format!("{now:>8} parted are {partings:?}"));
+        }
+    }
+
+    /// Whether all nodes have seen each other for a while.
+    pub fn is_settled(&self) -> bool {
+        let now = self.world.net.now;
+        let is_over =
+            |(_, end): &(u64, Option<u64>)| end.is_some_and(|end| end + FORK_MILLIS < now);
+        self.ledger.disturbed.iter().all(is_over) && self.world.net.partings().is_empty()
+    }
+
     pub fn act_on_network(&mut self) {
         let links = self.world.net.links();
         let partings = self.world.net.partings();
@@ -172,9 +203,6 @@ impl Run {
 
     /// Whether what is promised across a parting holds when nodes are parted now.
     fn may_part(&self) -> bool {
-        let now = self.world.net.now;
-        let is_over =
-            |(_, end): &(u64, Option<u64>)| end.is_some_and(|end| end + FORK_MILLIS < now);
-        !self.plan.splits || (self.ledger.disturbed.iter().all(is_over) && self.world.is_covered())
+        !self.plan.splits || (self.is_settled() && self.world.is_covered())
     }
 }

@@ -98,6 +98,8 @@ pub struct Ledger {
     pub disturbed: Vec<(u64, Option<u64>)>,
     /// Whenever nodes were parted each had all sessions.
     pub is_split: bool,
+    /// While nodes were parted clients stayed where they were.
+    pub is_still: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,
     /// Connections that ended: client, node, when. If the node dies in the next moment, the will may have gone out and go out again, or

@@ -174,6 +174,15 @@ fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted(
 }
 
 #[test]
+fn nodes_that_fall_into_two_sides_lose_nothing() {
+    play(
+        "nodes_that_fall_into_two_sides_lose_nothing",
+        Plan::SIDES,
+        &[],
+    );
+}
+
+#[test]
 fn two_nodes_that_are_parted_lose_nothing() {
     play("two_nodes_that_are_parted_lose_nothing", Plan::SPLIT, &[]);
 }

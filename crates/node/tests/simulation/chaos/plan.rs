@@ -21,6 +21,9 @@ pub struct Plan {
     pub majority: bool,
     /// Nodes are parted only when every session has its copy and all has been quiet for a while.
     pub splits: bool,
+    /// Nodes are parted into two sides when every session has its copy and all has been quiet for a while. Meanwhile clients stay as
+    /// they are, and publish.
+    pub sides: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
@@ -50,6 +53,7 @@ impl Plan {
         parts: false,
         majority: false,
         splits: false,
+        sides: false,
         kills: false,
         dies: false,
         backups: 1,
@@ -113,6 +117,14 @@ impl Plan {
         workers: 1,
         pause: 60,
         ..Self::CUT
+    };
+    /// Nodes are parted into two sides of any size: sessions and their copies may all be on one of them.
+    pub const SIDES: Self = Self {
+        sides: true,
+        cuts_links: false,
+        parts: false,
+        resets: 0,
+        ..Self::PARTED
     };
     /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is to be lost,
     /// whenever that was. Not reached yet, see the test.

@@ -78,6 +78,7 @@ impl Run {
             world,
             ledger: Ledger {
                 is_split: plan.splits || plan.majority,
+                is_still: plan.sides,
                 ..Ledger::default()
             },
             plan,
@@ -168,6 +169,9 @@ impl Run {
             }
             if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
                 self.kill()?;
+            }
+            if self.plan.sides && self.random.chance(1, 30) {
+                self.part_into_sides();
             }
             if self.plan.majority && self.random.chance(1, 30) {
                 self.part_or_heal()?;
@@ -401,6 +405,13 @@ impl Run {
     fn act(&mut self) {
         let client = self.random.below(self.plan.clients as u64) as usize;
         let connected = self.world.clients[client].is_connected();
+        if self.plan.sides && !self.is_settled() {
+            // Who stays where it is knows what comes to it.
+            if connected {
+                self.publish(client);
+            }
+            return;
+        }
         match self.random.below(100) {
             0..50 if connected => self.publish(client),
             50..62 if connected => self.subscribe(client),
@@ -588,6 +599,9 @@ impl Run {
             self.world.net.heal(one, other);
         }
         self.world.net.weather = Weather::CALM;
+        if self.plan.sides {
+            self.pass(3 * FORK_MILLIS)?;
+        }
         let mut restless = String::new();
         for _ in 0..120 {
             for client in 0..=self.plan.clients {

@@ -7,6 +7,7 @@ mod connecting;
 mod copies;
 mod durability;
 mod flows;
+mod hints;
 mod keep_alive;
 mod limits;
 mod lost_nodes;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, Limits,
-    ListenerConfig, ListenerId, Mail, Now, Partition, Peer, Takes, Verdict, Worker, WorkerConfig,
-    WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Drained, ForgetError, HINT_BYTES, Handover, Hub, HubConfig, HubInput, HubOutput,
+    Limits, ListenerConfig, ListenerId, Mail, Now, Partition, Peer, Takes, Verdict, Worker,
+    WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig, WireVersion, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
@@ -42,6 +42,8 @@ pub struct NodeSpec {
     pub small_log_bytes: u64,
     /// Copies of each persistent session on other nodes.
     pub backups: u8,
+    /// Bytes kept for the sessions of one node that is out.
+    pub hint_bytes: u64,
 }
 
 impl NodeSpec {
@@ -64,6 +66,7 @@ impl NodeSpec {
             stores: false,
             small_log_bytes: 16 * 1024,
             backups: 1,
+            hint_bytes: HINT_BYTES,
         }
     }
 }
@@ -235,6 +238,8 @@ impl Node {
             retained_messages: 1_000_000,
             retained_bytes: 1 << 30,
             backups: self.spec.backups,
+            hint_bytes: self.spec.hint_bytes,
+            on_full: self.spec.limits.on_full,
             stores: self.spec.stores,
         };
         let mut hub = Hub::new(config, now, net.random.next());

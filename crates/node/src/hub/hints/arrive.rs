@@ -1,0 +1,186 @@
+//! The side of the node that was out: messages that others kept for it go to its workers, once, and are answered when those have them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use thicket_overlay::{NodeId, record::Record};
+
+use super::{
+    super::{Hub, retained::Observed},
+    wire::{Carried, HintMessage},
+};
+use crate::{
+    Now, WorkerId,
+    mail::{Content, NumberRuns, Origin, push_number},
+};
+
+/// Messages remembered, so that none is taken twice, whoever sends it.
+const REMEMBERED: usize = 100_000;
+
+/// A message, by its origin and its number there.
+type Name = (Origin, u64);
+
+/// What came before this node was ready to serve: serials, origins and records.
+type Early = Vec<(u64, Origin, Vec<u8>)>;
+
+/// Messages that one node sent together.
+#[derive(Debug)]
+struct Batch {
+    from: NodeId,
+    upto: u64,
+    /// Those that workers have not taken yet.
+    open: BTreeSet<Name>,
+}
+
+/// What was kept for this node and has come.
+#[derive(Debug, Default)]
+pub(in super::super) struct HintArrivals {
+    /// By who sent it.
+    early: Vec<(NodeId, Early)>,
+    batches: VecDeque<Batch>,
+    /// With so many workers that have not said that they have them.
+    under_way: BTreeMap<Name, u32>,
+    taken: BTreeSet<Name>,
+    /// Of `taken`: the first one is forgotten first.
+    order: VecDeque<Name>,
+}
+
+impl HintArrivals {
+    /// Whether a message comes for the first time.
+    fn note(&mut self, name: Name) -> bool {
+        if !self.taken.insert(name) {
+            return false;
+        }
+        self.order.push_back(name);
+        if self.order.len() > REMEMBERED
+            && let Some(first) = self.order.pop_front()
+        {
+            self.taken.remove(&first);
+        }
+        true
+    }
+
+    /// The node is out: it sends again what was not answered.
+    pub fn lose_node(&mut self, node: NodeId) {
+        self.early.retain(|(from, _)| *from != node);
+        self.batches.retain(|batch| batch.from != node);
+    }
+}
+
+impl Hub {
+    /// Messages that another node kept for this one.
+    pub(super) fn handle_hinted(&mut self, now: Now, from: NodeId, hints: &[Carried<'_>]) {
+        if !self.is_ready {
+            // The workers may not all have said what they want.
+            let own = |it: &Carried<'_>| (it.serial, it.message.origin, it.message.record.to_vec());
+            let hints = hints.iter().map(own).collect();
+            self.hints.arrivals.early.push((from, hints));
+            return;
+        }
+        let hints = hints.iter();
+        let hints = hints.map(|it| (it.serial, it.message.origin, it.message.record));
+        self.take_hinted(now, from, hints);
+    }
+
+    /// Clients are served from now on.
+    pub(in super::super) fn take_early_hints(&mut self, now: Now) {
+        for (from, hints) in std::mem::take(&mut self.hints.arrivals.early) {
+            let hints = hints.iter();
+            let hints = hints.map(|(serial, origin, record)| (*serial, *origin, &**record));
+            self.take_hinted(now, from, hints);
+        }
+    }
+
+    fn take_hinted<'a>(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        hints: impl Iterator<Item = (u64, Origin, &'a [u8])>,
+    ) {
+        let mut batch = Batch {
+            from,
+            upto: 0,
+            open: BTreeSet::new(),
+        };
+        for (serial, origin, bytes) in hints {
+            batch.upto = serial;
+            let Ok((record, _)) = Record::decode(bytes) else {
+                continue;
+            };
+            let name = (origin, record.number);
+            if self.hints.arrivals.note(name) {
+                self.give_hint(now, origin, &record, bytes);
+            }
+            if self.hints.arrivals.under_way.contains_key(&name) {
+                batch.open.insert(name);
+            }
+        }
+        self.hints.arrivals.batches.push_back(batch);
+        self.answer_hints();
+    }
+
+    /// To the workers that want it; retained messages may have come when the nodes compared theirs.
+    fn give_hint(&mut self, now: Now, origin: Origin, record: &Record<'_>, bytes: &[u8]) {
+        let is_known =
+            record.retain && self.retained.observe(now, origin, record) == Observed::Known;
+        let workers: Vec<WorkerId> = if is_known {
+            Vec::new()
+        } else {
+            self.wanted.route(record.topic).plain.clone()
+        };
+        let takers = workers.len() as u32;
+        for worker in workers {
+            let bytes = bytes.to_vec();
+            self.mail_after_records(worker, Content::Hinted { origin, bytes });
+        }
+        if takers > 0 {
+            let name = (origin, record.number);
+            self.hints.arrivals.under_way.insert(name, takers);
+        }
+    }
+
+    /// A worker has taken messages, or has no room for them. Answers those that were not kept for this node by others.
+    pub(in super::super) fn hints_are_taken(
+        &mut self,
+        origin: Origin,
+        numbers: &NumberRuns,
+    ) -> NumberRuns {
+        let arrivals = &mut self.hints.arrivals;
+        if arrivals.under_way.is_empty() {
+            return numbers.clone();
+        }
+        let mut others = NumberRuns::new();
+        for number in numbers.iter().flat_map(|(from, to)| *from..=*to) {
+            let name = (origin, number);
+            match arrivals.under_way.get_mut(&name) {
+                None => push_number(&mut others, number),
+                Some(1) => {
+                    arrivals.under_way.remove(&name);
+                    for batch in &mut arrivals.batches {
+                        batch.open.remove(&name);
+                    }
+                }
+                Some(takers) => *takers -= 1,
+            }
+        }
+        self.answer_hints();
+        others
+    }
+
+    /// Says which batches are taken, of each node in order.
+    fn answer_hints(&mut self) {
+        let mut open: BTreeSet<NodeId> = BTreeSet::new();
+        let mut answers = Vec::new();
+        self.hints.arrivals.batches.retain(|batch| {
+            let is_done = batch.open.is_empty() && !open.contains(&batch.from);
+            if is_done {
+                answers.push((batch.from, batch.upto));
+            } else {
+                open.insert(batch.from);
+            }
+            !is_done
+        });
+        for (from, upto) in answers {
+            self.send_hint_message(from, &HintMessage::Taken { upto });
+        }
+    }
+}

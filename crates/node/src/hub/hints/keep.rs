@@ -1,0 +1,487 @@
+//! The side of the nodes that keep messages for one that is out: room, a second holder, and the way to the node when it is back.
+
+use super::*;
+
+/// Where a message of a worker goes besides the nodes that are there.
+#[derive(Debug, Default)]
+struct Plan {
+    /// Nodes that are there.
+    live: Vec<NodeSlot>,
+    /// Nodes that are out.
+    targets: Vec<NodeId>,
+    /// Nodes of which nobody can say yet.
+    limbo: Vec<NodeSlot>,
+}
+
+impl Hub {
+    /// Whether destinations may be out.
+    pub(in super::super) fn may_hint(&self) -> bool {
+        !self.hints.is_idle() || self.standing.is_unsure()
+    }
+
+    /// Those that are there.
+    pub(in super::super) fn live_of(&self, destinations: &[NodeSlot]) -> Vec<NodeSlot> {
+        let is_live = |slot: &&NodeSlot| !self.overlay.is_out(**slot);
+        destinations.iter().filter(is_live).copied().collect()
+    }
+
+    fn plan(&self, entry: &ForwardEntry, record: &[u8], destinations: &[NodeSlot]) -> Plan {
+        let live = self.live_of(destinations);
+        let mut plan = Plan {
+            live,
+            ..Plan::default()
+        };
+        if entry.number == 0 || entry.qos == Qos::AtMostOnce {
+            return plan;
+        }
+        if let Ok((record, _)) = Record::decode(record)
+            && record.shared.is_empty()
+        {
+            plan.targets = self.hints.takers(record.topic);
+            let is_limbo =
+                |slot: &&NodeSlot| self.overlay.is_out(**slot) && self.up.contains_key(slot);
+            plan.limbo = destinations.iter().filter(is_limbo).copied().collect();
+        }
+        plan
+    }
+
+    /// A message of a worker, while nodes are out: what is for them is kept, and it is acknowledged when one more node keeps it.
+    pub(in super::super) fn forward_or_hint(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        entry: &ForwardEntry,
+        record: &[u8],
+        destinations: &[NodeSlot],
+    ) {
+        let Plan {
+            live,
+            targets,
+            limbo,
+        } = self.plan(entry, record, destinations);
+        let refuses = self.config.on_full == OnFull::Refuse;
+        let cost = record.len() as u64;
+        if refuses
+            && targets
+                .iter()
+                .any(|node| !self.has_hint_room(now, *node, cost))
+        {
+            self.hints.dropped += 1;
+            return self.refuse_forward(from, entry.number);
+        }
+        let forwarded = self.forward_live(now, from, entry, record, &live);
+        let unheld = (targets.len() + limbo.len()) as u32;
+        let is_under_way = match forwarded {
+            Forwarded::Refused => return,
+            Forwarded::Sent => true,
+            Forwarded::Nobody => false,
+        };
+        if unheld == 0 {
+            if !is_under_way && entry.number > 0 {
+                self.outgoing.acknowledge(from, entry.number);
+            }
+            return;
+        }
+        let stream = StreamId(u16::from(from.0));
+        let waiting = Waiting {
+            is_under_way,
+            unheld,
+            is_refused: false,
+        };
+        self.hints.waiting.insert((stream.0, entry.number), waiting);
+        let message = Abandoned {
+            stream,
+            number: entry.number,
+            incarnation: self.config.overlay.incarnation,
+            at: now.instant,
+            record: record.into(),
+        };
+        for slot in limbo {
+            let message = message.clone();
+            self.hints.limbo.push(Limbo { slot, message });
+        }
+        self.hint(now, &targets, &message);
+    }
+
+    fn hint(&mut self, now: Now, targets: &[NodeId], message: &Abandoned) {
+        if targets.is_empty() {
+            return;
+        }
+        let expiry = Record::decode(&message.record).ok();
+        let expiry = expiry.and_then(|(record, _)| record.expiry_left_ms);
+        let origin = Origin {
+            node: self.own(),
+            incarnation: message.incarnation,
+            stream: message.stream,
+        };
+        let hint = Hint {
+            serial: 0,
+            origin,
+            number: message.number,
+            record: Rc::from(&*message.record),
+            since: message.at,
+            expires_at: expiry.map(|ms| message.at + Duration::from_millis(ms)),
+            holder: Holder::Wanted,
+            is_awaited: true,
+        };
+        for target in targets {
+            self.add_hint(now, *target, hint.clone());
+        }
+    }
+
+    pub(super) fn add_hint(&mut self, now: Now, target: NodeId, mut hint: Hint) {
+        if !self.has_hint_room(now, target, hint.record.len() as u64) {
+            self.hints.dropped += 1;
+            return self.settle(&hint, self.config.on_full == OnFull::Refuse);
+        }
+        self.hints.last_serial += 1;
+        hint.serial = self.hints.last_serial;
+        hint.holder = Holder::Wanted;
+        let queue = self.hints.queues.entry(target).or_default();
+        let is_first = queue.is_empty();
+        queue.push(hint);
+        if is_first {
+            let fields = vec![("node", target.to_string())];
+            let message = "messages are kept for the sessions of a node that is out";
+            self.event(EventLevel::Info, message, fields);
+        }
+    }
+
+    /// Whether there is room for a record. What has expired goes first.
+    fn has_hint_room(&mut self, now: Now, target: NodeId, len: u64) -> bool {
+        let maximum = self.config.hint_bytes;
+        let has_room = |hub: &Self| {
+            let queue = hub.hints.queues.get(&target);
+            let bytes = queue.map_or(0, HintQueue::bytes);
+            bytes + len <= maximum && hub.hints.bytes() + len <= maximum.saturating_mul(NODES)
+        };
+        let mut is_there = has_room(self);
+        if !is_there {
+            self.expire_hints(now);
+            is_there = has_room(self);
+        }
+        let queue = self.hints.queues.entry(target).or_default();
+        let is_new = !is_there && !queue.is_overrun;
+        queue.is_overrun = !is_there;
+        if is_new {
+            let fields = vec![("node", target.to_string())];
+            let message = "no more room for messages of a node that is out";
+            self.event(EventLevel::Warn, message, fields);
+        }
+        is_there
+    }
+
+    /// A message is not waited for any more.
+    fn settle(&mut self, hint: &Hint, is_refused: bool) {
+        let is_ours = hint.origin.node == self.own();
+        if hint.is_awaited && is_ours {
+            self.settle_number(hint.origin.stream, hint.number, is_refused);
+        }
+    }
+
+    fn settle_number(&mut self, stream: StreamId, number: u64, is_refused: bool) {
+        let Some(waiting) = self.hints.waiting.get_mut(&(stream.0, number)) else {
+            return;
+        };
+        waiting.unheld -= 1;
+        waiting.is_refused |= is_refused;
+        if waiting.unheld == 0 && !waiting.is_under_way {
+            self.answer_waiting(stream, number);
+        }
+    }
+
+    fn answer_waiting(&mut self, stream: StreamId, number: u64) {
+        let waiting = self.hints.waiting.remove(&(stream.0, number));
+        let is_refused = waiting.is_some_and(|it| it.is_refused);
+        let worker = WorkerId(stream.0 as u8);
+        if is_refused {
+            self.refuse_forward(worker, number);
+        } else {
+            self.outgoing.acknowledge(worker, number);
+        }
+    }
+
+    /// Nodes that are there have admitted these: true if some are waited for elsewhere; then the rest is acknowledged.
+    pub(in super::super) fn hints_hold_back(
+        &mut self,
+        stream: StreamId,
+        ranges: &[RangeInclusive<u64>],
+    ) -> Option<NumberRuns> {
+        if self.hints.waiting.is_empty() {
+            return None;
+        }
+        let mut runs = NumberRuns::new();
+        for range in ranges {
+            self.hints.release_acknowledged(stream, range, &mut runs);
+        }
+        let is_done = |((of, number), it): (&(u16, u64), &Waiting)| {
+            (*of == stream.0 && it.unheld == 0 && !it.is_under_way).then_some(*number)
+        };
+        let done: Vec<u64> = self.hints.waiting.iter().filter_map(is_done).collect();
+        for number in done {
+            self.answer_waiting(stream, number);
+        }
+        Some(runs)
+    }
+
+    /// What a node that is out now had not admitted is kept for those that are out and want it, if it was not before.
+    pub(super) fn keep_abandoned(&mut self, now: Now, slot: NodeSlot, active: &[NodeId]) {
+        let is_here = |it: &mut Limbo| it.slot == slot;
+        let limbo: Vec<Limbo> = self.hints.limbo.extract_if(.., is_here).collect();
+        let abandoned = self.overlay.take_abandoned(slot).into_iter();
+        let messages = abandoned.map(|message| (message, false));
+        let messages = messages.chain(limbo.into_iter().map(|it| (it.message, true)));
+        for (message, is_counted) in messages {
+            let targets = match Record::decode(&message.record) {
+                Ok((record, _)) if record.shared.is_empty() && record.qos > Qos::AtMostOnce => {
+                    let wants = |node: &&NodeId| {
+                        let absent = self.hints.absent.get(node);
+                        absent.is_some_and(|absent| absent.wants(record.topic))
+                    };
+                    active.iter().filter(wants).copied().collect()
+                }
+                Ok(_) | Err(_) => Vec::new(),
+            };
+            let key = (message.stream.0, message.number);
+            if !targets.is_empty() {
+                // The overlay says that it is done with by all others only after this.
+                let new = Waiting {
+                    is_under_way: true,
+                    ..Waiting::default()
+                };
+                let waiting = self.hints.waiting.entry(key).or_insert(new);
+                waiting.unheld += targets.len() as u32;
+                self.hint(now, &targets, &message);
+            }
+            if is_counted {
+                self.settle_number(message.stream, message.number, false);
+            }
+        }
+    }
+
+    // A second holder.
+
+    /// Asks for second holders, sends what is kept to nodes that are back, forgets what is not wanted any more. Once a round.
+    pub(in super::super) fn advance_hints(&mut self, now: Now) {
+        if self.hints.queues.is_empty() && self.hints.absent.is_empty() {
+            return;
+        }
+        self.forget_hints_for_strangers();
+        if self.hints.sweep_at <= now.instant {
+            self.hints.sweep_at = now.instant + SWEEP;
+            self.expire_hints(now);
+        }
+        let targets: Vec<NodeId> = self.hints.queues.keys().copied().collect();
+        for target in targets {
+            self.seek_second_holder(now, target);
+            // What another node answered for until now may be for one that is back already.
+            self.open_hints(target);
+            self.send_hints(now, target);
+        }
+        self.hints.queues.retain(|_, queue| !queue.is_empty());
+    }
+
+    /// Nodes that were removed from the cluster do not come back.
+    fn forget_hints_for_strangers(&mut self) {
+        let (hints, members) = (&mut self.hints, &self.members);
+        let known = hints.queues.keys().chain(hints.absent.keys());
+        let strangers: Vec<NodeId> = known.filter(|it| !members.has(**it)).copied().collect();
+        for node in strangers {
+            if let Some(absent) = self.hints.absent.remove(&node) {
+                let changes = self.wanted.retell(absent.slot, &Entries::new());
+                self.tell_places(&changes);
+            }
+            self.drop_hints_for(node);
+        }
+    }
+
+    /// A node's sessions are elsewhere, or it will not be back.
+    pub(super) fn drop_hints_for(&mut self, node: NodeId) {
+        if let Some(mut queue) = self.hints.queues.remove(&node) {
+            let hints = queue.taken(u64::MAX);
+            hints.iter().for_each(|hint| self.settle(hint, false));
+            self.say_done(node, queue.holders(), u64::MAX);
+        }
+    }
+
+    fn say_done(&mut self, target: NodeId, holders: Vec<NodeId>, upto: u64) {
+        for holder in holders {
+            self.send_hint_message(holder, &HintMessage::Done { target, upto });
+        }
+    }
+
+    fn expire_hints(&mut self, now: Now) {
+        let queues = self.hints.queues.values_mut();
+        let expired: Vec<Hint> = queues.flat_map(|queue| queue.expire(now.instant)).collect();
+        expired.iter().for_each(|hint| self.settle(hint, false));
+    }
+
+    fn seek_second_holder(&mut self, now: Now, target: NodeId) {
+        let candidates: Vec<NodeId> = (self.up.iter())
+            .filter(|(slot, node)| {
+                let is_new = self.overlay.wire_version(**slot) >= WireVersion::V5;
+                is_new && **node != target && !self.standing.is_gone(**slot)
+            })
+            .map(|(_, node)| *node)
+            .collect();
+        let second = rendezvous(&target.to_string(), &candidates);
+        while let Some(queue) = self.hints.queues.get_mut(&target) {
+            let mut unheld = queue.unheld(BATCH_BYTES);
+            if unheld.is_empty() {
+                return;
+            }
+            let Some(second) = second else {
+                let alone = unheld.iter_mut().map(|hint| {
+                    hint.holder = Holder::Alone;
+                    let awaited = hint.clone();
+                    hint.is_awaited = false;
+                    awaited
+                });
+                let alone: Vec<Hint> = alone.collect();
+                alone.iter().for_each(|hint| self.settle(hint, false));
+                continue;
+            };
+            let before: Vec<u64> = unheld.iter().map(|hint| hint.serial).collect();
+            let records: Vec<_> = unheld
+                .iter_mut()
+                .map(|hint| {
+                    hint.holder = Holder::Told(second);
+                    (hint.serial, hint.origin, hint.aged(now.instant))
+                })
+                .collect();
+            queue.note_holder(second);
+            let hints = carried(&records);
+            if !self.send_hint_message(second, &HintMessage::Keep { target, hints }) {
+                // It takes no more now: again in a later round.
+                if let Some(queue) = self.hints.queues.get_mut(&target) {
+                    queue.want_again(&before);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Another node answers for these.
+    pub(super) fn keep_for(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        target: NodeId,
+        hints: &[Carried<'_>],
+    ) {
+        let Some(last) = hints.last() else { return };
+        let len = hints.iter().map(|it| it.message.record.len() as u64).sum();
+        let is_full = !self.has_hint_room(now, target, len);
+        for Carried { serial, message } in hints.iter().filter(|_| !is_full) {
+            let Ok((record, _)) = Record::decode(message.record) else {
+                continue;
+            };
+            let expiry = record.expiry_left_ms;
+            let hint = Hint {
+                serial: *serial,
+                origin: message.origin,
+                number: record.number,
+                record: Rc::from(message.record),
+                since: now.instant,
+                expires_at: expiry.map(|ms| now.instant + Duration::from_millis(ms)),
+                holder: Holder::Alone,
+                is_awaited: false,
+            };
+            let queue = self.hints.queues.entry(target).or_default();
+            queue.keep(from, hint);
+        }
+        let upto = last.serial;
+        let kept = HintMessage::Kept {
+            target,
+            upto,
+            is_full,
+        };
+        self.send_hint_message(from, &kept);
+    }
+
+    /// A second holder has answered.
+    pub(super) fn is_kept(&mut self, by: NodeId, target: NodeId, upto: u64, is_full: bool) {
+        let Some(queue) = self.hints.queues.get_mut(&target) else {
+            return;
+        };
+        let holder = if is_full {
+            Holder::Alone
+        } else {
+            Holder::Held(by)
+        };
+        let mut settled = Vec::new();
+        queue.answered(by, upto, holder, |hint| {
+            settled.push(hint.clone());
+            hint.is_awaited = false;
+        });
+        let refuses = is_full && self.config.on_full == OnFull::Refuse;
+        for hint in settled {
+            if refuses && hint.is_awaited {
+                self.hints.dropped += 1;
+                if let Some(queue) = self.hints.queues.get_mut(&target) {
+                    queue.remove(hint.serial);
+                }
+            }
+            self.settle(&hint, refuses);
+        }
+    }
+
+    // The node is back.
+
+    fn send_hints(&mut self, now: Now, target: NodeId) {
+        while let Some(queue) = self.hints.queues.get_mut(&target) {
+            let next = queue.take_next(BATCH_BYTES, WINDOW_BYTES);
+            let Some(first) = next.first().map(|hint| hint.serial) else {
+                return;
+            };
+            let is_alive = |hint: &&&Hint| !hint.is_expired(now.instant);
+            let records: Vec<_> = next
+                .iter()
+                .filter(is_alive)
+                .map(|hint| (hint.serial, hint.origin, hint.aged(now.instant)))
+                .collect();
+            if records.is_empty() {
+                // They go with the next sweep.
+                continue;
+            }
+            let hints = carried(&records);
+            if !self.send_hint_message(target, &HintMessage::Hinted { hints }) {
+                if let Some(queue) = self.hints.queues.get_mut(&target) {
+                    queue.send_again_from(first);
+                }
+                return;
+            }
+        }
+    }
+
+    /// A node that was out has taken what it was sent.
+    pub(super) fn are_taken(&mut self, target: NodeId, upto: u64) {
+        let Some(queue) = self.hints.queues.get_mut(&target) else {
+            return;
+        };
+        let taken = queue.taken(upto);
+        let holders = queue.holders();
+        let is_last = queue.has_delivered(u64::MAX);
+        taken.iter().for_each(|hint| self.settle(hint, false));
+        self.say_done(target, holders, upto);
+        if is_last && !taken.is_empty() {
+            let fields = vec![("node", target.to_string())];
+            let message = "a node that was out has all that was kept for its sessions";
+            self.event(EventLevel::Info, message, fields);
+        }
+        self.answer_barriers();
+    }
+}
+
+fn carried(records: &[(u64, Origin, Vec<u8>)]) -> Vec<Carried<'_>> {
+    records
+        .iter()
+        .map(|(serial, origin, record)| Carried {
+            serial: *serial,
+            message: RetainedRecord {
+                origin: *origin,
+                record,
+            },
+        })
+        .collect()
+}

@@ -1,0 +1,412 @@
+//! Messages of QoS 1 and 2 for sessions of which no copy is here (rule 5 between nodes).
+//!
+//! What a node's persistent sessions want stays known when the node goes out (`absent`). While they do not go on elsewhere, whoever takes
+//! a message for them from its publisher *answers* for it: it keeps the message (`queue`), has one more node keep it, and acknowledges
+//! it only then. When the node is back, and has said what it wants, it is sent all that was kept (`arrive`); when the node that answers
+//! for them goes out first, the one that keeps them too answers for them from then on.
+//!
+//! | who says | what | meaning |
+//! | --- | --- | --- |
+//! | every node | `Covered` | who has copies of my sessions, if all have their copies |
+//! | a backup | `TookOver` | a node is out and its sessions go on here |
+//! | who answers for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
+//! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
+//!
+//! A message keeps its name (origin, stream and number there), so whoever has it already knows it. What is kept is kept in memory.
+
+mod absent;
+mod arrive;
+mod keep;
+mod queue;
+mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    rc::Rc,
+    time::Duration,
+};
+
+use thicket_mqtt::Qos;
+use thicket_overlay::{
+    Abandoned, NodeId, NodeSlot, StreamId, WireVersion, record::Record, rendezvous,
+};
+use thicket_session::time::Instant;
+
+use self::{
+    absent::{Absent, Entries},
+    queue::{Hint, HintQueue, Holder},
+    wire::{Backups, Carried},
+};
+pub(super) use self::{arrive::HintArrivals, wire::HintMessage};
+use super::{Hub, control::RetainedRecord, forward::Forwarded};
+use crate::{
+    EventLevel, HintsReport, Now, OnFull, WorkerId,
+    mail::{ForwardEntry, NumberRuns, Origin},
+};
+
+/// Bytes of one message to another hub.
+const BATCH_BYTES: usize = 128 * 1024;
+/// Bytes under way to a node that is back.
+const WINDOW_BYTES: usize = 512 * 1024;
+/// What is kept for all nodes, in bounds of one.
+const NODES: u64 = 4;
+/// How often what has expired is looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What a publisher waits for.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Nodes that are there have not all admitted the message.
+    is_under_way: bool,
+    /// For how many nodes that are out it is not held twice yet.
+    unheld: u32,
+    /// There was no room for it.
+    is_refused: bool,
+}
+
+/// A message for a node of which nobody can say yet whether it is out.
+#[derive(Debug)]
+struct Limbo {
+    slot: NodeSlot,
+    message: Abandoned,
+}
+
+/// All that is kept for nodes that are out, and what is known of them.
+#[derive(Debug)]
+pub(super) struct Hints {
+    /// What nodes that are up have said of their copies.
+    covered: BTreeMap<NodeId, Option<Vec<Backups>>>,
+    absent: BTreeMap<NodeId, Absent>,
+    /// Nodes that others took over before this one heard that they are out.
+    early: BTreeSet<(NodeId, NodeId)>,
+    /// Nodes that are back and have not said yet what they want.
+    returning: BTreeSet<NodeSlot>,
+    queues: BTreeMap<NodeId, HintQueue>,
+    /// By stream and number.
+    waiting: BTreeMap<(u16, u64), Waiting>,
+    limbo: Vec<Limbo>,
+    last_serial: u64,
+    /// Serials between which each node was out last.
+    outs: BTreeMap<NodeId, (u64, u64)>,
+    dropped: u64,
+    sweep_at: Instant,
+    /// By worker: who has copies of its sessions.
+    workers: Vec<Option<Vec<Backups>>>,
+    /// Nodes that are out and whose sessions go on here.
+    took_over: BTreeSet<NodeId>,
+    arrivals: HintArrivals,
+}
+
+impl Hints {
+    pub fn new(workers: u8) -> Self {
+        Self {
+            covered: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            early: BTreeSet::new(),
+            returning: BTreeSet::new(),
+            queues: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            limbo: Vec::new(),
+            last_serial: 0,
+            outs: BTreeMap::new(),
+            dropped: 0,
+            sweep_at: Instant::default(),
+            workers: vec![Some(Vec::new()); usize::from(workers)],
+            took_over: BTreeSet::new(),
+            arrivals: HintArrivals::default(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.queues.values().map(HintQueue::bytes).sum()
+    }
+
+    /// What is kept for one node, or for all.
+    pub fn report(&self, node: Option<NodeId>) -> HintsReport {
+        let is_it = |(of, _): &(&NodeId, &HintQueue)| node.is_none_or(|node| node == **of);
+        let queues = || self.queues.iter().filter(is_it).map(|(_, queue)| queue);
+        HintsReport {
+            messages: queues().map(|queue| queue.len() as u64).sum(),
+            bytes: queues().map(HintQueue::bytes).sum(),
+            dropped_messages: self.dropped,
+        }
+    }
+
+    /// Nodes that are out, are kept for, and want the topic.
+    fn takers(&self, topic: &str) -> Vec<NodeId> {
+        let active = self.absent.iter().filter(|(_, absent)| absent.is_active);
+        let takers = active.filter(|(_, absent)| absent.wants(topic));
+        takers.map(|(node, _)| *node).collect()
+    }
+
+    /// A node is there, and says so itself: nobody has its sessions instead.
+    fn forget_early(&mut self, node: NodeId) {
+        self.early.retain(|(gone, _)| *gone != node);
+    }
+
+    /// Whether messages may have to be kept, or destinations may be out.
+    pub fn is_idle(&self) -> bool {
+        self.absent.is_empty()
+    }
+
+    /// The last serial of what waits for a node.
+    pub fn mark(&self, node: NodeId) -> u64 {
+        self.queues.get(&node).map_or(0, HintQueue::last)
+    }
+
+    /// Whether a node has all up to a serial.
+    pub fn has_delivered(&self, node: NodeId, mark: u64) -> bool {
+        let queue = self.queues.get(&node);
+        mark == 0 || queue.is_none_or(|queue| queue.has_delivered(mark))
+    }
+
+    /// Of these numbers of a stream, those whose acknowledgement may leave now.
+    pub fn release_acknowledged(
+        &mut self,
+        stream: StreamId,
+        range: &RangeInclusive<u64>,
+        runs: &mut NumberRuns,
+    ) {
+        let (mut next, end) = (*range.start(), *range.end());
+        let waiting = self.waiting.range_mut((stream.0, next)..=(stream.0, end));
+        for ((_, number), waiting) in waiting {
+            waiting.is_under_way = false;
+            if next < *number {
+                runs.push((next, number - 1));
+            }
+            next = number + 1;
+        }
+        if next <= end {
+            runs.push((next, end));
+        }
+    }
+}
+
+impl Hub {
+    /// What is kept for nodes that are out.
+    #[must_use]
+    pub fn hints(&self) -> HintsReport {
+        self.hints.report(None)
+    }
+
+    pub(super) fn send_hint_message(&mut self, to: NodeId, message: &HintMessage<'_>) -> bool {
+        let Some(slot) = self.overlay.slot_of(to) else {
+            return false;
+        };
+        if self.standing.is_gone(slot) || self.overlay.wire_version(slot) < WireVersion::V5 {
+            return false;
+        }
+        let (kind, payload) = message.encode();
+        self.overlay.send_control(slot, kind, &payload).is_ok()
+    }
+
+    pub(super) fn handle_hint_message(&mut self, now: Now, from: NodeId, message: HintMessage<'_>) {
+        match message {
+            HintMessage::Covered(sets) => {
+                self.hints.covered.insert(from, sets);
+                self.hints.forget_early(from);
+            }
+            HintMessage::TookOver { node } => self.is_taken_over(now, node, from),
+            HintMessage::Keep { target, hints } => self.keep_for(now, from, target, &hints),
+            HintMessage::Kept {
+                target,
+                upto,
+                is_full,
+            } => self.is_kept(from, target, upto, is_full),
+            HintMessage::Done { target, upto } => {
+                if let Some(queue) = self.hints.queues.get_mut(&target) {
+                    queue.forget_kept(from, upto);
+                }
+            }
+            HintMessage::Hinted { hints } => self.handle_hinted(now, from, &hints),
+            HintMessage::Taken { upto } => self.are_taken(from, upto),
+        }
+    }
+
+    // Who is out, and who has its sessions.
+
+    /// A worker says who has copies of its sessions.
+    pub(super) fn handle_covered(&mut self, from: WorkerId, sets: Option<Vec<Backups>>) {
+        let before = self.all_covered();
+        self.hints.workers[usize::from(from.0)] = sets;
+        let covered = self.all_covered();
+        if covered != before {
+            for node in self.up.values().copied().collect::<Vec<_>>() {
+                self.send_hint_message(node, &HintMessage::Covered(covered.clone()));
+            }
+        }
+    }
+
+    fn all_covered(&self) -> Option<Vec<Backups>> {
+        let mut all = BTreeSet::new();
+        for sets in &self.hints.workers {
+            all.extend(sets.as_ref()?.iter().cloned());
+        }
+        Some(all.into_iter().collect())
+    }
+
+    /// Tells a node that may know nothing: of our copies, and of those that are sessions here.
+    fn tell_covered(&mut self, node: NodeId) {
+        self.send_hint_message(node, &HintMessage::Covered(self.all_covered()));
+        for gone in self.hints.took_over.clone() {
+            self.send_hint_message(node, &HintMessage::TookOver { node: gone });
+        }
+    }
+
+    /// The copies here of a node's sessions are sessions now.
+    pub(super) fn have_taken_over(&mut self, now: Now, node: NodeId) {
+        if self.up.values().any(|up| *up == node) {
+            return;
+        }
+        self.hints.took_over.insert(node);
+        self.is_taken_over(now, node, self.own());
+        for other in self.up.values().copied().collect::<Vec<_>>() {
+            self.send_hint_message(other, &HintMessage::TookOver { node });
+        }
+    }
+
+    /// A node goes on with sessions of one that is out. What it did not hear itself while it was out too, it gets now.
+    fn is_taken_over(&mut self, now: Now, node: NodeId, by: NodeId) {
+        let Some(absent) = self.hints.absent.get_mut(&node) else {
+            if self.up.values().any(|up| *up == node) {
+                self.hints.early.insert((node, by));
+            }
+            return;
+        };
+        absent.take_over(by);
+        if let Some((from, upto)) = self.hints.outs.get(&by).copied()
+            && let Some(queue) = self.hints.queues.get(&node)
+        {
+            let missed = queue
+                .iter()
+                .filter(|it| from < it.serial && it.serial <= upto);
+            let missed: Vec<Hint> = missed.cloned().collect();
+            for hint in missed {
+                let is_awaited = false;
+                self.add_hint(now, by, Hint { is_awaited, ..hint });
+            }
+            self.open_hints(by);
+        }
+        self.review_absent();
+    }
+
+    /// A node is out: what its persistent sessions want is still known, and what it had not admitted is kept for it.
+    pub(super) fn hints_lose_node(&mut self, now: Now, slot: NodeSlot, node: NodeId) {
+        let hints = &mut self.hints;
+        hints.returning.remove(&slot);
+        hints.arrivals.lose_node(node);
+        let mark = hints.last_serial;
+        hints.outs.insert(node, (mark, u64::MAX));
+        let covered = hints.covered.remove(&node).flatten();
+        let entries = self.entries_of(slot);
+        if !entries.is_empty() {
+            let mut absent = Absent::new(slot, entries, covered);
+            let early = self.hints.early.iter().filter(|(gone, _)| *gone == node);
+            early.for_each(|(_, by)| absent.take_over(*by));
+            self.hints.absent.insert(node, absent);
+        }
+        let hints = &mut self.hints;
+        hints.forget_early(node);
+        for (target, queue) in &mut hints.queues {
+            queue.inherit(node, &mut hints.last_serial);
+            queue.lose_holder(node);
+            if *target == node {
+                queue.close();
+            }
+        }
+        let changes = self.void_interests_of(slot);
+        let active = self.review_absent_with(changes);
+        self.settle_interests();
+        self.keep_abandoned(now, slot, &active);
+    }
+
+    /// What persistent sessions of a node wanted at QoS 1 and 2 when it went out. Shared subscriptions have other members, or had.
+    fn entries_of(&self, slot: NodeSlot) -> Entries {
+        if self.overlay.wire_version(slot) < WireVersion::V5 {
+            return Entries::new();
+        }
+        let aside = self.overlay.set_aside(slot);
+        let kept = aside.filter(|(_, value)| value.qos > Qos::AtMostOnce);
+        kept.filter_map(|(key, value)| super::interests::entry_of(key, value))
+            .filter(|(filter, _)| !filter.is_shared())
+            .collect()
+    }
+
+    /// A node is up again, or for the first time.
+    pub(super) fn hints_gain_node(&mut self, slot: NodeSlot, node: NodeId) {
+        let hints = &mut self.hints;
+        hints.covered.remove(&node);
+        hints.forget_early(node);
+        hints.took_over.remove(&node);
+        hints.absent.remove(&node);
+        hints.returning.insert(slot);
+        hints.queues.values_mut().for_each(HintQueue::seek_holders);
+        self.tell_covered(node);
+    }
+
+    /// What a node was told may be lost.
+    pub(super) fn hints_lose_control(&mut self, node: NodeId) {
+        for queue in self.hints.queues.values_mut() {
+            queue.lose_holder(node);
+        }
+        self.hints.arrivals.lose_node(node);
+        self.tell_covered(node);
+        if let Some(queue) = self.hints.queues.get_mut(&node)
+            && queue.is_open()
+        {
+            queue.close();
+            queue.open();
+        }
+    }
+
+    /// A node says what it wants, for the first time since it is up: true; its sessions are there, and take what was kept.
+    pub(super) fn hints_hear_of(&mut self, slot: NodeSlot) -> bool {
+        let is_first = self.hints.returning.remove(&slot);
+        if is_first && let Some(node) = self.up.get(&slot).copied() {
+            let mark = self.hints.last_serial;
+            if let Some((_, upto)) = self.hints.outs.get_mut(&node) {
+                *upto = mark;
+            }
+            self.open_hints(node);
+        }
+        is_first
+    }
+
+    fn open_hints(&mut self, node: NodeId) {
+        let slot = self.overlay.slot_of(node);
+        let is_there = slot.is_some_and(|slot| {
+            self.up.contains_key(&slot) && !self.hints.returning.contains(&slot)
+        });
+        if let Some(queue) = self.hints.queues.get_mut(&node).filter(|_| is_there) {
+            queue.open();
+        }
+    }
+
+    fn review_absent(&mut self) {
+        self.review_absent_with(Vec::new());
+    }
+
+    /// Looks which nodes that are out are kept for, and tells the workers. Answers those that were not before.
+    fn review_absent_with(&mut self, mut changes: super::interests::PlaceChanges) -> Vec<NodeId> {
+        let mut begun = Vec::new();
+        let mut over = Vec::new();
+        for (node, absent) in &mut self.hints.absent {
+            let is_active = !absent.is_taken_over();
+            if is_active != absent.is_active {
+                absent.is_active = is_active;
+                let none = Entries::new();
+                let keep = if is_active { &absent.entries } else { &none };
+                changes.extend(self.wanted.retell(absent.slot, keep));
+                begun.extend(is_active.then_some(*node));
+            }
+            over.extend((!is_active).then_some(*node));
+        }
+        for node in over {
+            self.hints.absent.remove(&node);
+            self.drop_hints_for(node);
+        }
+        self.tell_places(&changes);
+        begun
+    }
+}

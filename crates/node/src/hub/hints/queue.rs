@@ -1,0 +1,392 @@
+//! The messages kept for one node that is out: those this node answers for, and those it keeps for others who do.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+};
+
+use thicket_overlay::{NodeId, record::age_expiry};
+use thicket_session::time::Instant;
+
+use crate::mail::Origin;
+
+/// What a message costs beside its record, about.
+const OVERHEAD: u64 = 96;
+
+/// Who has a message besides this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// Nobody yet.
+    Wanted,
+    /// This node was told.
+    Told(NodeId),
+    /// This node has said that it has it.
+    Held(NodeId),
+    /// There is nobody else, or no room there.
+    Alone,
+}
+
+/// A message for a node that is out.
+#[derive(Debug, Clone)]
+pub(super) struct Hint {
+    /// Rises; of the node that answers for it.
+    pub serial: u64,
+    pub origin: Origin,
+    /// In the origin's stream.
+    pub number: u64,
+    /// As it was encoded at `since`.
+    pub record: Rc<[u8]>,
+    pub since: Instant,
+    pub expires_at: Option<Instant>,
+    pub holder: Holder,
+    /// Its publisher is not answered before somebody else has it too.
+    pub is_awaited: bool,
+}
+
+impl Hint {
+    /// What it counts against the bounds.
+    pub fn cost(&self) -> u64 {
+        self.record.len() as u64 + OVERHEAD
+    }
+
+    pub fn is_expired(&self, now: Instant) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Its record with the expiry that is left.
+    pub fn aged(&self, now: Instant) -> Vec<u8> {
+        let mut record = self.record.to_vec();
+        let waited = now.since(self.since).as_millis();
+        age_expiry(&mut record, u64::try_from(waited).unwrap_or(u64::MAX));
+        record
+    }
+}
+
+/// All that is kept for one node.
+#[derive(Debug, Default)]
+pub(super) struct HintQueue {
+    /// Those this node answers for, by serial.
+    own: VecDeque<Hint>,
+    /// Those of others, by who answers for them.
+    kept: BTreeMap<NodeId, VecDeque<Hint>>,
+    /// Nodes that were asked to keep some of `own`.
+    holders: BTreeSet<NodeId>,
+    bytes: u64,
+    /// The last serial that was sent to the node since it is back; `None`: it is out, or has not said yet what it wants.
+    sent: Option<u64>,
+    /// Dropped for want of room, since the last one found any.
+    pub is_overrun: bool,
+}
+
+impl HintQueue {
+    pub fn len(&self) -> usize {
+        self.own.len() + self.kept.values().map(VecDeque::len).sum::<usize>()
+    }
+
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.kept.is_empty()
+    }
+
+    pub fn push(&mut self, hint: Hint) {
+        self.bytes += hint.cost();
+        self.own.push_back(hint);
+    }
+
+    /// One for which another node answers.
+    pub fn keep(&mut self, from: NodeId, hint: Hint) {
+        self.bytes += hint.cost();
+        self.kept.entry(from).or_default().push_back(hint);
+    }
+
+    /// The node that answers for them needs these no more.
+    pub fn forget_kept(&mut self, from: NodeId, upto: u64) {
+        let Some(kept) = self.kept.get_mut(&from) else {
+            return;
+        };
+        while let Some(done) = kept.pop_front_if(|hint| hint.serial <= upto) {
+            self.bytes -= done.cost();
+        }
+        if kept.is_empty() {
+            self.kept.remove(&from);
+        }
+    }
+
+    /// The node that answered for them is out: now this one does.
+    pub fn inherit(&mut self, from: NodeId, last_serial: &mut u64) {
+        for mut hint in self.kept.remove(&from).unwrap_or_default() {
+            *last_serial += 1;
+            hint.serial = *last_serial;
+            self.own.push_back(hint);
+        }
+    }
+
+    /// What a node was to keep is not there any more, or perhaps not.
+    pub fn lose_holder(&mut self, node: NodeId) {
+        self.holders.remove(&node);
+        let lost =
+            |hint: &&mut Hint| [Holder::Told(node), Holder::Held(node)].contains(&hint.holder);
+        for hint in self.own.iter_mut().filter(lost) {
+            hint.holder = Holder::Wanted;
+        }
+    }
+
+    /// Somebody else may keep what only this node has.
+    pub fn seek_holders(&mut self) {
+        for hint in self.own.iter_mut().filter(|it| it.holder == Holder::Alone) {
+            hint.holder = Holder::Wanted;
+        }
+    }
+
+    /// Those that nobody else has yet, up to about `maximum` bytes.
+    pub fn unheld(&mut self, maximum: usize) -> Vec<&mut Hint> {
+        let mut bytes = 0;
+        let unheld = self.own.iter_mut().filter(|it| it.holder == Holder::Wanted);
+        unheld
+            .take_while(|hint| {
+                let has_room = bytes < maximum;
+                bytes += hint.record.len();
+                has_room
+            })
+            .collect()
+    }
+
+    /// These could not be told.
+    pub fn want_again(&mut self, serials: &[u64]) {
+        let untold = |hint: &&mut Hint| serials.contains(&hint.serial);
+        for hint in self.own.iter_mut().filter(untold) {
+            hint.holder = Holder::Wanted;
+        }
+    }
+
+    /// A node was told to keep some.
+    pub fn note_holder(&mut self, node: NodeId) {
+        self.holders.insert(node);
+    }
+
+    /// Nodes that keep some of these.
+    pub fn holders(&self) -> Vec<NodeId> {
+        self.holders.iter().copied().collect()
+    }
+
+    /// A node answered for what it was told up to a serial: hands each to `settle`.
+    pub fn answered(
+        &mut self,
+        node: NodeId,
+        upto: u64,
+        holder: Holder,
+        mut settle: impl FnMut(&mut Hint),
+    ) {
+        let told = |hint: &&mut Hint| hint.serial <= upto && hint.holder == Holder::Told(node);
+        for hint in self.own.iter_mut().filter(told) {
+            hint.holder = holder;
+            settle(hint);
+        }
+    }
+
+    /// The node is back and has said what it wants.
+    pub fn open(&mut self) {
+        self.sent.get_or_insert(0);
+    }
+
+    /// What it was sent and did not answer is sent again when it is back.
+    pub const fn close(&mut self) {
+        self.sent = None;
+    }
+
+    pub const fn is_open(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// The next ones to send, about `maximum` bytes of them, while less than `window` bytes are not answered.
+    pub fn take_next(&mut self, maximum: usize, window: usize) -> Vec<&Hint> {
+        let Some(sent) = &mut self.sent else {
+            return Vec::new();
+        };
+        let first = self.own.partition_point(|hint| hint.serial <= *sent);
+        let len = |hint: &Hint| hint.record.len();
+        if self.own.range(..first).map(len).sum::<usize>() >= window {
+            return Vec::new();
+        }
+        let mut bytes = 0;
+        let next = self.own.range(first..).take_while(|hint| {
+            let has_room = bytes < maximum;
+            bytes += len(hint);
+            has_room
+        });
+        let next: Vec<&Hint> = next.collect();
+        if let Some(last) = next.last() {
+            *sent = last.serial;
+        }
+        next
+    }
+
+    /// What was taken from this serial on could not be sent.
+    pub fn send_again_from(&mut self, serial: u64) {
+        if let Some(sent) = &mut self.sent {
+            *sent = serial - 1;
+        }
+    }
+
+    /// The node has them up to a serial.
+    pub fn taken(&mut self, upto: u64) -> Vec<Hint> {
+        let mut taken = Vec::new();
+        while let Some(hint) = self.own.pop_front_if(|hint| hint.serial <= upto) {
+            self.bytes -= hint.cost();
+            taken.push(hint);
+        }
+        taken
+    }
+
+    /// Whether nothing up to a serial is left.
+    pub fn has_delivered(&self, upto: u64) -> bool {
+        self.own.front().is_none_or(|hint| hint.serial > upto)
+    }
+
+    /// The last serial of those that wait for the node.
+    pub fn last(&self) -> u64 {
+        self.own.back().map_or(0, |hint| hint.serial)
+    }
+
+    /// Removes one that is refused to its publisher.
+    pub fn remove(&mut self, serial: u64) -> Option<Hint> {
+        let at = self.own.binary_search_by_key(&serial, |hint| hint.serial);
+        let hint = self.own.remove(at.ok()?)?;
+        self.bytes -= hint.cost();
+        Some(hint)
+    }
+
+    /// Removes what has expired; answers those of this node's own.
+    pub fn expire(&mut self, now: Instant) -> Vec<Hint> {
+        let expired: Vec<Hint> = {
+            let (expired, own) = std::mem::take(&mut self.own)
+                .into_iter()
+                .partition(|hint: &Hint| hint.is_expired(now));
+            self.own = own;
+            Vec::from_iter::<VecDeque<Hint>>(expired)
+        };
+        self.bytes -= expired.iter().map(Hint::cost).sum::<u64>();
+        for kept in self.kept.values_mut() {
+            let bytes = &mut self.bytes;
+            kept.retain(|hint| {
+                let is_expired = hint.is_expired(now);
+                *bytes -= if is_expired { hint.cost() } else { 0 };
+                !is_expired
+            });
+        }
+        self.kept.retain(|_, kept| !kept.is_empty());
+        expired
+    }
+
+    /// All this node answers for, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Hint> {
+        self.own.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thicket_overlay::{Incarnation, StreamId};
+
+    fn hint(serial: u64, expires_at: Option<u64>) -> Hint {
+        Hint {
+            serial,
+            origin: Origin {
+                node: NodeId(1),
+                incarnation: Incarnation(1),
+                stream: StreamId(0),
+            },
+            number: serial,
+            record: Rc::from([0; 10]),
+            since: Instant::default(),
+            expires_at: expires_at.map(Instant::from_millis),
+            holder: Holder::Wanted,
+            is_awaited: false,
+        }
+    }
+
+    fn serials<'a>(hints: impl IntoIterator<Item = &'a Hint>) -> Vec<u64> {
+        hints.into_iter().map(|hint| hint.serial).collect()
+    }
+
+    #[test]
+    fn what_is_sent_goes_once_in_a_window_and_again_when_the_node_was_out_meanwhile() {
+        let mut queue = HintQueue::default();
+        (1..=5).for_each(|serial| queue.push(hint(serial, None)));
+        assert_eq!(
+            serials(queue.take_next(20, 30)),
+            [] as [u64; 0],
+            "it is out"
+        );
+        queue.open();
+        assert_eq!(serials(queue.take_next(20, 30)), [1, 2]);
+        assert_eq!(serials(queue.take_next(20, 30)), [3, 4]);
+        assert_eq!(
+            serials(queue.take_next(20, 30)),
+            [] as [u64; 0],
+            "the window"
+        );
+        assert_eq!(serials(&queue.taken(2)), [1, 2]);
+        assert!(queue.has_delivered(2) && !queue.has_delivered(3));
+        assert_eq!(serials(queue.take_next(20, 30)), [5]);
+        queue.close();
+        queue.open();
+        assert_eq!(serials(queue.take_next(90, 90)), [3, 4, 5]);
+        assert_eq!(serials(&queue.taken(9)), [3, 4, 5]);
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn another_node_keeps_each_until_it_is_lost_and_others_are_asked() {
+        let mut queue = HintQueue::default();
+        (1..=3).for_each(|serial| queue.push(hint(serial, None)));
+        for one in queue.unheld(20) {
+            one.holder = Holder::Told(NodeId(7));
+        }
+        let mut settled = Vec::new();
+        queue.answered(NodeId(7), 9, Holder::Held(NodeId(7)), |it| {
+            settled.push(it.serial)
+        });
+        assert_eq!(settled, [1, 2]);
+        queue.lose_holder(NodeId(7));
+        assert_eq!(queue.unheld(90).len(), 3);
+        for one in queue.unheld(90) {
+            one.holder = Holder::Alone;
+        }
+        assert_eq!(queue.unheld(90).len(), 0);
+        queue.seek_holders();
+        assert_eq!(queue.unheld(90).len(), 3);
+    }
+
+    #[test]
+    fn what_another_node_answers_for_is_inherited_or_forgotten() {
+        let mut queue = HintQueue::default();
+        (1..=4).for_each(|serial| queue.keep(NodeId(7), hint(serial, None)));
+        queue.forget_kept(NodeId(7), 2);
+        queue.forget_kept(NodeId(8), 4);
+        assert_eq!((queue.len(), queue.iter().count()), (2, 0));
+        let mut last = 40;
+        queue.inherit(NodeId(7), &mut last);
+        assert_eq!((last, serials(queue.iter())), (42, vec![41, 42]));
+        assert!(queue.remove(41).is_some() && queue.remove(41).is_none());
+        assert_eq!(queue.last(), 42);
+    }
+
+    #[test]
+    fn what_has_expired_goes_and_gives_its_bytes_back() {
+        let mut queue = HintQueue::default();
+        for (serial, expires_at) in [(1, Some(10)), (2, None), (3, Some(20))] {
+            queue.push(hint(serial, expires_at));
+            queue.keep(NodeId(7), hint(serial, expires_at));
+        }
+        let cost = hint(1, None).cost();
+        assert_eq!(serials(&queue.expire(Instant::from_millis(10))), [1]);
+        assert_eq!((queue.len(), queue.bytes()), (4, 4 * cost));
+        queue.expire(Instant::from_millis(30));
+        assert_eq!((queue.len(), queue.bytes()), (2, 2 * cost));
+    }
+}

@@ -1,0 +1,166 @@
+//! What other nodes must know to keep messages for the sessions here while this node is out, and what they kept then (rule 5 between
+//! nodes; the hub's `hints` has the whole of it).
+
+use std::{collections::BTreeSet, time::Duration};
+
+use thicket_overlay::{NodeId, record::Records};
+use thicket_session::time::Instant;
+
+use super::{SessionKey, Worker, forward::Way, timers::Timer};
+use crate::{
+    EventLevel, MAXIMUM_BACKUPS, Now, Peer,
+    mail::{Content, Origin},
+    queue::Mark,
+};
+
+/// Time between looking whether all sessions have their copies: at first, and at most.
+const SOON: Duration = Duration::from_millis(100);
+const LATER: Duration = Duration::from_secs(10);
+
+/// Who has copies of the sessions here, as the hub was told.
+#[derive(Debug)]
+pub(super) struct Covers {
+    /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no copy.
+    told: Option<BTreeSet<Vec<NodeId>>>,
+    /// What was told may be more than there is.
+    is_stale: bool,
+    /// When that was looked at last, and how long after it is looked at again.
+    looked_at: Instant,
+    pause: Duration,
+    timer_at: Option<Instant>,
+}
+
+impl Default for Covers {
+    fn default() -> Self {
+        Self {
+            told: Some(BTreeSet::new()),
+            is_stale: false,
+            looked_at: Instant::default(),
+            pause: SOON,
+            timer_at: None,
+        }
+    }
+}
+
+impl Worker {
+    /// A session that other nodes keep messages for unless it has its copy: said at once if it has none.
+    pub(super) fn note_uncovered(&mut self, key: SessionKey) {
+        let lacks = self.sessions.get(key).is_some_and(|session| {
+            session.is_persistent()
+                && !session.subscriptions.is_empty()
+                && !session.stored.is_covered()
+        });
+        if lacks {
+            self.have_uncovered();
+        }
+    }
+
+    /// A session has no copy.
+    pub(super) fn have_uncovered(&mut self) {
+        let covers = &mut self.covers;
+        covers.is_stale = true;
+        covers.pause = SOON;
+        if covers.told.take().is_some() {
+            self.mail(Peer::Hub, Content::Covered(None));
+        }
+    }
+
+    /// Other nodes are up than before.
+    pub(super) const fn look_for_uncovered(&mut self) {
+        self.covers.is_stale = true;
+        self.covers.pause = SOON;
+    }
+
+    /// Sessions have their copies that had none.
+    pub(super) const fn have_covered(&mut self) {
+        self.covers.pause = SOON;
+    }
+
+    /// A node is told a session: it is to have copies from now on.
+    pub(super) fn copies_go_to(&mut self, node: NodeId) {
+        if let Some(told) = &mut self.covers.told
+            && told.insert(vec![node])
+        {
+            let sets = told.iter().cloned().collect();
+            self.mail(Peer::Hub, Content::Covered(Some(sets)));
+        }
+    }
+
+    /// Looks whether all sessions have their copies, if that may have changed. Once a round.
+    pub(super) fn review_covers(&mut self, now: Now) {
+        let covers = &mut self.covers;
+        if !covers.is_stale {
+            return;
+        }
+        let due = covers.looked_at + covers.pause;
+        if now.instant < due {
+            if covers
+                .timer_at
+                .is_none_or(|at| at <= now.instant || at > due)
+            {
+                covers.timer_at = Some(due);
+                self.timers.set(due, Timer::Covers);
+            }
+            return;
+        }
+        covers.looked_at = now.instant;
+        covers.pause = (covers.pause * 2).min(LATER);
+        covers.timer_at = Some(now.instant + covers.pause);
+        let Some(sets) = self.find_covers() else {
+            let next = now.instant + self.covers.pause;
+            self.timers.set(next, Timer::Covers);
+            if self.covers.told.take().is_some() {
+                self.mail(Peer::Hub, Content::Covered(None));
+            }
+            return;
+        };
+        self.covers.is_stale = false;
+        if self.covers.told.as_ref() != Some(&sets) {
+            let told = sets.iter().cloned().collect();
+            self.covers.told = Some(sets);
+            self.mail(Peer::Hub, Content::Covered(Some(told)));
+        }
+    }
+
+    /// Who has copies; `None`: a session that subscribes to something has none.
+    fn find_covers(&self) -> Option<BTreeSet<Vec<NodeId>>> {
+        let mut sets = BTreeSet::new();
+        let sessions = self.sessions.iter().map(|(_, session)| session);
+        for session in sessions.filter(|it| it.is_persistent()) {
+            let copies = session.stored.copies;
+            // One that subscribes to nothing may do so at any time, and has its copy already.
+            if copies.covered().next().is_some() {
+                sets.insert(copies.covered_by());
+            } else if !session.subscriptions.is_empty() {
+                return None;
+            }
+        }
+        let nodes = |streams: [Option<u8>; MAXIMUM_BACKUPS as usize]| {
+            let streams = streams.into_iter().flatten();
+            let nodes = streams.filter_map(|index| self.journal.streams.node_of(index));
+            let mut nodes: Vec<NodeId> = nodes.collect();
+            nodes.sort_unstable();
+            nodes
+        };
+        Some(sets.into_iter().map(nodes).collect())
+    }
+
+    /// A message that others kept while this node was out.
+    pub(super) fn handle_hinted(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
+        for record in Records::new(bytes) {
+            let Ok((record, _)) = record else {
+                let message = "unreadable record that another node kept";
+                return self.event(EventLevel::Error, message, Vec::new());
+            };
+            if !self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
+                continue;
+            }
+            let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+            let new = || Mark::new(now.instant);
+            self.marks
+                .entry(stream)
+                .or_insert_with(new)
+                .note_late(record.number);
+        }
+    }
+}
