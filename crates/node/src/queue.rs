@@ -46,6 +46,11 @@ impl Mark {
         }
     }
 
+    /// Since when the node of the stream is up.
+    pub const fn up_since(&self) -> Instant {
+        self.up_since
+    }
+
     /// The node is up again: what it sends may be older than what others got meanwhile.
     pub fn restart(&mut self, now: Instant) {
         *self = Self {

@@ -174,7 +174,7 @@ impl Journal {
             return;
         };
         // What the other node gets itself is named; what only this session gets is told whole, and waited for.
-        let is_named = copy.is_covered && append.group.is_none() && outgoing.id.number > 0;
+        let is_named = copy.is_covered && append.group.is_none() && outgoing.id.is_sent();
         if is_named {
             append.reference = Some(outgoing.id);
         } else {
@@ -192,7 +192,7 @@ impl Journal {
     #[inline]
     pub fn passed(&mut self, stored: StoredAs, id: MessageId) {
         if stored.copy.is_some()
-            && id.number > 0
+            && id.is_sent()
             && let Some(stream) = self.streams.of(stored)
         {
             stream.writer.passed(stored.number, id);

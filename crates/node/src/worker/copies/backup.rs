@@ -147,7 +147,7 @@ impl Worker {
                 JournalEntry::Value { session, value } => {
                     reading.found = None;
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
-                    self.shadow_session(reading.source, *session, stored);
+                    self.shadow_session(now, reading.source, *session, stored);
                 }
                 JournalEntry::Subscribed { session, value } => {
                     let (filter, subscription) =
@@ -252,7 +252,7 @@ impl Worker {
                         let last = reading.last.clone();
                         if let Some(message) = &last
                             && append.group.is_none()
-                            && message.id().number > 0
+                            && message.id().is_sent()
                             && shadow.take_pending(message.id()).is_none()
                         {
                             shadow.passed.insert(message.id(), now.instant);
@@ -297,7 +297,7 @@ impl Worker {
         }
     }
 
-    fn shadow_session(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
+    fn shadow_session(&mut self, now: Now, source: SourceKey, number: u64, stored: StoredSession) {
         if let Some(shadow) = self.shadow_mut(source, number) {
             shadow.stored = stored;
             return;
@@ -325,6 +325,7 @@ impl Worker {
             passed: BTreeMap::new(),
         }));
         let key = self.sessions.insert_shadow(session);
+        self.note_begun(now, key);
         if let Some(known) = self.sources.sources.get_mut(&source) {
             known.sessions.insert(number, key);
         }

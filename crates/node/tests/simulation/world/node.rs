@@ -7,8 +7,8 @@ use std::time::Duration;
 use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, Limits,
-    ListenerConfig, ListenerId, Mail, Now, Partition, Peer, Takes, Verdict, Worker, WorkerConfig,
-    WorkerId, WorkerInput, WorkerOutput,
+    ListenerConfig, ListenerId, Mail, MembershipReport, Now, Partition, Peer, Takes, Verdict,
+    Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig, WireVersion, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
@@ -36,6 +36,8 @@ pub struct NodeSpec {
     pub partition: Partition,
     /// The newest wire version it speaks.
     pub wire: WireVersion,
+    /// It has links over other nodes with those it has none with.
+    pub tunnels: bool,
     /// It has a data directory.
     pub stores: bool,
     /// A log smaller than this is left as it is.
@@ -61,6 +63,7 @@ impl NodeSpec {
             routing: RoutingMode::Mesh,
             partition: Partition::Serve,
             wire: WireVersion::NEWEST,
+            tunnels: true,
             stores: false,
             small_log_bytes: 16 * 1024,
             backups: 1,
@@ -227,6 +230,9 @@ impl Node {
         );
         overlay.routing.mode = self.spec.routing;
         overlay.wire = self.spec.wire;
+        if !self.spec.tunnels {
+            overlay.timing.tunnel_after = Duration::from_secs(1_000_000);
+        }
         let config = HubConfig {
             workers: self.spec.workers,
             overlay,
@@ -334,6 +340,12 @@ impl Node {
     }
 
     /// Removes a node that is out from the cluster.
+    /// Whether the node's side of the cluster serves, and how many nodes it counts.
+    pub fn membership(&self) -> MembershipReport {
+        let machines = self.machines.as_ref().expect("it runs");
+        machines.hub.membership()
+    }
+
     pub fn forget(&mut self, net: &mut Net, node: &str) -> Result<(), ForgetError> {
         let now = self.clock(net);
         let machines = self.machines.as_mut().expect("it runs");
