@@ -293,6 +293,13 @@ impl Hub {
         for node in std::mem::take(&mut self.standing.away).into_keys() {
             self.promote_copies(node);
         }
+        // Others may have taken messages for sessions here while this node was out for them, and where a copy is nobody may have noticed
+        // that it was: what its owner has not heard of comes out when it is told anew.
+        for node in self.up.values().copied().collect::<Vec<_>>() {
+            for worker in (0..self.config.workers).map(WorkerId) {
+                self.mail_after_records(worker, Content::CopiesLost { node });
+            }
+        }
         self.advance_claims(now);
     }
 

@@ -57,8 +57,8 @@ impl Worker {
 }
 
 impl Session {
-    /// Whether a message came to the session at the node `own`, or, if it was sent here too, is about to; or came where it was before.
-    /// `streams`: what came to its worker.
+    /// Whether a message came to the session since it is at the node `own`, or, if it was sent here too, is about to. `streams`: what came
+    /// to its worker. What came where the session was before is not known number by number: rather twice than not at all.
     pub fn has_come(
         &self,
         id: MessageId,
@@ -67,8 +67,7 @@ impl Session {
     ) -> bool {
         let mark = streams.get(&stream_of(id));
         let has_come = id.node == own.0 || mark.is_some_and(|mark| mark.has(id.number));
-        let came_before = self.marks.get(&stream_of(id)).copied().unwrap_or(0) >= id.number;
         let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
-        id.is_sent() && has_come && (came_before || self.begun.as_ref().is_none_or(came_since))
+        id.is_sent() && has_come && self.begun.as_ref().is_none_or(came_since)
     }
 }
