@@ -8,7 +8,7 @@ use thicket_session::{server::MessageId, time::Instant};
 use super::{SessionKey, Worker, sessions::Session};
 use crate::{
     Now,
-    queue::{Mark, Marks, stream_of},
+    queue::{Mark, Marks, came_by, stream_of},
 };
 
 /// How far all streams had come when a session, or its copy, came to this worker.
@@ -57,8 +57,8 @@ impl Worker {
 }
 
 impl Session {
-    /// Whether a message came to the session since it is at the node `own`, or, if it was sent here too, is about to. `streams`: what came
-    /// to its worker. What came where the session was before is not known number by number: rather twice than not at all.
+    /// Whether a message came to the session at the node `own`, or, if it was sent here too, is about to; or came where it was before.
+    /// `streams`: what came to its worker.
     pub fn has_come(
         &self,
         id: MessageId,
@@ -68,6 +68,7 @@ impl Session {
         let mark = streams.get(&stream_of(id));
         let has_come = id.node == own.0 || mark.is_some_and(|mark| mark.has(id.number));
         let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
-        id.is_sent() && has_come && self.begun.as_ref().is_none_or(came_since)
+        let came_before = came_by(&self.marks, id);
+        id.is_sent() && has_come && (came_before || self.begun.as_ref().is_none_or(came_since))
     }
 }

@@ -157,6 +157,11 @@ impl Worker {
         });
         let marks = self.marks.iter();
         let mut marks: Marks = marks.map(|(stream, mark)| (*stream, mark.last)).collect();
+        for (stream, mark) in &self.marks {
+            if let Some(gap) = mark.gap() {
+                queue::note_gap(&mut marks, *stream, gap);
+            }
+        }
         marks.insert(self.own_stream(), self.pending.next_number() - 1);
         let queue = match key.and_then(|key| self.sessions.get_mut(key)) {
             Some(session) => {
