@@ -205,6 +205,8 @@ mirror! {
         merged_sessions: u64 = merged_sessions,
         /// What was new in the other one of them.
         merged_messages: u64 = merged_messages,
+        /// Connections handed to the worker that has the takers of what they publish.
+        relocated_connections: u64 = relocated_connections,
         /// From clients.
         external_in_messages: u64 = external_in_messages,
         /// From clients.
@@ -229,6 +231,8 @@ mirror! {
         queue_refused_messages: u64 = queue_refused_messages,
         /// Their time was over.
         expired_messages: u64 = expired_messages,
+        /// Wills published here, as the nodes of their clients were out.
+        wills_of_lost_nodes: u64 = wills_of_lost_nodes,
         /// The publisher may not publish there.
         refused_messages: u64 = refused_messages,
         /// The session may not read the topic.
@@ -241,7 +245,7 @@ mirror! {
         subscriptions: u64 = subscriptions,
         /// Now: copies here of sessions of other nodes.
         copies: u64 = copies,
-        /// Now: persistent sessions here that no other node has a whole copy of, though there are other nodes.
+        /// Now: persistent sessions here without a whole copy on another node, though there is one, and others whose will none holds.
         sessions_without_copies: u64 = sessions_without_copies,
         /// Now.
         retained_messages: u64 = retained_messages,
@@ -288,6 +292,10 @@ mirror! {
         copied_messages: u64 = copied_messages,
         /// Their bytes; a message that several copies hold counts for each.
         copied_bytes: u64 = copied_bytes,
+        /// Wills held for clients of other nodes whose sessions end with their connections.
+        held_wills: u64 = held_wills,
+        /// Their bytes, with what it costs to hold them.
+        held_will_bytes: u64 = held_will_bytes,
         /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
         copy_stream_bytes: u64 = copy_stream_bytes,
     }
@@ -355,6 +363,8 @@ impl MemoryEntry {
             copies: self.copies + other.copies,
             copied_messages: self.copied_messages + other.copied_messages,
             copied_bytes: self.copied_bytes + other.copied_bytes,
+            held_wills: self.held_wills + other.held_wills,
+            held_will_bytes: self.held_will_bytes + other.held_will_bytes,
             copy_stream_bytes: self.copy_stream_bytes + other.copy_stream_bytes,
         }
     }
@@ -451,6 +461,7 @@ impl TrafficCounts {
         Self {
             merged_sessions: self.merged_sessions + other.merged_sessions,
             merged_messages: self.merged_messages + other.merged_messages,
+            relocated_connections: self.relocated_connections + other.relocated_connections,
             external_in_messages: self.external_in_messages + other.external_in_messages,
             external_in_bytes: self.external_in_bytes + other.external_in_bytes,
             external_out_messages: self.external_out_messages + other.external_out_messages,
@@ -463,6 +474,7 @@ impl TrafficCounts {
             queue_dropped_messages: self.queue_dropped_messages + other.queue_dropped_messages,
             queue_refused_messages: self.queue_refused_messages + other.queue_refused_messages,
             expired_messages: self.expired_messages + other.expired_messages,
+            wills_of_lost_nodes: self.wills_of_lost_nodes + other.wills_of_lost_nodes,
             refused_messages: self.refused_messages + other.refused_messages,
             withheld_messages: self.withheld_messages + other.withheld_messages,
             connections: self.connections + other.connections,

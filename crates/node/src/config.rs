@@ -104,6 +104,8 @@ pub struct Limits {
     pub half_open_bytes: u64,
     /// Time a client has from the accept to a whole CONNECT.
     pub connect_timeout: Duration,
+    /// A client whose messages are wanted on one other worker only goes there after so many; 0: it stays.
+    pub relocate_after: u32,
     /// CONNACK and DISCONNECT say in words what is wrong, beside the reason code. The log says it in any case.
     pub reason_strings: bool,
 }
@@ -125,6 +127,7 @@ impl Default for Limits {
             keep_alive_maximum: 0,
             half_open_bytes: 64 * 1024 * 1024,
             connect_timeout: Duration::from_secs(10),
+            relocate_after: 64,
             reason_strings: false,
         }
     }

@@ -238,6 +238,8 @@ pub struct Handover {
     /// Bytes read and not yet handled; starts with the CONNECT for a link.
     pub(crate) buffered: Vec<u8>,
     pub(crate) claim: Option<crate::mail::GrantedClaim>,
+    /// It is in service, and goes on so.
+    pub(crate) relocated: Option<Box<crate::worker::Relocated>>,
 }
 
 /// A step of enhanced authentication (5.0, 4.12).

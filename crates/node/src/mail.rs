@@ -328,8 +328,8 @@ pub(crate) enum Content {
     CopyBarrier { barrier: u64 },
     /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.
     CopyBarrierPassed { barrier: u64, request: u64 },
-    /// Hub to worker: a node is out, the copies of its sessions become the sessions.
-    Promote { node: NodeId },
+    /// Hub to worker: a node is out, the copies of its sessions become the sessions. `is_news`: others do not know more of it.
+    Promote { node: NodeId, is_news: bool },
     /// Hub to worker: the copies of a node's sessions are out of date.
     DropCopies { node: NodeId },
     /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
@@ -346,6 +346,29 @@ pub(crate) enum Content {
     },
     /// Worker to hub: it is nowhere else.
     Contested { client_id: Arc<str> },
+    /// Worker to worker: a connection whose messages go there would come; its messages and the sender's, a second.
+    Offer {
+        connection: ConnectionId,
+        serial: u64,
+        rate: u64,
+        load: u64,
+    },
+    /// The answer, if it is yes.
+    OfferTaken {
+        connection: ConnectionId,
+        serial: u64,
+        rate: u64,
+    },
+    /// Worker to hub: the session of the connection is to live on another worker.
+    Relocate { client_id: Arc<str>, serial: u64 },
+    /// The answer. If it is yes, nobody claims or fetches the session before `Relocated`.
+    Relocation {
+        client_id: Arc<str>,
+        serial: u64,
+        is_granted: bool,
+    },
+    /// Worker to hub: it is here, or was not handed over.
+    Relocated { client_id: Arc<str> },
 }
 
 /// What a session is fetched for.

@@ -97,6 +97,8 @@ pub struct Traffic {
     /// Sessions that two nodes had, in a partition, and that became one here; what was new in the other one.
     pub merged_sessions: u64,
     pub merged_messages: u64,
+    /// Connections handed to the worker that has the takers of what they publish.
+    pub relocated_connections: u64,
     /// From clients.
     pub external_in_messages: u64,
     pub external_in_bytes: u64,
@@ -117,6 +119,8 @@ pub struct Traffic {
     pub queue_refused_messages: u64,
     /// Not delivered: expired.
     pub expired_messages: u64,
+    /// Published here as the nodes of their clients were out.
+    pub wills_of_lost_nodes: u64,
     /// Published where the publisher may not, and dropped.
     pub refused_messages: u64,
     /// Not delivered: the session may not read the topic.
@@ -126,7 +130,7 @@ pub struct Traffic {
     pub subscriptions: u64,
     /// Sessions of other nodes that have a copy here.
     pub copies: u64,
-    /// Persistent sessions of which no other node has all, though there are other nodes.
+    /// Sessions of which no other node has all, though there are other nodes: all of a persistent one, the will of another.
     pub sessions_without_copies: u64,
     pub retained_messages: u64,
     /// Messages whose publisher is still owed an acknowledgement.
@@ -183,6 +187,9 @@ pub struct MemoryReport {
     /// Held for them: queued, in flight, or not yet spoken of by the owner.
     pub copied_messages: u64,
     pub copied_bytes: u64,
+    /// Wills of clients of other nodes whose sessions end with their connections; with what it costs to hold them.
+    pub held_wills: u64,
+    pub held_will_bytes: u64,
     /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
     pub copy_stream_bytes: u64,
 }

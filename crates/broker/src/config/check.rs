@@ -423,6 +423,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
             .unwrap_or(default.keep_alive_maximum),
         half_open_bytes: settings.half_open_bytes.unwrap_or(default.half_open_bytes),
         connect_timeout: Duration::from_secs(connect_timeout),
+        relocate_after: settings.relocate_after.unwrap_or(default.relocate_after),
         reason_strings: settings.reason_strings.unwrap_or(default.reason_strings),
     })
 }

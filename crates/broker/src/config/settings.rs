@@ -349,6 +349,14 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connect_timeout_s: Option<u64>,
+    /// Hand a client whose messages are wanted on one other worker only to that worker, after so many messages; 0: never [default: 64]
+    #[arg(
+        long,
+        env = "THICKET_RELOCATE_AFTER",
+        value_name = "MESSAGES",
+        help_heading = "Limits"
+    )]
+    pub relocate_after: Option<u32>,
     /// Say in CONNACK and DISCONNECT in words what is wrong, beside the reason code [default: false]
     #[arg(long, env = "THICKET_REASON_STRINGS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub reason_strings: Option<bool>,
@@ -511,7 +519,7 @@ or_each! {
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s reason_strings connections connections_per_s half_open_bytes memory_bytes
+    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }
 

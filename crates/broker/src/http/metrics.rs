@@ -143,6 +143,16 @@ impl Page {
                 traffic.merged_messages,
             ),
             (
+                "thicket_wills_of_lost_nodes_total",
+                "Wills published here, as the nodes of their clients were out",
+                traffic.wills_of_lost_nodes,
+            ),
+            (
+                "thicket_relocated_connections_total",
+                "Clients handed to the worker that has the takers of what they publish",
+                traffic.relocated_connections,
+            ),
+            (
                 "thicket_dropped_messages_total",
                 "Not delivered: an out-buffer or a queue was full",
                 traffic.dropped_messages,
@@ -197,7 +207,7 @@ impl Page {
             ),
             (
                 "thicket_sessions_without_copies",
-                "Persistent sessions with fewer copies on other nodes than they should have",
+                "Sessions with fewer copies on other nodes than they should have, or of whose will no other node knows",
                 traffic.sessions_without_copies,
             ),
             (

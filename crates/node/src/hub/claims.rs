@@ -19,7 +19,7 @@ use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use super::{Hub, Message, directory::Entry};
+use super::{Hub, Message, directory::Entry, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
     mail::{Claim, Content, Merge, Purpose},
@@ -113,6 +113,11 @@ impl Hub {
         matches!(stage, Some(Stage::Opening { .. }))
     }
 
+    /// Whether anybody waits for the session, or it is being merged.
+    pub(super) fn has_claims(&self, client_id: &str) -> bool {
+        self.claims.lines.contains_key(client_id)
+    }
+
     pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, claim: Claim) {
         let client_id = Arc::clone(&claim.client_id);
         let waiting = Waiting {
@@ -130,12 +135,16 @@ impl Hub {
     }
 
     /// Asks the registrar for the first of a line, if that has not been done.
-    fn advance_claim(&mut self, now: Now, client_id: &Arc<str>) {
+    pub(super) fn advance_claim(&mut self, now: Now, client_id: &Arc<str>) {
         if !self.is_ready {
             return;
         }
         if self.standing.is_minority() {
             return self.refuse_claim(client_id);
+        }
+        if self.relocations.has(client_id) {
+            // It goes on when the session has arrived.
+            return;
         }
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
@@ -260,6 +269,14 @@ impl Hub {
         source_epoch: u64,
     ) {
         let client_id: Arc<str> = client_id.into();
+        let merge = Postponed::Merge {
+            epoch,
+            source,
+            source_epoch,
+        };
+        if self.relocations.postpone(&client_id, merge).is_ok() {
+            return;
+        }
         let line = self.claims.lines.entry(Arc::clone(&client_id));
         let line = line.or_default();
         if matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. }) {

@@ -42,12 +42,13 @@ impl Hub {
         self.copies.parts.retain(|(from, _), _| *from != node);
     }
 
-    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that.
-    pub(super) fn promote_copies(&mut self, node: NodeId) {
+    /// A node is out: the copies here of its sessions become the sessions. Nothing is registered before that. `is_news`: this side saw it go,
+    /// and publishes the wills of its clients; else those it was with have.
+    pub(super) fn promote_copies(&mut self, node: NodeId, is_news: bool) {
         self.forget_copy_parts(node);
         let workers: BTreeSet<WorkerId> = self.workers().collect();
         for worker in &workers {
-            self.mail_after_records(*worker, Content::Promote { node });
+            self.mail_after_records(*worker, Content::Promote { node, is_news });
         }
         self.copies.promoting.insert(node, workers);
     }

@@ -196,10 +196,10 @@ impl Hub {
             .handle_received(now.instant, link, bytes, |delivery| {
                 arrivals.take(wanted, &delivery)
             });
-        // Who is new must be known before its first message, and what control says before what came behind it.
-        self.drain_overlay(now);
         let mut arrivals = std::mem::take(&mut self.arrivals);
+        // They leave with the round, or before mail that may name them: who is new is known before its first message.
         self.pass_on(&mut arrivals);
+        self.drain_overlay(now);
         let mut rest = &arrivals.late_bytes[..];
         for &(origin, len) in &arrivals.late {
             let (record, after) = rest.split_at(len as usize);

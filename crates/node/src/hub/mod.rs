@@ -15,6 +15,7 @@ mod members;
 mod moves;
 mod refusals;
 mod registrar;
+mod relocations;
 mod retained;
 mod retained_store;
 mod standing;
@@ -39,6 +40,7 @@ use self::{
     moves::Moves,
     refusals::Refusals,
     registrar::Registrar,
+    relocations::Relocations,
     retained::RetainedMessages,
     standing::Standing,
 };
@@ -62,6 +64,7 @@ pub struct Hub {
     registrar: Registrar,
     claims: Claims,
     moves: Moves,
+    relocations: Relocations,
     barriers: Barriers,
     refusals: Refusals,
     retained: RetainedMessages,
@@ -105,6 +108,7 @@ impl Hub {
             registrar: Registrar::default(),
             claims: Claims::default(),
             moves: Moves::default(),
+            relocations: Relocations::default(),
             barriers: Barriers::default(),
             refusals: Refusals::default(),
             copies: Copies::default(),
@@ -187,6 +191,7 @@ impl Hub {
         }
         self.check_ready(now);
         self.expire_claims(now);
+        self.expire_relocations(now);
         self.answer_barriers();
         self.outgoing.seal(&mut self.outputs);
         self.overlay.end_round(now.instant);
@@ -221,6 +226,7 @@ impl Hub {
             self.overlay.poll_timeout(),
             ready,
             self.claims.next_deadline(),
+            self.relocations.next_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -441,6 +447,10 @@ impl Hub {
                 let client_id = &*client_id;
                 self.tell_registrar(now, client_id, &Message::Contested { client_id });
             }
+            Content::Relocate { client_id, serial } => {
+                self.handle_relocate(now, from, client_id, serial);
+            }
+            Content::Relocated { client_id } => self.handle_relocated(now, from, &client_id),
             Content::TakenOver { client_id, epoch } => {
                 let client_id = &*client_id;
                 self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
@@ -475,6 +485,9 @@ impl Hub {
             | Content::Promote { .. }
             | Content::DropCopies { .. }
             | Content::Minority(_)
+            | Content::Offer { .. }
+            | Content::OfferTaken { .. }
+            | Content::Relocation { .. }
             | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }

@@ -9,6 +9,7 @@ use thicket_overlay::{NodeId, NodeSlot};
 use super::{
     Hub, Message,
     control::{PART_BYTES, Part},
+    relocations::Postponed,
 };
 use crate::{
     EventLevel, Now, WorkerId,
@@ -252,7 +253,21 @@ impl Hub {
     }
 
     /// Another node asks for a session of ours.
-    fn handle_fetch(&mut self, to: NodeId, request: u64, client_id: &str, purpose: Purpose) {
+    pub(super) fn handle_fetch(
+        &mut self,
+        to: NodeId,
+        request: u64,
+        client_id: &str,
+        purpose: Purpose,
+    ) {
+        let fetch = Postponed::Fetch {
+            to,
+            request,
+            purpose,
+        };
+        if self.relocations.postpone(client_id, fetch).is_ok() {
+            return;
+        }
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
             self.send(
                 to,
@@ -320,6 +335,12 @@ impl Hub {
     pub(super) const fn next_request(&mut self) -> u64 {
         self.moves.next_request += 1;
         self.moves.next_request
+    }
+
+    /// Whether another node fetches the session.
+    pub(super) fn is_leaving(&self, client_id: &str) -> bool {
+        let mut leaving = self.moves.leaving.values();
+        leaving.any(|leaving| &*leaving.client_id == client_id)
     }
 
     fn leaving(&self, to: NodeId, request: u64) -> Option<u64> {
@@ -415,6 +436,10 @@ impl Hub {
         client_id: &str,
         epoch: u64,
     ) {
+        let evict = Postponed::Evict { registrar, epoch };
+        if self.relocations.postpone(client_id, evict).is_ok() {
+            return;
+        }
         let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
             self.tell_registrar(now, client_id, &Message::Release { client_id });
             return;

@@ -291,7 +291,7 @@ impl Hub {
             self.mail_after_records(WorkerId(worker), Content::Minority(false));
         }
         for node in std::mem::take(&mut self.standing.away).into_keys() {
-            self.promote_copies(node);
+            self.promote_copies(node, false);
         }
         // Others may have taken messages for sessions here while this node was out for them, and where a copy is nobody may have noticed
         // that it was: what its owner has not heard of comes out when it is told anew.
@@ -319,7 +319,7 @@ impl Hub {
             self.forget_copy_parts(node);
             self.standing.away.insert(node, incarnation);
         } else {
-            self.promote_copies(node);
+            self.promote_copies(node, true);
         }
     }
 
@@ -334,7 +334,7 @@ impl Hub {
                 self.mail_after_records(WorkerId(worker), Content::DropCopies { node });
             }
         } else {
-            self.promote_copies(node);
+            self.promote_copies(node, false);
         }
     }
 }

@@ -42,6 +42,11 @@ impl Reauthentication {
             phase: ReauthenticationPhase::Idle,
         })
     }
+
+    /// Whether nothing is being asked or answered.
+    pub const fn is_idle(&self) -> bool {
+        matches!(self.phase, ReauthenticationPhase::Idle)
+    }
 }
 
 impl Worker {

@@ -121,6 +121,9 @@ impl Worker {
         };
         let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
         if !session.is_persistent() {
+            if cause == Cause::Closed {
+                self.publish_copied_will(now, key);
+            }
             if cause != Cause::Moved {
                 self.end_session(now, key);
             }
@@ -146,7 +149,7 @@ impl Worker {
     /// Ends a session: its will goes out, its subscriptions go, what shared subscriptions had given to it goes to others, and
     /// all else that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
-        self.publish_will(now, key);
+        self.publish_will(now, key, None);
         if let Some(session) = self.remove_session(key) {
             let held = session.outbound.held_from(0);
             let plain = held.filter(|held| match held {
@@ -164,13 +167,14 @@ impl Worker {
     /// Removes a session and its subscriptions. Its will is not published, what it held goes nowhere.
     pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Session> {
         self.cancel_replays(key);
-        let session = self.sessions.remove(key)?;
+        let mut session = self.sessions.remove(key)?;
         let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {
             changes.extend(self.interests.unsubscribe(key, filter));
         }
         self.announce(changes);
         self.journal.forget(&session);
+        self.end_will_copy(session.will_copy.take());
         self.tell_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.freeze_request {
             // Another node waits for a session that is no more.
@@ -257,6 +261,8 @@ impl Worker {
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
                 }
+                // Looked at as the round ends.
+                Timer::Leaving => {}
                 Timer::Copies => self.check_copies(now),
                 Timer::Orphaned => self.forget_orphaned(now),
             }
@@ -337,6 +343,7 @@ impl Worker {
 
     /// Says goodbye to all clients, for the shell stops. Wills go out as for any connection that ends without DISCONNECT from the client.
     pub fn shut_down(&mut self, now: Now) {
+        self.is_stopping = true;
         for index in 0..self.connections.len() {
             let id = ConnectionId(index as u32);
             self.disconnect(id, ReasonCode::ServerShuttingDown, "the node stops");

@@ -17,6 +17,7 @@ use super::{
     authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
+    relocate::{FIRST_WAIT, Following},
     sessions::{NEVER, Session},
     timers::Timer,
 };
@@ -161,6 +162,7 @@ impl Worker {
             peer: connection.peer,
             buffered: bytes.to_vec(),
             claim: None,
+            relocated: None,
         };
         self.outputs.push_back(WorkerOutput::Handover {
             connection: id,
@@ -246,6 +248,7 @@ impl Worker {
                 assigned,
                 admission: connection.admission,
             }),
+            relocated: None,
         };
         self.outputs.push_back(WorkerOutput::Handover {
             connection: id,
@@ -357,6 +360,7 @@ impl Worker {
             self.mail(Peer::Hub, Content::GrantDone { client_id });
             return;
         }
+        let will_holder = self.will_holder(&client_id);
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
@@ -378,6 +382,8 @@ impl Worker {
         }
         self.store_session(now, key);
         self.hold_output(id, key);
+        self.copy_will(now, key);
+        self.hold_for_will(id, key, will_holder);
         let answer = Answer {
             session_present,
             assigned: assigned.as_deref(),
@@ -522,6 +528,7 @@ impl Worker {
             ),
             prefix,
             reauthentication: connect.authentication_method.map(Reauthentication::new),
+            following: Following::new(now.instant, FIRST_WAIT),
         };
         let Some(connection) = self.connection_mut(id) else {
             return;

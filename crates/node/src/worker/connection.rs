@@ -10,6 +10,7 @@ use super::{
     SessionKey,
     authentication::Reauthentication,
     copies::{Level, Progress},
+    relocate::Following,
 };
 use crate::{Admission, ListenerId};
 
@@ -75,6 +76,8 @@ pub(super) struct Attached {
     pub prefix: Rc<str>,
     /// `None`: there was no authentication method in CONNECT.
     pub reauthentication: Option<Box<Reauthentication>>,
+    /// Where the takers of its messages are.
+    pub following: Following,
 }
 
 /// Topic aliases from us to a client: the first topics get them and keep them.

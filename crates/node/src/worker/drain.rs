@@ -21,7 +21,7 @@ impl Worker {
         }
         self.settle_met(now);
         Drained {
-            connections: self.traffic.connections,
+            connections: self.traffic.connections + self.wills_ending(),
             sessions: self
                 .sessions
                 .iter()

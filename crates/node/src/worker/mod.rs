@@ -25,6 +25,7 @@ mod pending;
 mod publish;
 mod receive;
 mod recover;
+mod relocate;
 mod report;
 mod retained;
 mod rights;
@@ -45,6 +46,7 @@ use thicket_mqtt::{PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::{server::Message, time::Instant};
 
+pub(crate) use self::relocate::Relocated;
 pub(crate) use self::seen::Generations;
 use self::{
     checkpoint::Checkpoints,
@@ -122,8 +124,11 @@ pub struct Worker {
     orphaned: groups::Orphaned,
     /// Nobody is let in any more.
     is_draining: bool,
+    /// The shell stops: what leaves in this round is the last.
+    is_stopping: bool,
     /// This side of the cluster does not serve.
     is_minority: bool,
+    relocations: relocate::Relocations,
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
 }
@@ -139,6 +144,8 @@ enum Debt {
         origin: Origin,
         number: u64,
     },
+    /// Nobody: another node is to forget the will when all have it, by its number.
+    Will(u64),
 }
 
 /// What a publisher is owed when the conditions of a message are met.
@@ -214,7 +221,9 @@ impl Worker {
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
             is_draining: false,
+            is_stopping: false,
             is_minority: false,
+            relocations: relocate::Relocations::default(),
             placeholder: copies::placeholder(),
             config,
         }
@@ -263,6 +272,7 @@ impl Worker {
         self.seal_copies(now);
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
+        self.hand_over_leaving(now);
         for connection in std::mem::take(&mut self.dirty) {
             let Some(state) = self.connection_mut(connection) else {
                 continue;
@@ -398,6 +408,9 @@ impl Worker {
         let serial = self.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
+        if let Some(relocated) = state.relocated {
+            return self.take_relocated(now, id, connection, *relocated);
+        }
         let (assigned, admission, epoch) = match state.claim {
             Some(claim) => (claim.assigned, claim.admission, claim.epoch),
             None => Default::default(),
@@ -505,13 +518,29 @@ impl Worker {
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }
-            Content::Promote { node } => self.handle_promote(now, node),
+            Content::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             Content::DropCopies { node } => self.handle_drop_copies(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {
                 client_id,
                 may_contest,
             } => self.handle_evict(now, &client_id, may_contest),
+            Content::Offer {
+                connection,
+                serial,
+                rate,
+                load,
+            } => self.handle_offer(now, from, (connection, serial), rate, load),
+            Content::OfferTaken {
+                connection,
+                serial,
+                rate,
+            } => self.handle_offer_taken(now, from, (connection, serial), rate),
+            Content::Relocation {
+                client_id,
+                serial,
+                is_granted,
+            } => self.handle_relocation(now, &client_id, serial, is_granted),
             // What only the hub is told.
             Content::Forward { .. }
             | Content::Admitted { .. }
@@ -532,6 +561,8 @@ impl Worker {
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
             | Content::Contested { .. }
+            | Content::Relocate { .. }
+            | Content::Relocated { .. }
             | Content::TakenOver { .. } => {
                 debug_assert!(false, "mail for the hub came to a worker");
             }

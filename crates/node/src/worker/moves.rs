@@ -56,6 +56,10 @@ impl Worker {
             );
             return;
         };
+        let will_holder = self.will_holder(client_id);
+        if purpose != Purpose::Merge {
+            self.publish_overdue_will(now, key);
+        }
         if let Some(connection) = self
             .sessions
             .get(key)
@@ -87,10 +91,7 @@ impl Worker {
                 }
                 self.answer_freeze(now, key);
             }
-            None => {
-                let snapshot = None;
-                self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
-            }
+            None => self.answer_ended(request, will_holder),
         }
     }
 

@@ -260,7 +260,10 @@ impl Worker {
     /// Where the memory of this worker is. Walks all sessions and connections.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
+        let (held_wills, held_will_bytes) = self.held_wills();
         let mut report = MemoryReport {
+            held_wills,
+            held_will_bytes,
             half_open_bytes: self.operating.half_open_bytes,
             subscriptions: self.interests.len() as u64,
             queue_dropped_messages: self.traffic.queue_dropped_messages,

@@ -71,6 +71,7 @@ impl Worker {
             publish.topic_alias = None;
         }
         let route = self.route(publish.topic);
+        self.follow(now, id, &route, &publish);
         let refusal = route
             .refusal
             .or_else(|| self.refuse_publish(key, publish.topic))
@@ -436,6 +437,7 @@ impl Worker {
                     origin,
                     number,
                 } => self.batches.admit(from, origin, number),
+                Debt::Will(number) => self.settle_will(number),
             }
         }
         for id in std::mem::take(&mut self.overdrawn) {

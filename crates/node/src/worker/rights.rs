@@ -23,6 +23,13 @@ pub(super) struct SessionRights {
     is_checked: bool,
 }
 
+impl SessionRights {
+    /// Whether they allow to publish to `topic`: for what is asked once, and is not to be remembered.
+    pub fn may_publish(&self, topic: &str) -> bool {
+        self.cached.rights().may_publish(topic)
+    }
+}
+
 impl Session {
     /// Whether its client may publish to `topic`.
     pub fn may_publish(&mut self, topic: &str) -> bool {
@@ -153,6 +160,7 @@ impl Worker {
 
     /// Users or rights were read again.
     pub(super) fn handle_reloaded(&mut self, now: Now, policy: &Policy) {
+        self.relocations.reloads += 1;
         let reviews: Vec<(SessionKey, Review)> = self
             .sessions
             .iter()
@@ -164,7 +172,10 @@ impl Worker {
         for (key, review) in reviews {
             match review {
                 Review::Same => {}
-                Review::Changed(grant) => self.set_grant(key, Some(grant)),
+                Review::Changed(grant) => {
+                    self.set_grant(key, Some(grant));
+                    self.review_will(now, key);
+                }
                 Review::Ended => self.end_grant(now, key),
             }
         }

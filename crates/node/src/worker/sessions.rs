@@ -21,7 +21,7 @@ use thicket_session::{
 
 use super::{
     arrivals::Begun,
-    copies::{Shadow, StoredAs},
+    copies::{Shadow, StoredAs, WillCopy},
     journal::wall_ms,
     merge::{Apart, Merging},
     rights::SessionRights,
@@ -64,6 +64,8 @@ pub(super) struct Session {
     /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, numbers still open.
     pub orphaned: BTreeMap<u64, u16>,
     pub will: Option<StoredWill>,
+    /// Which node holds it, of a session that ends with its connection.
+    pub will_copy: Option<Box<WillCopy>>,
     /// When a delayed will is due.
     pub will_due: Option<Instant>,
     /// Retained messages still to be sent.
@@ -174,6 +176,7 @@ impl Session {
             first_acknowledgement: 0,
             orphaned: BTreeMap::new(),
             will: None,
+            will_copy: None,
             will_due: None,
             replays: VecDeque::new(),
             dropped_messages: 0,
@@ -238,6 +241,15 @@ impl Session {
         self.expiry_interval > 0
     }
 
+    /// Its will, unless its client may not publish it: who goes on with the session without its client asks nobody.
+    pub fn lasting_will(&self) -> Option<&StoredWill> {
+        let may_publish = |will: &&StoredWill| match &self.rights {
+            Some(rights) => rights.may_publish(&will.topic),
+            None => true,
+        };
+        self.will.as_ref().filter(may_publish)
+    }
+
     /// What a store keeps of it beside its subscriptions and messages.
     pub fn value(&self, now: Now) -> StoredSession {
         StoredSession {
@@ -246,7 +258,7 @@ impl Session {
             epoch: self.epoch,
             expiry_interval: self.expiry_interval,
             disconnected_at_ms: self.disconnected_at.map(|at| wall_ms(now, at)),
-            will: self.will.clone(),
+            will: self.lasting_will().cloned(),
             will_due_at_ms: self.will_due.map(|due| wall_ms(now, due)),
         }
     }

@@ -46,6 +46,16 @@ struct GatedSuback {
 }
 
 impl Gates {
+    /// Whether a connection is owed a SUBACK or UNSUBACK.
+    pub(super) fn wait_for(&self, connection: ConnectionId, serial: u64) -> bool {
+        self.waiting.iter().any(|(_, gate)| match gate {
+            Gate::Suback(gated) => {
+                gated.connection == connection && gated.connection_serial == serial
+            }
+            Gate::Import { .. } => false,
+        })
+    }
+
     /// What is retained is not sent for a filter that was unsubscribed before its SUBACK went out [MQTT-3.10.4-2].
     fn cancel_replays_of(&mut self, session: SessionKey, unsubscribed: &SubscriptionFilter) {
         for (_, gate) in &mut self.waiting {

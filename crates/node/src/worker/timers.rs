@@ -31,6 +31,8 @@ pub(super) enum Timer {
     SessionExpiry { session: SessionKey, serial: u64 },
     /// Groups whose members were on nodes that are out have had their time.
     Orphaned,
+    /// A connection that is to go to another worker may have come to rest.
+    Leaving,
     /// Copies of sessions of other nodes may lack messages.
     Copies,
 }

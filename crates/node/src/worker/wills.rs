@@ -4,7 +4,13 @@ use std::time::Duration;
 
 use thicket_mqtt::{ApplicationProperties, Publish};
 
-use super::{SessionKey, Worker, publish::Source, timers::Timer};
+use thicket_session::server::StoredWill;
+
+use super::{
+    Debt, SessionKey, Worker,
+    publish::{Outcome, Source},
+    timers::Timer,
+};
 use crate::Now;
 
 impl Worker {
@@ -17,7 +23,7 @@ impl Worker {
         // [MQTT-3.1.3-9]: a client that is back in time finds its will not sent.
         let delay = u64::from(will.delay_interval);
         if delay == 0 {
-            self.publish_will(now, key);
+            self.publish_will(now, key, None);
             return;
         }
         let due = now.instant + Duration::from_secs(delay);
@@ -39,7 +45,7 @@ impl Worker {
         let is_due = session.will_due.is_some_and(|due| due <= now.instant);
         if is_due && session.connection.is_none() && !session.is_frozen {
             session.will_due = None;
-            self.publish_will(now, key);
+            self.publish_will(now, key, None);
             self.store_session(now, key);
         }
     }
@@ -51,22 +57,38 @@ impl Worker {
             session.will_due.is_some() && delay == Some(0)
         });
         if is_overdue {
-            self.publish_will(now, key);
+            self.publish_will(now, key, None);
         }
     }
 
-    /// Publishes the will, if there still is one, and forgets it [MQTT-3.1.2-10].
-    pub(super) fn publish_will(&mut self, now: Now, key: SessionKey) {
-        let Some(will) = self
-            .sessions
-            .get_mut(key)
-            .and_then(|session| session.will.take())
-        else {
-            return;
+    /// Publishes the will, if there still is one, and forgets it [MQTT-3.1.2-10]. `debt`: who waits until all have it.
+    pub(super) fn publish_will(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        debt: Option<Debt>,
+    ) -> Outcome {
+        let session = self.sessions.get_mut(key);
+        let Some(will) = session.and_then(|session| session.will.take()) else {
+            return Outcome::NoTakers;
         };
+        if self.refuse_publish(key, &will.topic).is_some() {
+            return Outcome::NoTakers;
+        }
+        self.publish_stored_will(now, &will, Some(key), debt)
+    }
+
+    /// Publishes a will, of the client of a session if that is here.
+    pub(super) fn publish_stored_will(
+        &mut self,
+        now: Now,
+        will: &StoredWill,
+        session: Option<SessionKey>,
+        debt: Option<Debt>,
+    ) -> Outcome {
         let Ok(properties) = ApplicationProperties::from_encoded(&will.properties) else {
             debug_assert!(false, "properties of a will are written by write_to");
-            return;
+            return Outcome::NoTakers;
         };
         let publish = Publish {
             qos: will.qos,
@@ -76,12 +98,14 @@ impl Worker {
             ..Publish::new(&will.topic, &will.payload)
         };
         let route = self.route(publish.topic);
-        if route.refusal.is_none() && self.refuse_publish(key, publish.topic).is_none() {
-            let source = Source {
-                session: Some(key),
-                ..Source::default()
-            };
-            self.publish(now, &publish, &route, source);
+        if route.refusal.is_some() {
+            return Outcome::NoTakers;
         }
+        let source = Source {
+            session,
+            debt,
+            ..Source::default()
+        };
+        self.publish(now, &publish, &route, source)
     }
 }

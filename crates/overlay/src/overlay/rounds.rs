@@ -25,8 +25,8 @@ enum Deadline {
 }
 
 impl Overlay {
-    /// Ends a round: compares deadlines with the clock, then writes control, acknowledgements and data, in this order, into the
-    /// out-buffers. Call it after the inputs of a round and before polling its outputs.
+    /// Ends a round: compares deadlines with the clock, then writes what the overlays say, data, control and acknowledgements, in this
+    /// order, into the out-buffers. Call it after the inputs of a round and before polling its outputs.
     pub fn end_round(&mut self, now: Instant) {
         // Whoever composes us may have taken the order to close already and carries it out after this.
         let (outputs, closed) = (&self.outputs, &self.closed);
@@ -49,11 +49,26 @@ impl Overlay {
                 self.links.get(&id).map(|link| &link.state),
                 Some(LinkState::Up { .. })
             ) {
-                self.send_owed(now, slot, id);
+                self.send_applied(slot, id);
+                self.send_interests(slot, id);
+                if !self.routes_over_trees() {
+                    self.fill_with_data(now, slot, id);
+                }
             }
         }
         for &hop in &linked {
             self.seal_tree_batch(hop);
+        }
+        // Control may name messages, and the other node has less to do when it has them. An acknowledgement must not overtake what
+        // control says about the message.
+        for &(slot, id) in &linked {
+            if matches!(
+                self.links.get(&id).map(|link| &link.state),
+                Some(LinkState::Up { .. })
+            ) {
+                self.send_control_messages(slot, id);
+                self.send_acknowledgements(slot, id);
+            }
         }
         self.pump_tunnels();
         self.report_settled();
@@ -379,17 +394,6 @@ impl Overlay {
         link.hello = Some(SentHello { sequence, at: now });
         let rtt_us = self.peer(slot).and_then(|peer| peer.rtt_us);
         self.write_message(slot, id, &Message::Hello { sequence, rtt_us });
-    }
-
-    /// Everything a node that is up should hear: control first, data last.
-    fn send_owed(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
-        self.send_applied(slot, id);
-        self.send_interests(slot, id);
-        self.send_control_messages(slot, id);
-        self.send_acknowledgements(slot, id);
-        if !self.routes_over_trees() {
-            self.fill_with_data(now, slot, id);
-        }
     }
 
     fn send_applied(&mut self, slot: NodeSlot, id: LinkId) {

@@ -17,7 +17,7 @@ pub struct StoredSession {
     pub uid: u128,
     /// Raised by every CONNECT and whenever another node goes on with the session: of two nodes that have it the higher one has it.
     pub epoch: u64,
-    /// Session Expiry Interval in seconds, never 0.
+    /// Session Expiry Interval in seconds. 0 only in what another node is told: of a session that ends with its connection, for its will.
     pub expiry_interval: u32,
     /// When its client went, milliseconds since 1970; `None`: it is connected.
     pub disconnected_at_ms: Option<u64>,

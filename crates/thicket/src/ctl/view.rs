@@ -256,6 +256,11 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(total.copied_messages),
                 Some(total.copied_bytes),
             ),
+            row(
+                "copies, wills",
+                Some(total.held_wills),
+                Some(total.held_will_bytes),
+            ),
             row("copies, streams", None, Some(total.copy_stream_bytes)),
             row(
                 "retained",

@@ -147,7 +147,11 @@ impl Worker {
                 JournalEntry::Value { session, value } => {
                     reading.found = None;
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
-                    self.shadow_session(now, reading.source, *session, stored);
+                    if stored.expiry_interval > 0 {
+                        self.shadow_session(now, reading.source, *session, stored);
+                    } else {
+                        self.hold_will(reading.source, *session, stored);
+                    }
                 }
                 JournalEntry::Subscribed { session, value } => {
                     let (filter, subscription) =
@@ -160,6 +164,7 @@ impl Worker {
                 }
                 JournalEntry::Ended { session } => {
                     reading.found = None;
+                    self.forget_will(reading.source, *session);
                     let source = self.sources.sources.get_mut(&reading.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
                         let changes = self.drop_shadow(key);
@@ -421,6 +426,7 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) {
         let ended = self.sources.sources.remove(&source).unwrap_or_default();
+        self.forget_wills(&ended.wills);
         for key in ended.sessions.into_values() {
             let session = self.sessions.get_mut(key);
             let shadow = session.and_then(|session| session.shadow.as_deref_mut());

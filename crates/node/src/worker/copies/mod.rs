@@ -9,6 +9,7 @@
 //! | the client | waits at the owner until the backup holds |
 //! | --- | --- |
 //! | CONNACK of a new session | the session |
+//! | CONNACK of a session that ends with its connection | its will, if it has one |
 //! | SUBACK, UNSUBACK | the subscriptions, and everybody sends their messages to the backup too |
 //! | PUBLISH of QoS 2 | the message and its packet identifier |
 //! | PUBREL | that PUBREC came |
@@ -23,6 +24,8 @@
 //!
 //! A session is *covered* when all of that holds: from its beginning, or when the backup has been told the whole of it (`learning`), has
 //! its interests applied everywhere, and all that was on its way to the owner before has come (a barrier, as for a session that moves).
+//!
+//! Of a session that ends with its connection another node holds nothing but its will (`wills`).
 
 mod backup;
 mod owner;
@@ -30,10 +33,12 @@ mod pending;
 mod promote;
 mod shadow;
 mod stream;
+mod wills;
 
 pub(super) use self::{
     backup::placeholder,
     owner::{Owned, hold},
     shadow::{Shadow, Sources, Unblocked},
     stream::{Copy, Level, Operation, Progress, Release, StoredAs, Streams},
+    wills::WillCopy,
 };

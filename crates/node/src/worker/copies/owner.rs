@@ -9,7 +9,7 @@ use std::{
 use thicket_overlay::{NodeId, NodeSlot, rendezvous};
 use thicket_session::{server::encode_subscription, time::Instant, topic::TopicFilter};
 
-use super::{Copy, Level, Operation, Progress, Release, StoredAs, Streams};
+use super::{Copy, Level, Operation, Progress, Release, StoredAs, Streams, wills::Going};
 use crate::{
     ConnectionId, Now, Peer,
     mail::Content,
@@ -37,6 +37,7 @@ pub(in super::super) struct Owned {
     to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
+    pub(super) going: Going,
     /// All nodes that were ever up.
     ever: BTreeSet<NodeId>,
     /// One of them has been out.
@@ -90,10 +91,20 @@ pub(in super::super) fn hold(
     stored: StoredAs,
     level: Level,
 ) {
-    if !stored.is_covered() {
-        return;
+    if let Some(copy) = stored.copy.filter(|copy| copy.is_covered) {
+        hold_at(streams, copy.stream, connection, id, level);
     }
-    let Some(stream) = streams.of(stored) else {
+}
+
+/// See [`hold`]; for the node of a stream.
+pub(super) fn hold_at(
+    streams: &mut Streams,
+    index: u8,
+    connection: &mut Connection,
+    id: ConnectionId,
+    level: Level,
+) {
+    let Some(stream) = streams.get_mut(index) else {
         return;
     };
     let position = stream.position();
@@ -142,10 +153,10 @@ impl Worker {
             return 0;
         };
         let count = outgoing.waits_for.count_ones() as u8;
-        // A publisher's acknowledgement counts what it waits for itself.
+        // A publisher's acknowledgement counts what it waits for itself, and so does a will.
         let shared = match debt {
             Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-            Debt::Sender { .. } | Debt::Publisher(_) => None,
+            Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
         };
         for index in 0..u64::BITS as u8 {
             if outgoing.waits_for & (1 << index) != 0
@@ -205,7 +216,7 @@ impl Worker {
     }
 
     /// The stream to a node, begun if there is none; `None`: there are too many.
-    fn stream_to(&mut self, node: NodeId) -> Option<u8> {
+    pub(super) fn stream_to(&mut self, node: NodeId) -> Option<u8> {
         let random = &mut self.random;
         let streams = &mut self.journal.streams;
         streams.find_or_begin(node, || random.next_u64())
@@ -220,6 +231,7 @@ impl Worker {
             self.release(release, Progress::END);
         }
         for (_, session) in self.sessions.iter_mut() {
+            session.will_copy.take_if(|copy| copy.stream == index);
             let lost = session.stored.copy.take_if(|copy| copy.stream == index);
             if lost.is_some() && session.handed_at.take().is_some() {
                 // It is handed over again when it has another copy.
@@ -228,14 +240,18 @@ impl Worker {
         }
     }
 
-    /// Sessions without a copy are told to a backup, as fast as it takes them.
+    /// Sessions without a copy are told to a backup, as fast as it takes them; of those that end with their connections the wills.
     fn tell_uncopied(&mut self) {
         if self.owned.nodes.is_empty() || self.config.backups == 0 {
             self.owned.to_tell.clear();
             return;
         }
         let uncopied = |session: &Session| {
-            session.is_persistent() && session.stored.copy.is_none() && !session.awaits_queue
+            if session.is_persistent() {
+                session.stored.copy.is_none() && !session.awaits_queue
+            } else {
+                session.will_copy.is_none() && session.has_passing_will()
+            }
         };
         self.owned.to_tell = self
             .sessions
@@ -285,19 +301,28 @@ impl Worker {
         if best.is_none_or(|best| best == stream.node) {
             return;
         }
-        stream.writer.ended(stored.number);
+        let former = Release::Former {
+            session: key,
+            stream: stream.id,
+            number: stored.number,
+        };
         let connection = session.connection;
         if let Some(session) = self.sessions.get_mut(key) {
             session.stored.copy = None;
         }
         self.tell_whole(now, key, filters);
-        // What waited for the one waits for the other.
+        // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
         let copy = self
             .sessions
             .get(key)
             .and_then(|session| session.stored.copy);
         let stream = copy.and_then(|copy| self.journal.streams.get_mut(copy.stream));
-        if let (Some(stream), Some(id)) = (stream, connection)
+        let Some(stream) = stream else {
+            self.release(former, Progress::END);
+            return;
+        };
+        stream.wait(Level::Applied, former);
+        if let Some(id) = connection
             && let Some(connection) = self
                 .connections
                 .get_mut(id.0 as usize)
@@ -310,7 +335,7 @@ impl Worker {
 
     /// The node that is to hold the copy: where most of the filters are wanted already; of several the one that the client
     /// identifier falls to.
-    fn backup_of(&self, client_id: &str, filters: &[TopicFilter]) -> Option<NodeId> {
+    pub(super) fn backup_of(&self, client_id: &str, filters: &[TopicFilter]) -> Option<NodeId> {
         let wanted = |slot: NodeSlot| {
             let is_wanted = |filter: &&TopicFilter| self.interests.is_wanted_by(slot, filter);
             filters.iter().take(FILTERS).filter(is_wanted).count()
@@ -397,9 +422,10 @@ impl Worker {
                 break;
             }
             self.owned.to_tell.pop_front();
-            let is_uncopied = |session: &mut Session| session.stored.copy.is_none();
-            if self.sessions.get_same(key, serial).is_some_and(is_uncopied) {
-                self.tell_whole(now, key, &[]);
+            match self.sessions.get_same(key, serial) {
+                Some(session) if !session.is_persistent() => self.copy_will(now, key),
+                Some(session) if session.stored.copy.is_none() => self.tell_whole(now, key, &[]),
+                Some(_) | None => {}
             }
         }
         let mut mail = Vec::new();
@@ -472,6 +498,25 @@ impl Worker {
                 let session = self.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
                     session.apart_mut().touch(filter);
+                }
+            }
+            Release::Frozen(request) => self.tell_ended(request),
+            Release::WillForgotten => self.will_is_forgotten(),
+            Release::Former {
+                session,
+                stream: id,
+                number,
+            } => {
+                self.journal.write_done();
+                let stored = self.sessions.get(session).map(|session| session.stored);
+                let stored = stored.filter(|stored| stored.number == number);
+                let mut streams = self.journal.streams.iter_mut();
+                if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
+                    && stored
+                        .and_then(|stored| stored.copy)
+                        .is_none_or(|copy| copy.stream != index)
+                {
+                    stream.writer.ended(number);
                 }
             }
             Release::Learned(key, number) => {
@@ -571,14 +616,18 @@ impl Worker {
         }
     }
 
-    /// Persistent sessions that no other node has all of, though there are nodes.
+    /// Sessions that no other node has all of, though there are nodes: of those that end with their connections the will.
     pub(in super::super) fn sessions_without_copies(&self) -> u64 {
         if self.owned.nodes.is_empty() || self.config.backups == 0 {
             return 0;
         }
         // One that is on its way here has its queue nowhere else.
         let lacks = |session: &Session| {
-            session.is_persistent() && (session.awaits_queue || !session.stored.is_covered())
+            if session.is_persistent() {
+                session.awaits_queue || !session.stored.is_covered()
+            } else {
+                session.lacks_will_copy(&self.journal.streams)
+            }
         };
         let all = self.sessions.iter();
         all.filter(|(_, session)| lacks(session)).count() as u64

@@ -15,8 +15,9 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is out: its sessions go on here, as far as their copies are here.
-    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId) {
+    /// A node is out: its sessions go on here, as far as their copies are here. Unless that is news, its clients' wills do not go out: it
+    /// told them to another node when it did not see this one any more, and they may be called off since.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, is_news: bool) {
         let of_node = |key: &&SourceKey| key.0 == node;
         let sources: Vec<SourceKey> = self
             .sources
@@ -27,19 +28,23 @@ impl Worker {
             .collect();
         let mut changes = Vec::new();
         let mut promoted = 0;
+        let mut wills = Vec::new();
         for source in sources {
-            let sessions = self
-                .sources
-                .sources
-                .remove(&source)
-                .unwrap_or_default()
-                .sessions;
-            for key in sessions.into_values() {
+            let ended = self.sources.sources.remove(&source).unwrap_or_default();
+            for key in ended.sessions.into_values() {
                 promoted += usize::from(self.promote(now, key, true, &mut changes));
             }
+            wills.push((source, ended.wills));
         }
         self.announce(changes);
         self.choose_for_homeless(now);
+        for (source, wills) in wills {
+            if is_news {
+                self.publish_held_wills(now, source, &wills);
+            } else {
+                self.forget_wills(&wills);
+            }
+        }
         if promoted > 0 {
             let fields = vec![
                 ("node", node.to_string()),

@@ -14,6 +14,7 @@ use thicket_session::{
 use super::{
     Progress,
     pending::{Pending, Pendings},
+    wills::{HeldWillCount, HeldWills},
 };
 use crate::worker::SessionKey;
 
@@ -67,6 +68,8 @@ pub(super) struct Source {
     pub told: Progress,
     pub held: u64,
     pub sessions: BTreeMap<u64, SessionKey>,
+    /// Of sessions that end with their connections, by their numbers.
+    pub wills: HeldWills,
     pub unacknowledged: VecDeque<Unacknowledged>,
     /// Sessions that were told whole, with the positions, until a barrier is behind them.
     pub wholes: Vec<(u64, u64)>,
@@ -94,6 +97,7 @@ pub(in super::super) struct Sources {
     pub(super) sources: BTreeMap<SourceKey, Source>,
     /// Their filters, which are not this worker's own.
     pub subscriptions: usize,
+    pub(super) will_count: HeldWillCount,
     /// A message that an owner named has not come.
     pub lacks: bool,
     /// When the copies are looked at next.

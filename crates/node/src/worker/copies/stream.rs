@@ -81,6 +81,16 @@ pub(in super::super) enum Release {
     Output(ConnectionId, u64),
     /// An acknowledgement. The count says how many streams it waits for, if more than one.
     Debt(Debt, Option<Rc<Cell<u8>>>),
+    /// Another node asks for a session that has ended, by this request.
+    Frozen(u64),
+    /// Nothing but the end of a drain.
+    WillForgotten,
+    /// The copy that the session with this number had by another stream is not needed any more.
+    Former {
+        session: SessionKey,
+        stream: u64,
+        number: u64,
+    },
     /// The whole of a session, with its number, was told.
     Learned(SessionKey, u64),
     /// Nothing; but if the other node is out of sight before, a SUBSCRIBE or UNSUBSCRIBE of a session may be unknown there.
@@ -224,6 +234,10 @@ impl Streams {
         let of =
             |stream: &Option<Stream>| stream.as_ref().is_some_and(|stream| stream.node == node);
         self.list.iter().position(of).map(|index| index as u8)
+    }
+
+    pub fn get(&self, index: u8) -> Option<&Stream> {
+        self.list.get(usize::from(index))?.as_ref()
     }
 
     pub fn get_mut(&mut self, index: u8) -> Option<&mut Stream> {

@@ -345,6 +345,15 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
                 record.client_id, record.dropped, record.uncertain
             ));
         }
+        // At the end everybody is connected: that connection is not lost.
+        let has_will = record.has_will && ledger.hears_all_wills;
+        if has_will && came + 1 < record.dropped {
+            return Err(format!(
+                "wills are published as promised: {came} of {}, who lost {} connections",
+                record.client_id,
+                record.dropped - 1
+            ));
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What happens to nodes, to their clocks and to the network between them.
 
-use super::run::{FORK_MILLIS, Run, STEP_MILLIS};
+use super::run::{ENDING_MILLIS, FORK_MILLIS, Run, STEP_MILLIS};
 use crate::world::net::Parting;
 
 impl Run {
@@ -65,8 +65,13 @@ impl Run {
     }
 
     fn note_end_of(&mut self, node: usize) -> super::checks::Verdict {
+        let now = self.world.net.now;
         for client in 0..self.plan.clients {
             self.note(client)?;
+            if self.plan.dies {
+                self.note_wills_of(client, node);
+                continue;
+            }
             let is_here = self.world.clients[client].node == node;
             let record = &mut self.ledger.records[client];
             let was_connected = self.world.clients[client].is_connected() && record.dropped > 0;
@@ -77,9 +82,22 @@ impl Run {
             }
         }
         if let Some(log) = &mut self.log {
-            log.push(format!("{:>8} node {node} is killed", self.world.net.now));
+            log.push(format!("{now:>8} node {node} is killed"));
         }
         Ok(())
+    }
+
+    /// A node that others hold the wills for is about to die: which ones may come though they came already, or were called off.
+    fn note_wills_of(&mut self, client: usize, node: usize) {
+        let since = self.world.net.now.saturating_sub(ENDING_MILLIS);
+        let is_late = |ending: &&(usize, usize, u64)| {
+            (ending.0, ending.1) == (client, node) && ending.2 >= since
+        };
+        let late = self.ledger.endings.iter().filter(is_late).count();
+        let record = &mut self.ledger.records[client];
+        // It may be about to be taken over.
+        let is_leaving = record.connecting_at.is_some() && record.served_by == node;
+        record.uncertain += late + usize::from(is_leaving);
     }
 
     /// A node is cut off from all others, as one that dies when every session has its copy and nothing is on its way; or it is back.

@@ -84,6 +84,9 @@ pub struct Record {
     /// Connections that ended without DISCONNECT after their CONNACK, and those of which nobody knows.
     pub dropped: usize,
     pub uncertain: usize,
+    pub has_will: bool,
+    /// Its connection was cut, and it may not know.
+    pub is_cut: bool,
 }
 
 /// Everything.
@@ -97,6 +100,11 @@ pub struct Ledger {
     pub is_split: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,
+    /// Connections that ended: client, node, when. If the node dies in the next moment, the will may have gone out and go out again, or
+    /// go out though it was called off.
+    pub endings: Vec<(usize, usize, u64)>,
+    /// The watcher hears all wills, whatever happens.
+    pub hears_all_wills: bool,
     /// Wills that came to the watcher, by client.
     pub wills: BTreeMap<usize, usize>,
 }

@@ -29,6 +29,8 @@ const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
 const MOVING_MILLIS: u64 = 1_000;
 /// A session that two nodes had is one again in this time after they see each other.
 pub const FORK_MILLIS: u64 = 3_000;
+/// What follows from the end of a connection is done everywhere in this time.
+pub const ENDING_MILLIS: u64 = 1_000;
 /// Longest step of a clock. Clocks that are set stay within two steps of the earliest time.
 pub const STEP_MILLIS: u64 = 3_600_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
@@ -65,6 +67,7 @@ impl Run {
             }
             spec.wall_ahead = STEP_MILLIS + index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
+            spec.limits.relocate_after = 1;
             spec.stores = plan.kills || plan.blacks_out;
             spec.small_log_bytes = 8_000;
             world.add_node(spec);
@@ -87,7 +90,12 @@ impl Run {
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
         }
-        run.watcher = run.add(ClientConfig::new(super::V5, "watcher"), false);
+        let mut watcher = ClientConfig::new(super::V5, "watcher");
+        if plan.dies {
+            watcher.session_expiry_interval = 1_000_000;
+        }
+        run.watcher = run.add(watcher, plan.dies);
+        run.ledger.hears_all_wills = plan.dies;
         run
     }
 
@@ -107,7 +115,7 @@ impl Run {
         }
         config.topic_alias_maximum = random.below(3) as u16;
         config.outbound_topic_aliases = random.below(3) as u16;
-        if index.is_multiple_of(2) {
+        if index.is_multiple_of(2) || !is_persistent {
             config.will = Some(WillConfig {
                 topic: format!("will/{index}"),
                 payload: b"gone".to_vec(),
@@ -122,6 +130,7 @@ impl Run {
         self.ledger.records.push(Record {
             client_id: config.client_id.clone(),
             is_persistent,
+            has_will: config.will.is_some(),
             ..Record::default()
         });
         self.world.add_client(config)
@@ -299,6 +308,7 @@ impl Run {
                     self.ledger.publications[*publication].is_sent_again = true;
                 }
                 record.is_cleaning = false;
+                record.is_cut = false;
                 record.uncertain -= 1;
                 record.dropped += 1;
             }
@@ -375,6 +385,7 @@ impl Run {
                 return Err(format!("nodes keep the protocol: {reason} at {now}"));
             }
             Told::Closed => {
+                self.ledger.endings.push((client, record.served_by, now));
                 record.subscribing.clear();
                 if !record.is_persistent {
                     record.end_life(now);
@@ -394,7 +405,10 @@ impl Run {
             62..66 if connected => self.unsubscribe(client),
             66..70 if connected => self.disconnect(client),
             70..74 if connected => self.hang_up(client),
-            74..78 if connected => self.world.cut_client(client),
+            74..78 if connected => {
+                self.ledger.records[client].is_cut = true;
+                self.world.cut_client(client);
+            }
             78..82 => self.abandon(client),
             _ if !connected => self.connect(client),
             82..100 => self.act_on_network(),
@@ -538,13 +552,14 @@ impl Run {
         self.say(client, || "disconnects".into());
         let machine = &mut self.world.clients[client].machine;
         if machine.disconnect(&Disconnect::default()).is_ok() {
+            self.world.clients[client].finish(&mut self.world.net);
             // The connection may break before the node has read it. Nothing to move for one whose node was killed meanwhile.
+            let is_heard = self.plan.dies && self.world.clients[client].has_said_all;
             let record = &mut self.ledger.records[client];
             if record.dropped > 0 {
                 record.dropped -= 1;
-                record.uncertain += 1;
+                record.uncertain += usize::from(!is_heard || record.is_cut);
             }
-            self.world.clients[client].finish(&mut self.world.net);
             let _ = self.note(client);
         }
     }

@@ -16,7 +16,7 @@ use crate::world::{
 
 /// Plays a scenario on three nodes with one or two workers, in two kinds of weather.
 #[track_caller]
-fn play(stores: bool, scenario: impl Fn(&mut World)) {
+pub(super) fn play(stores: bool, scenario: impl Fn(&mut World)) {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         let mut world = World::new(seed, weather);
         for index in 0..3_u8 {

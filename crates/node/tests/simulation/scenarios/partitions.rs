@@ -383,7 +383,7 @@ fn nodes_without_a_link_that_both_see_a_third_see_each_other_over_it_and_serve()
         for _ in 0..1_000 {
             world.run_for(10);
             for node in 0..3 {
-                let membership = world.nodes[node].membership();
+                let membership = world.membership(node);
                 assert_eq!((membership.serves, membership.reachable), (true, 3));
             }
         }
@@ -405,7 +405,7 @@ fn nodes_that_find_no_way_to_each_other_not_even_over_a_third_both_refuse() {
         world.run_for(5_000);
         world.expect(publisher, &["PUBACK 1 0x97", "PUBACK 2 0x97"]);
         for (node, publisher) in publishers.into_iter().enumerate() {
-            assert!(!world.nodes[node].membership().serves);
+            assert!(!world.membership(node).serves);
             refuses_newcomers(world, node);
             world.publish(publisher, "a", "x", 1, 3);
             world.expect(publisher, &["PUBACK 3 0x97"]);

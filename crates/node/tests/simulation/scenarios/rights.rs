@@ -39,7 +39,7 @@ pub fn with(policy: Policy) -> impl Fn(&mut NodeSpec) {
     }
 }
 
-fn as_user<'a>(name: &'a str, connect: Connect<'a>) -> Connect<'a> {
+pub fn as_user<'a>(name: &'a str, connect: Connect<'a>) -> Connect<'a> {
     let login = Login {
         user_name: Some(name),
         password: Some(name.as_bytes()),

@@ -58,6 +58,8 @@ pub struct SimulatedClient {
     /// The node it is connected to.
     pub node: usize,
     told: VecDeque<Told>,
+    /// Nothing of what it had to say was left when it closed.
+    pub has_said_all: bool,
 }
 
 impl SimulatedClient {
@@ -68,6 +70,7 @@ impl SimulatedClient {
             end: None,
             node: 0,
             told: VecDeque::new(),
+            has_said_all: false,
         }
     }
 
@@ -120,6 +123,7 @@ impl SimulatedClient {
     pub fn finish(&mut self, net: &mut Net) {
         self.write(net);
         if self.machine.state() == ConnectionState::Closing {
+            self.has_said_all = self.machine.output().is_empty();
             self.drop_connection(net);
         }
         if let Some(at) = self.machine.poll_timeout() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, Limits,
-    ListenerConfig, ListenerId, Mail, MembershipReport, Now, Partition, Peer, Takes, Verdict,
-    Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    ListenerConfig, ListenerId, Mail, Now, Partition, Peer, Takes, Verdict, Worker, WorkerConfig,
+    WorkerId, WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig, WireVersion, routing::RoutingMode};
 use thicket_session::time::{Instant, WallClock};
@@ -340,12 +340,6 @@ impl Node {
     }
 
     /// Removes a node that is out from the cluster.
-    /// Whether the node's side of the cluster serves, and how many nodes it counts.
-    pub fn membership(&self) -> MembershipReport {
-        let machines = self.machines.as_ref().expect("it runs");
-        machines.hub.membership()
-    }
-
     pub fn forget(&mut self, net: &mut Net, node: &str) -> Result<(), ForgetError> {
         let now = self.clock(net);
         let machines = self.machines.as_mut().expect("it runs");

@@ -1,0 +1,151 @@
+//! Sessions that go from one worker of this node to another with their connections. While one is under way nobody claims it, and what other
+//! nodes ask of it waits.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use super::Hub;
+use crate::{
+    Now, WorkerId,
+    mail::{Content, Purpose},
+};
+
+/// A worker that has not said by then what became of one will not (its connection was lost on the way).
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What another node asked meanwhile.
+#[derive(Debug)]
+pub(super) enum Postponed {
+    Fetch {
+        to: NodeId,
+        request: u64,
+        purpose: Purpose,
+    },
+    Evict {
+        registrar: NodeId,
+        epoch: u64,
+    },
+    /// The registrar did.
+    Merge {
+        epoch: u64,
+        source: NodeId,
+        source_epoch: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Relocation {
+    deadline: Instant,
+    postponed: Vec<Postponed>,
+}
+
+/// All that are under way, by client identifier.
+#[derive(Debug, Default)]
+pub(super) struct Relocations {
+    under_way: BTreeMap<Arc<str>, Relocation>,
+}
+
+impl Relocations {
+    pub fn has(&self, client_id: &str) -> bool {
+        self.under_way.contains_key(client_id)
+    }
+
+    /// When one is given up.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.under_way.values().map(|it| it.deadline).min()
+    }
+
+    /// What is to be done when the session is settled; `Err`: it is now. A node asks at most twice before it is answered.
+    pub fn postpone(&mut self, client_id: &str, what: Postponed) -> Result<(), Postponed> {
+        match self.under_way.get_mut(client_id) {
+            Some(relocation) => {
+                relocation.postponed.push(what);
+                Ok(())
+            }
+            None => Err(what),
+        }
+    }
+}
+
+impl Hub {
+    /// A worker would give a session to another one.
+    pub(super) fn handle_relocate(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        client_id: Arc<str>,
+        serial: u64,
+    ) {
+        let entry = self.directory.entries.get(&client_id);
+        let is_there = entry.is_some_and(|entry| entry.is_open && entry.home == from);
+        let is_granted = is_there
+            && self.is_ready
+            && !self.has_claims(&client_id)
+            && !self.is_leaving(&client_id)
+            && !self.relocations.has(&client_id);
+        if is_granted {
+            let relocation = Relocation {
+                deadline: now.instant + PATIENCE,
+                postponed: Vec::new(),
+            };
+            let client_id = Arc::clone(&client_id);
+            self.relocations.under_way.insert(client_id, relocation);
+        }
+        let answer = Content::Relocation {
+            client_id,
+            serial,
+            is_granted,
+        };
+        self.mail(from, answer);
+    }
+
+    /// A worker has the session: another one than before, or the same.
+    pub(super) fn handle_relocated(&mut self, now: Now, home: WorkerId, client_id: &Arc<str>) {
+        if !self.relocations.has(client_id) {
+            return;
+        }
+        if let Some(entry) = self.directory.entries.get_mut(client_id) {
+            entry.home = home;
+        }
+        self.settle_relocation(now, client_id);
+    }
+
+    fn settle_relocation(&mut self, now: Now, client_id: &Arc<str>) {
+        let Some(relocation) = self.relocations.under_way.remove(client_id) else {
+            return;
+        };
+        for what in relocation.postponed {
+            match what {
+                Postponed::Fetch {
+                    to,
+                    request,
+                    purpose,
+                } => self.handle_fetch(to, request, client_id, purpose),
+                Postponed::Evict { registrar, epoch } => {
+                    self.handle_evict(now, registrar, client_id, epoch);
+                }
+                Postponed::Merge {
+                    epoch,
+                    source,
+                    source_epoch,
+                } => self.handle_merge(now, client_id, epoch, source, source_epoch),
+            }
+        }
+        self.advance_claim(now, client_id);
+    }
+
+    /// Goes on with what waits for sessions that went with their connections.
+    pub(super) fn expire_relocations(&mut self, now: Now) {
+        let is_due = |relocation: &Relocation| relocation.deadline <= now.instant;
+        let under_way = self.relocations.under_way.iter();
+        let due: Vec<_> = under_way
+            .filter(|(_, relocation)| is_due(relocation))
+            .map(|(client_id, _)| Arc::clone(client_id))
+            .collect();
+        for client_id in due {
+            self.settle_relocation(now, &client_id);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Wills of sessions that end with their connections: another node holds each, and publishes it when its owner is out (rules 11 and
+//! 17 between nodes).
+//!
+//! | at the owner | in the stream | the holder |
+//! | --- | --- | --- |
+//! | CONNECT with a will | `value`, with a Session Expiry Interval of 0 | holds the will; the CONNACK waits until it does |
+//! | the connection ends, the will goes out | `ended`, when all who want the will have it | forgets it |
+//! | DISCONNECT, drained, the node stops | `ended` | forgets it |
+//! | another connection takes over | `ended`; its CONNACK waits until that is read | forgets it |
+//! | out of sight | | publishes it, before anybody may claim a client identifier of the owner |
+//!
+//! Nothing else is held of such a session, and delays do not count: it has ended with its owner, and so has the waiting
+//! (MQTT 3.1.3.2.2).
+
+use std::{collections::BTreeMap, marker::Copy};
+
+use thicket_session::server::{StoredSession, StoredWill};
+
+use super::{Level, Release, Streams, owner::hold_at, shadow::SourceKey};
+use crate::{
+    ConnectionId, EventLevel, Now, Peer,
+    mail::Content,
+    worker::{Debt, SessionKey, Worker, publish::Outcome, sessions::Session},
+};
+
+/// Bytes of wills of other nodes' clients that a worker holds; what comes beyond is not held.
+const WILL_BYTES: usize = 256 * 1024 * 1024;
+/// What a will costs beside its strings: its place in a map, and the allocations.
+const WILL_OVERHEAD: usize = 160;
+
+/// Where the will of a session is held.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct WillCopy {
+    pub stream: u8,
+    /// Tells the stream from those that had its index before.
+    stream_id: u64,
+    /// In that stream.
+    number: u64,
+    /// The other node holds the will when it has applied this.
+    position: u64,
+}
+
+/// Wills that are on their way to those who want them.
+#[derive(Debug, Default)]
+pub(super) struct Going {
+    wills: BTreeMap<u64, (WillCopy, u16)>,
+    next: u64,
+    /// Wills that other nodes were told to forget since this one is drained, and have not.
+    ending: u64,
+}
+
+/// Wills that are held for the clients of one worker of another node, by number.
+pub(super) type HeldWills = BTreeMap<u64, StoredWill>;
+
+/// How many wills are held here for others.
+#[derive(Debug, Default)]
+pub(super) struct HeldWillCount {
+    wills: u64,
+    bytes: usize,
+    is_full: bool,
+}
+
+impl HeldWillCount {
+    const fn remove(&mut self, will: &StoredWill) {
+        self.wills -= 1;
+        self.bytes -= bytes_of(will);
+    }
+}
+
+const fn bytes_of(will: &StoredWill) -> usize {
+    WILL_OVERHEAD + will.topic.len() + will.payload.len() + will.properties.len()
+}
+
+impl Session {
+    /// Whether it has a will that is to be held elsewhere, though the session itself is not.
+    pub(super) fn has_passing_will(&self) -> bool {
+        !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
+    }
+
+    /// Whether no other node holds its will, though one should.
+    pub(super) fn lacks_will_copy(&self, streams: &Streams) -> bool {
+        let is_held = |copy: &WillCopy| {
+            let stream = streams.get(copy.stream);
+            stream.is_some_and(|stream| stream.has(copy.position, Level::Applied))
+        };
+        self.has_passing_will() && !self.will_copy.as_deref().is_some_and(is_held)
+    }
+}
+
+/// At the owner.
+impl Worker {
+    /// Tells another node the will of a session that ends with its connection, if it has one that is not told.
+    pub(in super::super) fn copy_will(&mut self, now: Now, key: SessionKey) {
+        if self.owned.nodes.is_empty() || self.config.backups == 0 {
+            return;
+        }
+        let wants = |session: &&Session| session.will_copy.is_none() && session.has_passing_will();
+        let Some(session) = self.sessions.get(key).filter(wants) else {
+            return;
+        };
+        let value = session.value(now).encode();
+        let Some(node) = self.backup_of(&session.client_id, &[]) else {
+            return;
+        };
+        let Some(index) = self.stream_to(node) else {
+            return;
+        };
+        let number = self.journal.next_number();
+        let Some(stream) = self.journal.streams.get_mut(index) else {
+            return;
+        };
+        stream.writer.value(number, &value);
+        let copy = WillCopy {
+            stream: index,
+            stream_id: stream.id,
+            number,
+            position: stream.position(),
+        };
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.will_copy = Some(Box::new(copy));
+        }
+    }
+
+    /// The stream by which the will of a client's present session is told.
+    pub(in super::super) fn will_holder(&self, client_id: &str) -> Option<u8> {
+        if self.journal.streams.is_empty() {
+            return None;
+        }
+        let session = self.sessions.get(self.sessions.find(client_id)?)?;
+        session.will_copy.as_ref().map(|copy| copy.stream)
+    }
+
+    /// Has the CONNACK wait until another node holds the will of the session, and has forgotten that of the one before it, which was
+    /// told by the stream `before`.
+    pub(in super::super) fn hold_for_will(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        before: Option<u8>,
+    ) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let present = session.will_copy.as_ref().map(|copy| copy.stream);
+        // A connection waits for one stream: these differ only for a moment, when other nodes come or go.
+        let copied = present.or(session.stored.copy.map(|copy| copy.stream));
+        let index = present.or(before.filter(|before| copied.is_none_or(|it| it == *before)));
+        let Some(index) = index.filter(|_| self.config.waits_for_copies) else {
+            return;
+        };
+        let connection = self.connections.get_mut(id.0 as usize);
+        if let Some(connection) = connection.and_then(Option::as_deref_mut) {
+            hold_at(
+                &mut self.journal.streams,
+                index,
+                connection,
+                id,
+                Level::Applied,
+            );
+        }
+    }
+
+    /// The will of a session that is over must not be published by whoever holds it.
+    pub(in super::super) fn end_will_copy(&mut self, copy: Option<Box<WillCopy>>) {
+        let Some(copy) = copy else { return };
+        let stream = self.journal.streams.get_mut(copy.stream);
+        let Some(stream) = stream.filter(|stream| stream.id == copy.stream_id) else {
+            return;
+        };
+        stream.writer.ended(copy.number);
+        if self.is_draining {
+            stream.wait(Level::Applied, Release::WillForgotten);
+            self.owned.going.ending += 1;
+        }
+    }
+
+    /// The rights of a session's client have changed: its will is held elsewhere only if it may be published.
+    pub(in super::super) fn review_will(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.is_persistent() {
+            if session.will.is_some() {
+                self.store_session(now, key);
+            }
+        } else if session.lasting_will().is_none() {
+            let copy = session.will_copy.take();
+            self.end_will_copy(copy);
+        } else {
+            self.copy_will(now, key);
+        }
+    }
+
+    /// The connection of a session has ended, and the session with it: if another node holds its will, that goes out now, and is held
+    /// until all who want it have it.
+    pub(in super::super) fn publish_copied_will(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.will.is_none() || self.is_stopping {
+            return;
+        }
+        let Some(copy) = session.will_copy.take() else {
+            return;
+        };
+        let going = &mut self.owned.going;
+        going.next += 1;
+        let number = going.next;
+        match self.publish_will(now, key, Some(Debt::Will(number))) {
+            Outcome::Open(open) => {
+                let wills = &mut self.owned.going.wills;
+                wills.insert(number, (*copy, open));
+            }
+            Outcome::NoTakers | Outcome::Met => self.end_will_copy(Some(copy)),
+        }
+    }
+
+    /// A condition is met that a will on its way waits for.
+    pub(in super::super) fn settle_will(&mut self, number: u64) {
+        let Some((copy, open)) = self.owned.going.wills.get_mut(&number) else {
+            return;
+        };
+        *open -= 1;
+        if *open == 0 {
+            let copy = Box::new(*copy);
+            self.owned.going.wills.remove(&number);
+            self.end_will_copy(Some(copy));
+        }
+    }
+
+    pub(super) const fn will_is_forgotten(&mut self) {
+        self.owned.going.ending = self.owned.going.ending.saturating_sub(1);
+    }
+
+    /// Wills of clients that were sent away and that another node would publish if this one were gone now.
+    pub(in super::super) const fn wills_ending(&self) -> u64 {
+        self.owned.going.ending
+    }
+
+    /// Another node asked for a session that has ended, and whose will was told by the stream `before`: it goes on when that will is
+    /// forgotten, so that it does not go out behind what the client says next.
+    pub(in super::super) fn answer_ended(&mut self, request: u64, before: Option<u8>) {
+        let before = before.filter(|_| self.config.waits_for_copies);
+        match before.and_then(|index| self.journal.streams.get_mut(index)) {
+            Some(stream) => stream.wait(Level::Applied, Release::Frozen(request)),
+            None => self.tell_ended(request),
+        }
+    }
+
+    pub(super) fn tell_ended(&mut self, request: u64) {
+        let snapshot = None;
+        self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+    }
+}
+
+/// At the holder.
+impl Worker {
+    /// An owner tells a will.
+    pub(super) fn hold_will(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
+        let (Some(will), Some(known)) = (stored.will, self.sources.sources.get_mut(&source)) else {
+            return;
+        };
+        let count = &mut self.sources.will_count;
+        if let Some(before) = known.wills.remove(&number) {
+            count.remove(&before);
+        }
+        let bytes = bytes_of(&will);
+        if count.bytes + bytes <= WILL_BYTES {
+            count.wills += 1;
+            count.bytes += bytes;
+            known.wills.insert(number, will);
+        } else if !std::mem::replace(&mut count.is_full, true) {
+            let fields = vec![
+                ("node", source.0.to_string()),
+                ("bytes", WILL_BYTES.to_string()),
+            ];
+            self.event(
+                EventLevel::Warn,
+                "wills of another node's clients are not held here: there are too many",
+                fields,
+            );
+        }
+    }
+
+    /// The will of a session that is over.
+    pub(super) fn forget_will(&mut self, source: SourceKey, number: u64) {
+        let known = self.sources.sources.get_mut(&source);
+        if let Some(will) = known.and_then(|known| known.wills.remove(&number)) {
+            self.sources.will_count.remove(&will);
+        }
+    }
+
+    /// All that is held of an owner.
+    pub(super) fn forget_wills(&mut self, wills: &HeldWills) {
+        let count = &mut self.sources.will_count;
+        for will in wills.values() {
+            count.remove(will);
+        }
+        count.is_full = false;
+    }
+
+    /// The owner is out, and its clients' connections with it.
+    pub(super) fn publish_held_wills(&mut self, now: Now, source: SourceKey, wills: &HeldWills) {
+        self.forget_wills(wills);
+        for will in wills.values() {
+            self.publish_stored_will(now, will, None, None);
+        }
+        if wills.is_empty() {
+            return;
+        }
+        self.traffic.wills_of_lost_nodes += wills.len() as u64;
+        let fields = vec![
+            ("node", source.0.to_string()),
+            ("wills", wills.len().to_string()),
+        ];
+        self.event(
+            EventLevel::Info,
+            "wills of clients of a node that is out go out",
+            fields,
+        );
+    }
+
+    /// Wills that are held here for clients of other nodes, and their bytes.
+    pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
+        let count = &self.sources.will_count;
+        (count.wills, count.bytes as u64)
+    }
+}

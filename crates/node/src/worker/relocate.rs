@@ -1,0 +1,548 @@
+//! Publishers that go to the worker where their messages go.
+//!
+//! A message that crosses from one worker to another costs a wake-up of a second thread; where the only takers of what a client publishes are
+//! on one other worker, its connection is handed to that worker, while it is open and without the client noticing. It is a connection
+//! without a past: its session ends with it, has no subscriptions and no will, and nothing of it is under way at the moment it goes.
+//!
+//! | step | here | there | the hub |
+//! | --- | --- | --- | --- |
+//! | offer | enough messages in a row had takers on that worker only | takes it, if that leaves the two balanced | |
+//! | ask | the client is not read any more | | nobody claims or fetches the session from here on |
+//! | hand over | a whole round without anything of the client, all it sent is acknowledged everywhere | the session is made again, the client is read | told: the session lives there |
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use thicket_access::Grant;
+use thicket_mqtt::{ProtocolVersion, Publish, Qos};
+use thicket_session::time::Instant;
+
+use super::{
+    Worker,
+    authentication::Reauthentication,
+    connection::{AliasesOut, Attached, Connection, Phase},
+    interests::Route,
+    sessions::Session,
+    timers::Timer,
+};
+use crate::{
+    ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
+    mail::{Content, peer_text},
+};
+
+/// How soon after it came a connection may be offered; the wait doubles each time, so that one whose messages go here and there stays.
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(64);
+/// A connection that has not come to rest by then stays.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// What went elsewhere without acknowledgement has arrived by then, or never will.
+const ARRIVED: Duration = Duration::from_secs(10);
+/// Over this time messages are counted to say how busy a worker is.
+const LOAD_WINDOW: Duration = Duration::from_millis(250);
+/// Messages a second, in and out, that a worker may have however idle the other one is.
+const LIGHT: u64 = 40_000;
+
+/// Where the takers of a client's messages are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Following {
+    towards: Option<WorkerId>,
+    /// Messages with takers on that worker only, less the others.
+    count: u32,
+    /// When the first of them came.
+    since: Instant,
+    /// Not offered before.
+    not_before: Instant,
+    wait: Duration,
+    /// When a message without acknowledgement last went anywhere else.
+    last_unacknowledged: Option<Instant>,
+    /// Something came since the last round ended.
+    is_active: bool,
+}
+
+impl Following {
+    pub fn new(now: Instant, wait: Duration) -> Self {
+        Self {
+            towards: None,
+            count: 0,
+            since: now,
+            not_before: now + wait,
+            wait,
+            last_unacknowledged: None,
+            is_active: false,
+        }
+    }
+
+    /// Counts a message that is wanted on one worker only, if so: a majority vote over those that came.
+    fn count(&mut self, now: Instant, towards: Option<WorkerId>) {
+        if towards.is_some() && towards == self.towards {
+            if self.count == 0 {
+                self.since = now;
+            }
+            self.count += 1;
+        } else if towards.is_some() && self.count == 0 {
+            if self.towards.is_some() {
+                self.last_unacknowledged = Some(now);
+            }
+            (self.towards, self.count, self.since) = (towards, 1, now);
+        } else {
+            self.count = self.count.saturating_sub(1);
+        }
+    }
+
+    /// Starts anew; the next time is later.
+    fn put_off(&mut self, now: Instant) {
+        self.count = 0;
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        self.not_before = now + self.wait;
+    }
+}
+
+/// A connection that another worker has agreed to take.
+#[derive(Debug, Clone)]
+struct Leaving {
+    connection: ConnectionId,
+    serial: u64,
+    client_id: Arc<str>,
+    to: WorkerId,
+    is_granted: bool,
+    deadline: Instant,
+}
+
+/// How busy this worker is, and what is about to leave it.
+#[derive(Debug, Default)]
+pub(super) struct Relocations {
+    leaving: Vec<Leaving>,
+    /// Messages a second in the last whole window, and since it ended those of connections that came, or will.
+    load: u64,
+    taken: u64,
+    given: u64,
+    window_began: Instant,
+    messages_then: u64,
+    /// How often rights were read again: who was under way meanwhile may have old ones.
+    pub reloads: u64,
+}
+
+/// What travels with a connection in service. Its session has no more than this.
+#[derive(Debug)]
+pub(crate) struct Relocated {
+    client_id: Arc<str>,
+    uid: u128,
+    epoch: u64,
+    clean_epoch: u64,
+    dropped_messages: u64,
+    grant: Option<Arc<Grant>>,
+    version: ProtocolVersion,
+    silence_allowed: Option<Duration>,
+    last_packet: Instant,
+    window: u16,
+    maximum_packet_size: u32,
+    problem_information: bool,
+    aliases_in: Vec<Option<Arc<str>>>,
+    aliases_out: AliasesOut,
+    prefix: Arc<str>,
+    reauthentication: Option<Box<Reauthentication>>,
+    wait: Duration,
+    reloads: u64,
+}
+
+/// Whether `worker` is the only place that wants a message.
+const fn only_worker(route: &Route) -> Option<WorkerId> {
+    match route.workers.as_slice() {
+        [(worker, _)] if route.takers.is_empty() && route.groups.is_empty() => Some(*worker),
+        _ => None,
+    }
+}
+
+impl Worker {
+    /// A client published to `route`.
+    #[inline]
+    pub(super) fn follow(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        route: &Route,
+        publish: &Publish<'_>,
+    ) {
+        if self.config.workers > 1 && self.config.limits.relocate_after > 0 {
+            self.follow_route(now, id, route, publish);
+        }
+    }
+
+    fn follow_route(&mut self, now: Now, id: ConnectionId, route: &Route, publish: &Publish<'_>) {
+        let enough = self.config.limits.relocate_after;
+        let Some(attached) = self.connection_mut(id).and_then(Connection::attached_mut) else {
+            return;
+        };
+        let following = &mut attached.following;
+        following.is_active = true;
+        let worker = only_worker(route);
+        following.count(now.instant, worker);
+        let follows = worker.is_some() && worker == following.towards && route.nodes_all.is_empty();
+        let stays = route.is_local() || follows;
+        if publish.qos == Qos::AtMostOnce && (publish.retain || !stays) {
+            following.last_unacknowledged = Some(now.instant);
+        }
+        if following.count >= enough && following.not_before <= now.instant {
+            self.offer(now, id);
+        }
+    }
+
+    fn offer(&mut self, now: Now, id: ConnectionId) {
+        let can_leave = self.can_leave(now.instant, id);
+        let own_load = self.load(now.instant);
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
+        let serial = connection.serial;
+        let Some(attached) = connection.attached_mut() else {
+            return;
+        };
+        let following = &mut attached.following;
+        let took = now
+            .instant
+            .since(following.since)
+            .max(Duration::from_millis(1));
+        let rate = u64::from(following.count) * 1000 / took.as_millis() as u64;
+        let to = following.towards;
+        following.put_off(now.instant);
+        if let Some(to) = to
+            && can_leave
+        {
+            let offer = Content::Offer {
+                connection: id,
+                serial,
+                rate,
+                load: own_load,
+            };
+            self.mail(Peer::Worker(to), offer);
+        }
+    }
+
+    /// Whether a connection has nothing but itself. What is under way is looked at when it goes.
+    fn can_leave(&self, now: Instant, id: ConnectionId) -> bool {
+        let Some(connection) = self.connection(id) else {
+            return false;
+        };
+        let Some(attached) = connection.attached() else {
+            return false;
+        };
+        let is_idle = attached
+            .reauthentication
+            .as_deref()
+            .is_none_or(Reauthentication::is_idle);
+        let unacknowledged = attached.following.last_unacknowledged;
+        let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
+        let session = self.sessions.get(attached.session);
+        is_idle && has_arrived && !self.is_draining && session.is_some_and(Session::may_leave)
+    }
+
+    /// Messages a second, in and out, with those that are on their way to and from other workers.
+    fn load(&mut self, now: Instant) -> u64 {
+        let messages = self.traffic.external_in_messages + self.traffic.external_out_messages;
+        let relocations = &mut self.relocations;
+        let passed = now.since(relocations.window_began);
+        if passed >= LOAD_WINDOW {
+            let new = messages - relocations.messages_then;
+            relocations.load = new * 1000 / passed.as_millis() as u64;
+            relocations.messages_then = messages;
+            relocations.window_began = now;
+            (relocations.taken, relocations.given) = (0, 0);
+        }
+        (relocations.load + relocations.taken).saturating_sub(relocations.given)
+    }
+
+    /// Another worker would hand over a connection whose messages come here.
+    pub(super) fn handle_offer(
+        &mut self,
+        now: Now,
+        from: Peer,
+        (connection, serial): (ConnectionId, u64),
+        rate: u64,
+        their_load: u64,
+    ) {
+        let bound = LIGHT.max(their_load + their_load / 4);
+        if self.is_draining || self.load(now.instant) + rate > bound {
+            return;
+        }
+        self.relocations.taken += rate;
+        self.mail(
+            from,
+            Content::OfferTaken {
+                connection,
+                serial,
+                rate,
+            },
+        );
+    }
+
+    pub(super) fn handle_offer_taken(
+        &mut self,
+        now: Now,
+        to: Peer,
+        (id, serial): (ConnectionId, u64),
+        rate: u64,
+    ) {
+        let Peer::Worker(to) = to else { return };
+        let is_same = self.connection(id).is_some_and(|it| it.serial == serial);
+        let is_leaving = |leaving: &Leaving| leaving.serial == serial;
+        if !is_same
+            || self.relocations.leaving.iter().any(is_leaving)
+            || !self.can_leave(now.instant, id)
+        {
+            return;
+        }
+        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let Some(client_id) = session.map(|session| Arc::<str>::from(&*session.client_id)) else {
+            return;
+        };
+        self.relocations.given += rate;
+        self.relocations.leaving.push(Leaving {
+            connection: id,
+            serial,
+            to,
+            client_id: Arc::clone(&client_id),
+            is_granted: false,
+            deadline: now.instant + PATIENCE,
+        });
+        self.outputs.push_back(WorkerOutput::SetReading(id, false));
+        let relocate = Content::Relocate { client_id, serial };
+        self.mail(Peer::Hub, relocate);
+    }
+
+    /// The hub's answer: nobody asks for the session until it is told where it is, or something else is going on with it.
+    pub(super) fn handle_relocation(
+        &mut self,
+        now: Now,
+        client_id: &Arc<str>,
+        serial: u64,
+        is_granted: bool,
+    ) {
+        let of = |leaving: &Leaving| leaving.serial == serial;
+        let Some(at) = self.relocations.leaving.iter().position(of) else {
+            if is_granted {
+                self.end_relocation(client_id);
+            }
+            return;
+        };
+        if is_granted {
+            self.relocations.leaving[at].is_granted = true;
+            self.timers.set(now.instant, Timer::Leaving);
+        } else {
+            let leaving = self.relocations.leaving.swap_remove(at);
+            self.stay(&leaving);
+        }
+    }
+
+    fn stay(&mut self, leaving: &Leaving) {
+        if self.is_still_here(leaving) {
+            let reading = WorkerOutput::SetReading(leaving.connection, true);
+            self.outputs.push_back(reading);
+        }
+    }
+
+    fn end_relocation(&mut self, client_id: &Arc<str>) {
+        let client_id = Arc::clone(client_id);
+        self.mail(Peer::Hub, Content::Relocated { client_id });
+    }
+
+    /// Hands over what has come to rest, and gives up what does not. At the end of a round, behind all that it has to say.
+    pub(super) fn hand_over_leaving(&mut self, now: Now) {
+        for leaving in std::mem::take(&mut self.relocations.leaving) {
+            if !leaving.is_granted {
+                self.relocations.leaving.push(leaving);
+                continue;
+            }
+            if self.is_at_rest(now.instant, &leaving) {
+                self.hand_over(&leaving);
+            } else if leaving.deadline <= now.instant || !self.is_still_here(&leaving) {
+                self.stay(&leaving);
+                self.end_relocation(&leaving.client_id);
+            } else {
+                self.timers.set(leaving.deadline, Timer::Leaving);
+                self.relocations.leaving.push(leaving);
+            }
+        }
+    }
+
+    fn is_still_here(&self, leaving: &Leaving) -> bool {
+        let connection = self.connection(leaving.connection);
+        connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
+    }
+
+    /// Whether all that the client sent is done with, and nothing came in this round.
+    fn is_at_rest(&mut self, now: Instant, leaving: &Leaving) -> bool {
+        let (id, serial) = (leaving.connection, leaving.serial);
+        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let is_bare = session.is_some_and(Session::is_bare) && !self.gates.wait_for(id, serial);
+        if !is_bare || !self.is_still_here(leaving) || !self.can_leave(now, id) {
+            return false;
+        }
+        let Some(connection) = self.connection_mut(id) else {
+            return false;
+        };
+        let is_written = connection.out.len() == 0;
+        let Some(attached) = connection.attached_mut() else {
+            return false;
+        };
+        let was_active = std::mem::take(&mut attached.following.is_active);
+        if was_active {
+            // Others have what it sent before anything can come from there.
+            self.timers.set(now, Timer::Leaving);
+        }
+        !was_active && is_written
+    }
+
+    fn hand_over(&mut self, leaving: &Leaving) {
+        let id = leaving.connection;
+        let connection = self.connections.get_mut(id.0 as usize);
+        let Some(connection) = connection.and_then(Option::take) else {
+            return;
+        };
+        let (listener, peer, last_packet) =
+            (connection.listener, connection.peer, connection.last_packet);
+        let Phase::Attached(attached) = connection.phase else {
+            debug_assert!(false, "only connections in service leave");
+            return;
+        };
+        let Some(session) = self.sessions.remove(attached.session) else {
+            return;
+        };
+        self.traffic.connections -= 1;
+        self.traffic.relocated_connections += 1;
+        let aliases_in = attached.aliases_in.iter();
+        let relocated = Relocated {
+            client_id: (*session.client_id).into(),
+            uid: session.uid,
+            epoch: session.epoch,
+            clean_epoch: session.clean_epoch,
+            dropped_messages: session.dropped_messages,
+            grant: session.grant,
+            version: attached.version,
+            silence_allowed: attached.silence_allowed,
+            last_packet,
+            window: attached.window,
+            maximum_packet_size: attached.maximum_packet_size,
+            problem_information: attached.problem_information,
+            aliases_in: aliases_in
+                .map(|topic| topic.as_deref().map(Arc::from))
+                .collect(),
+            aliases_out: attached.aliases_out,
+            prefix: (*attached.prefix).into(),
+            reauthentication: attached.reauthentication,
+            wait: attached.following.wait,
+            reloads: self.relocations.reloads,
+        };
+        let state = Handover {
+            listener,
+            peer,
+            buffered: connection.partial,
+            claim: None,
+            relocated: Some(Box::new(relocated)),
+        };
+        self.outputs.push_back(WorkerOutput::Handover {
+            connection: id,
+            to: Peer::Worker(leaving.to),
+            state: Box::new(state),
+        });
+    }
+
+    /// A connection in service, from another worker.
+    pub(super) fn take_relocated(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        mut connection: Connection,
+        relocated: Relocated,
+    ) {
+        let client_id = Arc::clone(&relocated.client_id);
+        if self.sessions.find(&client_id).is_some() {
+            debug_assert!(false, "a session came to a worker that has it");
+            self.insert_connection(id, connection);
+            self.close(id);
+            self.end_relocation(&client_id);
+            return;
+        }
+        let missed_a_reload = relocated.reloads != self.relocations.reloads;
+        let (uid, serial) = (relocated.uid, self.serial());
+        let own_id: Rc<str> = (*client_id).into();
+        let mut session = Session::new(serial, own_id, uid, 0, &self.config.limits);
+        session.connection = Some(id);
+        session.protocol_version = relocated.version as u8;
+        session.epoch = relocated.epoch;
+        session.clean_epoch = relocated.clean_epoch;
+        session.dropped_messages = relocated.dropped_messages;
+        let key = self.sessions.insert(session);
+        self.set_grant(key, relocated.grant);
+        let aliases_in = relocated.aliases_in.into_iter();
+        connection.last_packet = relocated.last_packet;
+        connection.phase = Phase::Attached(Box::new(Attached {
+            session: key,
+            version: relocated.version,
+            silence_allowed: relocated.silence_allowed,
+            window: relocated.window,
+            maximum_packet_size: relocated.maximum_packet_size,
+            problem_information: relocated.problem_information,
+            aliases_in: aliases_in
+                .map(|topic| topic.map(|topic| (*topic).into()))
+                .collect(),
+            aliases_out: relocated.aliases_out,
+            prefix: (*relocated.prefix).into(),
+            reauthentication: relocated.reauthentication,
+            following: Following::new(now.instant, relocated.wait),
+        }));
+        let (serial, peer) = (connection.serial, connection.peer);
+        self.insert_connection(id, connection);
+        if let Some(allowed) = relocated.silence_allowed {
+            let keep_alive = Timer::KeepAlive {
+                connection: id,
+                serial,
+            };
+            self.timers.set(relocated.last_packet + allowed, keep_alive);
+        }
+        self.traffic.connections += 1;
+        self.watch_grant(now, id, serial);
+        self.end_relocation(&client_id);
+        self.event(
+            EventLevel::Debug,
+            "a publisher follows its messages",
+            vec![
+                ("client_id", client_id.to_string()),
+                ("peer", peer_text(peer)),
+            ],
+        );
+        if self.is_draining {
+            self.send_away(now, id);
+        } else if missed_a_reload {
+            // Nobody has looked at what it may do by the new rights: it connects again.
+            self.end_connection(now, id);
+        } else {
+            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+        }
+    }
+}
+
+impl Session {
+    /// Whether nothing came or goes that somebody waits for.
+    fn is_bare(&self) -> bool {
+        self.inbound.is_empty()
+            && self.outbound.is_empty()
+            && self.acknowledgements.is_empty()
+            && self.orphaned.is_empty()
+            && self.replays.is_empty()
+    }
+
+    /// Whether it is a connection and little else.
+    fn may_leave(&self) -> bool {
+        !self.is_persistent()
+            && self.subscriptions.is_empty()
+            && self.will.is_none()
+            && !self.is_frozen
+            && self.freeze_request.is_none()
+            && !self.awaits_queue
+            && !self.is_leaving
+            && !self.is_contested
+            && !self.stored.is_some()
+            && self.apart.is_none()
+            && self.merging.is_none()
+            && self.shadow.is_none()
+    }
+}
