@@ -410,6 +410,6 @@ fn nodes_that_find_no_way_to_each_other_not_even_over_a_third_both_refuse() {
             world.publish(publisher, "a", "x", 1, 3);
             world.expect(publisher, &["PUBACK 3 0x97"]);
         }
-        assert!(world.nodes[2].membership().serves);
+        assert!(world.membership(2).serves);
     });
 }
