@@ -33,6 +33,8 @@ pub(crate) struct Mark {
     /// From this number on everything has come that was sent here; before, see `runs`. `u64::MAX`: not settled yet.
     settled: u64,
     runs: VecDeque<(u64, u64)>,
+    /// The last number before the node was out, and the first one since it is up: what lies between was not sent here.
+    gap: (u64, u64),
 }
 
 impl Mark {
@@ -43,15 +45,28 @@ impl Mark {
             up_since: now,
             settled: u64::MAX,
             runs: VecDeque::new(),
+            gap: (0, 0),
         }
+    }
+
+    /// Since when the node of the stream is up.
+    pub const fn up_since(&self) -> Instant {
+        self.up_since
     }
 
     /// The node is up again: what it sends may be older than what others got meanwhile.
     pub fn restart(&mut self, now: Instant) {
         *self = Self {
             last: self.last,
+            gap: (self.last, self.last),
             ..Self::new(now)
         };
+    }
+
+    /// What did not come, between these, as the node was out.
+    pub fn gap(&self) -> Option<(u64, u64)> {
+        let (last, first) = self.gap;
+        (first > last + 1).then_some(self.gap)
     }
 
     /// A message came.
@@ -59,6 +74,9 @@ impl Mark {
     pub fn note(&mut self, now: Instant, number: u64) {
         if self.settled == u64::MAX {
             self.note_unsettled(now, number);
+        }
+        if self.gap.1 == self.gap.0 && self.gap.0 > 0 {
+            self.gap.1 = self.gap.1.max(number);
         }
         self.last = self.last.max(number);
     }
@@ -93,6 +111,27 @@ impl Mark {
         let mut runs = self.runs.iter();
         number >= self.settled || runs.any(|(first, last)| (*first..=*last).contains(&number))
     }
+}
+
+/// Notes in `marks` that what lies between the two numbers did not come, as the node was out. Nodes that know nothing of gaps take
+/// it for two streams of an incarnation that there never is.
+pub(crate) fn note_gap(marks: &mut Marks, stream: (u64, u64, u8), gap: (u64, u64)) {
+    let [last, first] = gap_keys(stream);
+    marks.insert(last, gap.0);
+    marks.insert(first, gap.1);
+}
+
+/// Whether a message came where `marks` are from.
+pub(crate) fn came_by(marks: &Marks, id: MessageId) -> bool {
+    let stream = stream_of(id);
+    let number = |key| marks.get(&key).copied().unwrap_or(0);
+    let [last, first] = gap_keys(stream).map(number);
+    id.number <= number(stream) && !(last < id.number && id.number < first)
+}
+
+const fn gap_keys((node, incarnation, stream): (u64, u64, u8)) -> [(u64, u64, u8); 2] {
+    let of_gaps = incarnation | 1 << 63;
+    [(node, of_gaps, stream), (node, of_gaps, stream | 1 << 7)]
 }
 
 /// Bytes of one mark.
@@ -201,11 +240,44 @@ mod tests {
         }
         mark.restart(at(50_000));
         assert_eq!((mark.last, mark.has(60), mark.has(61)), (60, false, false));
+        assert_eq!(mark.gap(), None, "nothing came since");
         mark.note(at(90_000), 9);
         assert!(
             !mark.has(61),
             "sent again: nothing can be said of what is newer"
         );
+    }
+
+    #[test]
+    fn what_did_not_come_while_a_node_was_out_is_known_elsewhere() {
+        let at = Instant::from_millis;
+        let mut mark = Mark::new(at(0));
+        (5..8).for_each(|number| mark.note(at(1), number));
+        mark.restart(at(2));
+        (11..14).for_each(|number| mark.note(at(3), number));
+        let stream = (1, 2, 3);
+        let mut marks = Marks::from([(stream, mark.last)]);
+        note_gap(
+            &mut marks,
+            stream,
+            mark.gap().expect("8 to 10 did not come"),
+        );
+        for (number, came) in [
+            (7, true),
+            (8, false),
+            (10, false),
+            (11, true),
+            (13, true),
+            (14, false),
+        ] {
+            let id = MessageId {
+                node: 1,
+                incarnation: 2,
+                stream: 3,
+                number,
+            };
+            assert_eq!(came_by(&marks, id), came, "{number}");
+        }
     }
 
     #[test]

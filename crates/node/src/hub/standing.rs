@@ -4,10 +4,12 @@
 //! | --- | --- | --- |
 //! | starting | clients may be let in | serving or minority |
 //! | serving | a node is out, more than half are left | unsure: what follows from it waits |
-//! | serving, unsure | not more than half are left, or there are more members than was known | minority; what waited follows |
+//! | serving, unsure | not more than half are left, or there are more members than was known, or others go on reaching one that is out | minority; what waited follows |
 //! | unsure | more than half were heard since, and do not see those that are out either | serving; what waited follows |
 //! | unsure | one that was out is back | minority, for a moment; what waited follows |
 //! | minority | more than half are there, with all whom they reach, and what they want is known | serving |
+//!
+//! Two nodes without a way to each other, not even over the others who reach both, would each count more than half: neither serves.
 //!
 //! In a minority copies stay copies, and what was to be acknowledged when a node fell silent is refused.
 //!
@@ -218,7 +220,7 @@ impl Hub {
         }
         let members = self.members.len();
         let is_most = |count: usize| count * 2 > members;
-        let has_most = is_most(self.overlay.reachable().len());
+        let has_most = is_most(self.overlay.reachable().len()) && !self.overlay.misses_nodes();
         match &self.standing.state {
             State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
                 self.begin_minority(now)
@@ -270,10 +272,12 @@ impl Hub {
     }
 
     fn begin_minority(&mut self, now: Now) {
-        self.tell_standing(
-            EventLevel::Warn,
-            "this side has no majority and does not serve",
-        );
+        let message = if self.overlay.misses_nodes() {
+            "others reach a node that this one does not, which does not serve"
+        } else {
+            "this side has no majority and does not serve"
+        };
+        self.tell_standing(EventLevel::Warn, message);
         for worker in 0..self.config.workers {
             // What was acknowledged by all before is acknowledged.
             self.mail_after_records(WorkerId(worker), Content::Minority(true));
@@ -293,6 +297,13 @@ impl Hub {
         }
         for node in std::mem::take(&mut self.standing.away).into_keys() {
             self.promote_copies(node, false);
+        }
+        // Others may have taken messages for sessions here while this node was out for them, and where a copy is nobody may have noticed
+        // that it was: what its owner has not heard of comes out when it is told anew.
+        for node in self.up.values().copied().collect::<Vec<_>>() {
+            for worker in (0..self.config.workers).map(WorkerId) {
+                self.mail_after_records(worker, Content::CopiesLost { node });
+            }
         }
         self.advance_claims(now);
     }

@@ -190,6 +190,17 @@ impl Worker {
             packet_id: None,
             identifiers,
         };
+        if outgoing.id.number == 0
+            && qos > Qos::AtMostOnce
+            && outgoing.group.is_none()
+            && session.is_persistent()
+        {
+            // Others may have the session too one day, and must know it again.
+            self.unsent += 1;
+            let (node, incarnation) = (self.config.node.0, self.config.incarnation.0);
+            outgoing.id = MessageId::unsent(node, incarnation, self.id.0, self.unsent);
+            outgoing.message = None;
+        }
         if outgoing.group.is_none() && session.is_imported(outgoing.id) {
             self.journal.passed(session.stored, outgoing.id);
             return;

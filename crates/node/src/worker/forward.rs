@@ -311,6 +311,7 @@ impl Worker {
             }
         }
         if !taken.is_empty() {
+            self.begun = None;
             let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
             let new = || Mark::new(now.instant);
             let mark = self.marks.entry(stream).or_insert_with(new);

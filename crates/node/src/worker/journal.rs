@@ -175,7 +175,7 @@ impl Journal {
             };
             // What the other node gets itself is named; what only this session gets is told whole, and waited for.
             let is_sent_there = append.group.is_none() && !outgoing.is_alone;
-            let is_named = copy.is_covered() && is_sent_there && outgoing.id.number > 0;
+            let is_named = copy.is_covered() && is_sent_there && outgoing.id.is_sent();
             append.reference = is_named.then_some(outgoing.id);
             if !is_named {
                 let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
@@ -192,7 +192,7 @@ impl Journal {
     /// The session does not take a message that matches its subscriptions.
     #[inline]
     pub fn passed(&mut self, stored: StoredAs, id: MessageId) {
-        if id.number > 0 {
+        if id.is_sent() {
             self.streams.each(stored.copies, |stream| {
                 stream.writer.passed(stored.number, id);
             });

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     EventLevel, Now,
     mail::{InterestChange, Merge},
-    queue::{self, stream_of},
+    queue,
 };
 
 /// Filters remembered of a session while nodes are out of sight.
@@ -297,16 +297,16 @@ impl Worker {
         let merged = if merging.is_void {
             0
         } else {
-            let came_here = |delivery: &Delivery| {
-                let id = delivery.message.id();
-                let mark = self.marks.get(&stream_of(id));
-                let is_ours = id.node == self.config.node.0;
-                is_ours || mark.is_some_and(|mark| mark.has(id.number))
-            };
             for (uid, taken) in taken {
                 session.taken.insert_before(uid, taken);
             }
-            session.take_in(*merging, queue, came_here)
+            let theirs = queue
+                .iter()
+                .chain(merging.in_flight.iter().filter_map(unacknowledged));
+            let (own, marks) = (self.config.node, &self.marks);
+            let has_come = |id: &MessageId| session.has_come(*id, own, marks);
+            let come: BTreeSet<MessageId> = theirs.filter_map(named).filter(has_come).collect();
+            session.take_in(*merging, queue, |id| come.contains(&id))
         };
         session.apart = None;
         self.traffic.merged_sessions += 1;
@@ -332,13 +332,21 @@ fn named(delivery: &Delivery) -> Option<MessageId> {
     (id.number > 0 && delivery.group.is_none()).then_some(id)
 }
 
+/// A message in flight that PUBREC has not come for.
+const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
+    match redelivery {
+        Redelivery::Publish(_, delivery) => Some(delivery),
+        Redelivery::Pubrel(_) => None,
+    }
+}
+
 impl Session {
     /// Takes in messages of another node's session; how many were new.
     fn take_in(
         &mut self,
         merging: Merging,
         theirs: Vec<Delivery>,
-        came_here: impl Fn(&Delivery) -> bool,
+        came_here: impl Fn(MessageId) -> bool,
     ) -> u64 {
         let Merging {
             in_flight,
@@ -383,8 +391,7 @@ impl Session {
                 return true;
             };
             let was_split_off = is_ours_split && apart.pending.binary_search(&id).is_ok();
-            let came =
-                !apart.is_partial && was_wanted(delivery.message.topic()) && came_here(delivery);
+            let came = !apart.is_partial && was_wanted(delivery.message.topic()) && came_here(id);
             !(is_known(id) || was_split_off || came || here.ids.contains(&id))
         };
         // What waits here and was sent there goes on as it was sent.
@@ -408,13 +415,11 @@ impl Session {
                 queue.retain(|queued| named(queued).is_none_or(|id| named(delivery) != Some(id)));
             }
         }
-        let ids = new.iter().filter_map(named);
+        let taken_in = new
+            .iter()
+            .chain(in_flight.iter().filter_map(unacknowledged));
+        let ids = taken_in.filter_map(named).filter(MessageId::is_sent);
         self.imported.extend(ids);
-        self.imported
-            .extend(in_flight.iter().filter_map(|it| match it {
-                Redelivery::Publish(_, delivery) => named(delivery),
-                Redelivery::Pubrel(_) => None,
-            }));
         let left = self.outbound.adopt(in_flight);
         let (older, newer): (Vec<_>, Vec<_>) = queue
             .into_iter()

@@ -4,6 +4,7 @@
 //! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
 //! of a round the batches become mail and each connection that has something to send is named once.
 
+mod arrivals;
 mod authentication;
 mod checkpoint;
 mod close;
@@ -93,8 +94,12 @@ pub struct Worker {
     traffic: Traffic,
     next_serial: u64,
     drains: BTreeMap<u64, moves::Draining>,
+    /// Messages that were given a name because only sessions here took them.
+    unsent: u64,
     /// How far the streams of others have come here.
     marks: BTreeMap<(u64, u64, u8), Mark>,
+    /// The same for all sessions that come before the next message does.
+    begun: Option<Rc<arrivals::Begun>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Debt>,
     /// Connections of clients that cannot be told that there is no room for their messages.
@@ -201,7 +206,9 @@ impl Worker {
             traffic: Traffic::default(),
             next_serial: 1,
             drains: BTreeMap::new(),
+            unsent: 0,
             marks: BTreeMap::new(),
+            begun: None,
             met: Vec::new(),
             overdrawn: Vec::new(),
             has_rights: false,

@@ -158,10 +158,12 @@ impl Worker {
         });
         let marks = self.marks.iter();
         let mut marks: Marks = marks.map(|(stream, mark)| (*stream, mark.last)).collect();
-        marks.insert(
-            (self.config.node.0, self.config.incarnation.0, self.id.0),
-            self.pending.next_number() - 1,
-        );
+        for (stream, mark) in &self.marks {
+            if let Some(gap) = mark.gap() {
+                queue::note_gap(&mut marks, *stream, gap);
+            }
+        }
+        marks.insert(self.own_stream(), self.pending.next_number() - 1);
         let queue = match key.and_then(|key| self.sessions.get_mut(key)) {
             Some(session) => {
                 for (stream, number) in &session.marks {
@@ -311,6 +313,7 @@ impl Worker {
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
         }
+        self.note_begun(now, key);
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
             let member = Member::away(*subscription);
@@ -370,7 +373,7 @@ impl Worker {
                 // Both queues hold each stream in order, the earlier one from further back: it goes first. What both hold, or what
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
-                session.imported.extend(ids.filter(|id| id.number > 0));
+                session.imported.extend(ids.filter(|id| id.is_sent()));
                 session.marks = marks;
                 let mut early = std::mem::take(&mut session.early);
                 early.retain(|(publication, _)| session.taken.is_before(*publication));
@@ -512,7 +515,7 @@ impl Session {
                 }
                 Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
             });
-        session.imported = in_flight.filter(|id| id.number > 0).collect();
+        session.imported = in_flight.filter(|id| id.is_sent()).collect();
         if let Some(will) = &snapshot.will {
             session.will_due = Some(now + will.due_in);
             session.will = Some(StoredWill {

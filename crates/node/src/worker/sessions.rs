@@ -20,6 +20,7 @@ use thicket_session::{
 };
 
 use super::{
+    arrivals::Begun,
     copies::{Shadow, StoredAs, WillCopy},
     journal::wall_ms,
     merge::{Apart, Merging},
@@ -80,6 +81,8 @@ pub(super) struct Session {
     pub imported: BTreeSet<MessageId>,
     /// How far the streams had come where the session was before.
     pub marks: Marks,
+    /// How far they had come here when the session did; `None`: it began here.
+    pub begun: Option<Rc<Begun>>,
     /// Who its client is, since its last connect here; `None`: not known, or nobody asked.
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
@@ -182,6 +185,7 @@ impl Session {
             awaits_queue: false,
             imported: BTreeSet::new(),
             marks: Marks::new(),
+            begun: None,
             handed_at: None,
             is_leaving: false,
             let_go_at: None,
@@ -291,7 +295,7 @@ impl Session {
 
     /// Whether a message that comes came already where the session was before.
     pub fn is_imported(&mut self, id: MessageId) -> bool {
-        if id.number == 0 || (self.marks.is_empty() && self.imported.is_empty()) {
+        if !id.is_sent() || (self.marks.is_empty() && self.imported.is_empty()) {
             return false;
         }
         let mark = self.marks.get(&stream_of(id));

@@ -402,6 +402,14 @@ impl Overlay {
         record.is_some_and(|record| record.lists(other))
     }
 
+    /// Whether there is a node that others reach and this one does not, neither straight nor over them, for longer than that takes.
+    #[must_use]
+    pub fn misses_nodes(&self) -> bool {
+        self.linkless
+            .values()
+            .any(|until| *until <= self.last_round)
+    }
+
     /// When something last came from a node over the link with it; `None`: there is no link with it.
     #[must_use]
     pub fn last_heard(&self, slot: NodeSlot) -> Option<Instant> {

@@ -13,10 +13,33 @@ pub struct MessageId {
     pub node: u64,
     /// Incarnation of that node.
     pub incarnation: u64,
-    /// Worker of that node.
+    /// Worker of that node; see [`MessageId::unsent`].
     pub stream: u8,
     /// Rising in the stream; 0 for a message that was never numbered.
     pub number: u64,
+}
+
+/// Streams of messages that were sent nowhere else: a node has at most this many workers.
+const UNSENT: u8 = 128;
+
+impl MessageId {
+    /// The identity of a message that only sessions of this worker take: copies of these sessions on other nodes are told all of it,
+    /// and it never comes there, or back, by itself. `number` rises from 1.
+    #[must_use]
+    pub const fn unsent(node: u64, incarnation: u64, worker: u8, number: u64) -> Self {
+        Self {
+            node,
+            incarnation,
+            stream: worker | UNSENT,
+            number,
+        }
+    }
+
+    /// Whether the message may come to other places too, under this identity.
+    #[must_use]
+    pub const fn is_sent(&self) -> bool {
+        self.number > 0 && self.stream < UNSENT
+    }
 }
 
 /// An application message held in memory, immutable and shared by all sessions that wait for it. A short one is a single allocation.

@@ -168,7 +168,7 @@ impl Worker {
                     reading.found = None;
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
                     if stored.expiry_interval > 0 {
-                        self.shadow_session(reading.source, *session, stored);
+                        self.shadow_session(now, reading.source, *session, stored);
                     } else {
                         self.hold_will(reading.source, *session, stored);
                     }
@@ -319,7 +319,7 @@ impl Worker {
                         let last = reading.last.clone();
                         if let Some(message) = &last
                             && append.group.is_none()
-                            && message.id().number > 0
+                            && message.id().is_sent()
                             && shadow.take_pending(message.id()).is_none()
                         {
                             shadow.passed.insert(message.id(), now.instant);
@@ -364,7 +364,7 @@ impl Worker {
         }
     }
 
-    fn shadow_session(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
+    fn shadow_session(&mut self, now: Now, source: SourceKey, number: u64, stored: StoredSession) {
         if let Some(shadow) = self.shadow_mut(source, number) {
             shadow.stored = stored;
             return;
@@ -393,6 +393,7 @@ impl Worker {
             passed: BTreeMap::new(),
         }));
         let key = self.sessions.insert_shadow(session);
+        self.note_begun(now, key);
         if let Some(known) = self.sources.sources.get_mut(&source) {
             known.sessions.insert(number, key);
         }

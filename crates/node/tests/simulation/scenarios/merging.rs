@@ -1,13 +1,13 @@
 //! Two nodes that lose sight of each other while each has every session, and what becomes of the sessions when they meet again.
 
-use thicket_mqtt::{Connect, Packet, Unsubscribe};
+use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
 use thicket_overlay::WireVersion;
 
 use super::{
     V5,
     cluster::{client_at, plain},
     copies::become_covered,
-    id, resuming,
+    id, qos, resuming,
 };
 use crate::world::{
     TesterId, World,
@@ -158,6 +158,79 @@ fn what_was_delivered_on_one_side_does_not_come_again() {
         let back = world.connect(0, resuming(V5, "away", 1000));
         assert_eq!(messages(world, back), ["PUBLISH a 'three' q2"]);
     });
+}
+
+#[test]
+fn a_retained_message_that_was_delivered_on_one_side_does_not_come_again() {
+    play(|world, parting| {
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        let kept = Publish {
+            retain: true,
+            qos: qos(2),
+            packet_id: Some(id(1)),
+            ..Publish::new("kept", b"r")
+        };
+        world.send(publisher, &Packet::Publish(kept));
+        world.expect(publisher, &["PUBREC 1"]);
+        let away = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
+        let subscribe = Subscribe::new(id(1), "kept", qos(2));
+        world.send(away, &Packet::Subscribe(subscribe));
+        world.expect(away, &["SUBACK 1 [02]", "PUBLISH kept 'r' q2 #1 retain"]);
+        world.hang_up(away);
+        become_covered(world);
+        part(world, parting);
+        let there = world.connect(1, resuming(V5, "away", 1000));
+        assert_eq!(messages(world, there).len(), 1);
+        world.send(there, &Packet::Pubrec(plain(1)));
+        world.expect(there, &["PUBREL 1"]);
+        world.send(there, &Packet::Pubcomp(plain(1)));
+        world.hang_up(there);
+        heal(world);
+        let back = world.connect(1, resuming(V5, "away", 1000));
+        assert_eq!(messages(world, back), [""; 0], "seed {}", world.net.seed);
+    });
+}
+
+#[test]
+fn what_came_to_a_node_before_the_copy_of_a_session_is_not_taken_for_what_the_copy_had() {
+    for seed in 1..9 {
+        let mut world = World::new(seed, Weather::ROUGH);
+        for _ in 0..3 {
+            let mut spec = NodeSpec::new(1);
+            spec.tunnels = false;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        // The copy goes where the topic is wanted.
+        let north = client_at(&mut world, 0, Connect::new(V5, "north"), "CONNACK");
+        world.subscribe(north, "a", 0);
+        let away = client_at(&mut world, 1, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 1);
+        world.hang_up(away);
+        let south = client_at(&mut world, 2, Connect::new(V5, "south"), "CONNACK");
+        world.subscribe(south, "a", 1);
+        become_covered(&mut world);
+        for other in [0, 2] {
+            world.net.part(1, other, Parting::Cut);
+        }
+        world.run_for(3_000);
+        publish_at(&mut world, 0, "a", "meanwhile", 1);
+        assert_eq!(messages(&mut world, south), ["PUBLISH a 'meanwhile' q1"]);
+        // It tells the third node what it has, which lacks the message, and is out of sight again.
+        world.net.heal(1, 2);
+        world.run_for(12_000);
+        world.net.part(1, 2, Parting::Cut);
+        world.run_for(3_000);
+        for other in [0, 2] {
+            world.net.heal(1, other);
+        }
+        become_covered(&mut world);
+        world.run_for(1_000);
+        let back = world.connect(2, resuming(V5, "away", 1000));
+        let expected = ["PUBLISH a 'meanwhile' q1"];
+        assert_eq!(messages(&mut world, back), expected, "seed {seed}");
+    }
 }
 
 #[test]

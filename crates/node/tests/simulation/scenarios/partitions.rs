@@ -5,7 +5,7 @@ use thicket_node::{ForgetError, Partition};
 
 use super::{V5, V311, cluster::client_at, copies::become_covered, id, qos, resuming};
 use crate::world::{
-    World,
+    TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,
 };
@@ -343,4 +343,73 @@ impl World {
     fn forget(&mut self, node: usize, forgotten: &str) -> Result<(), ForgetError> {
         self.nodes[node].forget(&mut self.net, forgotten)
     }
+}
+
+/// Three nodes, the first two of which lose their link; the third keeps its links with both.
+fn part_two_of_three(has_tunnels: bool, scenario: impl Fn(&mut World, [TesterId; 2])) {
+    for parting in [Parting::Cut, Parting::Held] {
+        let mut world = World::new(2, Weather::ROUGH);
+        for index in 0..3 {
+            let mut spec = NodeSpec::new(1 + index % 2);
+            spec.partition = Partition::Majority;
+            spec.tunnels = has_tunnels;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        let reader = client_at(&mut world, 1, resuming(V5, "reader", 1000), "CONNACK");
+        world.subscribe(reader, "a", 1);
+        become_covered(&mut world);
+        let publishers = [0, 1].map(|node| {
+            let name = format!("publisher-{node}");
+            client_at(&mut world, node, Connect::new(V5, &name), "CONNACK")
+        });
+        world.net.part(0, 1, parting);
+        scenario(&mut world, publishers);
+        world.net.heal(0, 1);
+        become_covered(&mut world);
+        for node in 0..3 {
+            serves(&mut world, node);
+        }
+    }
+}
+
+#[test]
+fn nodes_without_a_link_that_both_see_a_third_see_each_other_over_it_and_serve() {
+    part_two_of_three(true, |world, publishers| {
+        for publisher in publishers {
+            world.publish(publisher, "a", "x", 1, 1);
+        }
+        for _ in 0..1_000 {
+            world.run_for(10);
+            for node in 0..3 {
+                let membership = world.membership(node);
+                assert_eq!((membership.serves, membership.reachable), (true, 3));
+            }
+        }
+        for (node, publisher) in publishers.into_iter().enumerate() {
+            assert_eq!(world.hear(publisher), ["PUBACK 1"]);
+            serves(world, node);
+        }
+    });
+}
+
+#[test]
+fn nodes_that_find_no_way_to_each_other_not_even_over_a_third_both_refuse() {
+    part_two_of_three(false, |world, publishers| {
+        let [publisher, _] = publishers;
+        world.publish(publisher, "a", "while the other one is waited for", 1, 1);
+        world.run_for(6_000);
+        world.publish(publisher, "a", "while it is unsure what has gone", 1, 2);
+        world.expect(publisher, &[]);
+        world.run_for(5_000);
+        world.expect(publisher, &["PUBACK 1 0x97", "PUBACK 2 0x97"]);
+        for (node, publisher) in publishers.into_iter().enumerate() {
+            assert!(!world.membership(node).serves);
+            refuses_newcomers(world, node);
+            world.publish(publisher, "a", "x", 1, 3);
+            world.expect(publisher, &["PUBACK 3 0x97"]);
+        }
+        assert!(world.membership(2).serves);
+    });
 }

@@ -11,7 +11,7 @@ pub mod users;
 pub mod words;
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
-use thicket_node::{MemoryReport, Peer, SessionReport, Traffic};
+use thicket_node::{MembershipReport, MemoryReport, Peer, SessionReport, Traffic};
 use thicket_session::client::{CleanStart, ClientConfig};
 
 use self::{
@@ -341,6 +341,12 @@ impl World {
         machines
             .flat_map(|machines| machines.workers.iter().map(|worker| worker.memory()))
             .collect()
+    }
+
+    /// Whether the node's side of the cluster serves, and how many nodes it counts.
+    pub fn membership(&self, node: usize) -> MembershipReport {
+        let machines = self.nodes[node].machines.as_ref().expect("it runs");
+        machines.hub.membership()
     }
 
     /// The counters of all workers and hubs of a node, one after the other.

@@ -12,6 +12,10 @@ use super::{
 /// Later than any run lasts: when held bytes arrive.
 const NEVER: u64 = u64::MAX / 2;
 
+/// Who looks up more often than that in a millisecond goes on in the next one: two workers that give each other work must not keep a
+/// third machine, which would end that, from looking up at all.
+const MOST_WAKES: u32 = 2_000;
+
 /// How slow and how ragged everything is.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
@@ -98,6 +102,8 @@ pub struct Net {
     pub weather: Weather,
     sockets: Vec<Socket>,
     agenda: BTreeSet<(u64, u64, Wake)>,
+    /// Wakes of this millisecond so far.
+    wakes: u32,
     partings: BTreeMap<(usize, usize), Parting>,
 }
 
@@ -110,13 +116,15 @@ impl Net {
             weather,
             sockets: Vec::new(),
             agenda: BTreeSet::new(),
+            wakes: 0,
             partings: BTreeMap::new(),
         }
     }
 
     /// Wakes somebody at `at`; several wakes at one time are one, in an order that chance decides.
     pub fn wake(&mut self, at: u64, wake: Wake) {
-        let at = at.max(self.now);
+        let earliest = self.now + u64::from(self.wakes > MOST_WAKES);
+        let at = at.max(earliest);
         let who = match wake {
             Wake::Shell(node, Peer::Hub) => node as u64 * 1000 + 999,
             Wake::Shell(node, Peer::Worker(worker)) => node as u64 * 1000 + u64::from(worker.0),
@@ -131,6 +139,7 @@ impl Net {
     /// The next one to look up, not after `until`; the time moves on to then.
     pub fn next_wake(&mut self, until: u64) -> Option<Wake> {
         let &(at, _, _) = self.agenda.first().filter(|(at, _, _)| *at <= until)?;
+        self.wakes = if at > self.now { 0 } else { self.wakes + 1 };
         self.now = self.now.max(at);
         self.agenda.pop_first().map(|(_, _, wake)| wake)
     }

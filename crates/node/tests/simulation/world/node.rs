@@ -36,6 +36,8 @@ pub struct NodeSpec {
     pub partition: Partition,
     /// The newest wire version it speaks.
     pub wire: WireVersion,
+    /// It has links over other nodes with those it has none with.
+    pub tunnels: bool,
     /// It has a data directory.
     pub stores: bool,
     /// A log smaller than this is left as it is.
@@ -63,6 +65,7 @@ impl NodeSpec {
             routing: RoutingMode::Mesh,
             partition: Partition::Serve,
             wire: WireVersion::NEWEST,
+            tunnels: true,
             stores: false,
             small_log_bytes: 16 * 1024,
             backups: 1,
@@ -230,6 +233,9 @@ impl Node {
         );
         overlay.routing.mode = self.spec.routing;
         overlay.wire = self.spec.wire;
+        if !self.spec.tunnels {
+            overlay.timing.tunnel_after = Duration::from_secs(1_000_000);
+        }
         let config = HubConfig {
             workers: self.spec.workers,
             overlay,

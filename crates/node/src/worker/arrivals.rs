@@ -1,0 +1,74 @@
+//! Which messages have come to a session at this worker: those that came before the session did, for others here, are none of them.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use thicket_overlay::NodeId;
+use thicket_session::{server::MessageId, time::Instant};
+
+use super::{SessionKey, Worker, sessions::Session};
+use crate::{
+    Now,
+    queue::{Mark, Marks, came_by, stream_of},
+};
+
+/// How far all streams had come when a session, or its copy, came to this worker.
+#[derive(Debug)]
+pub(super) struct Begun {
+    at: Instant,
+    /// This worker's own stream included.
+    marks: Marks,
+}
+
+impl Begun {
+    /// Whether a message that came to the worker came later.
+    fn is_before(&self, id: MessageId, mark: Option<&Mark>) -> bool {
+        let last = self.marks.get(&stream_of(id)).copied().unwrap_or(0);
+        // All that a mark knows came since its node is up.
+        id.number > last || mark.is_some_and(|mark| mark.up_since() >= self.at)
+    }
+}
+
+impl Worker {
+    /// A session, or a copy of one, has come here from elsewhere.
+    pub(super) fn note_begun(&mut self, now: Now, key: SessionKey) {
+        let own = self.own_stream();
+        let last = self.pending.next_number() - 1;
+        let is_same = |begun: &&Rc<Begun>| begun.marks.get(&own) == Some(&last);
+        let begun = self.begun.as_ref().filter(is_same).cloned();
+        let begun = begun.unwrap_or_else(|| {
+            let marks = self.marks.iter();
+            let marks = marks.map(|(stream, mark)| (*stream, mark.last));
+            Rc::new(Begun {
+                at: now.instant,
+                marks: marks.chain([(own, last)]).collect(),
+            })
+        });
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.begun = Some(Rc::clone(&begun));
+        }
+        self.begun = Some(begun);
+    }
+
+    /// The stream of what clients of this worker publish.
+    pub(super) const fn own_stream(&self) -> (u64, u64, u8) {
+        let config = &self.config;
+        (config.node.0, config.incarnation.0, self.id.0)
+    }
+}
+
+impl Session {
+    /// Whether a message came to the session at the node `own`, or, if it was sent here too, is about to; or came where it was before.
+    /// `streams`: what came to its worker.
+    pub fn has_come(
+        &self,
+        id: MessageId,
+        own: NodeId,
+        streams: &BTreeMap<(u64, u64, u8), Mark>,
+    ) -> bool {
+        let mark = streams.get(&stream_of(id));
+        let has_come = id.node == own.0 || mark.is_some_and(|mark| mark.has(id.number));
+        let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
+        let came_before = came_by(&self.marks, id);
+        id.is_sent() && has_come && (came_before || self.begun.as_ref().is_none_or(came_since))
+    }
+}
