@@ -80,9 +80,10 @@ impl Copies {
 
     /// The streams of those that have all of it, ascending.
     pub fn covered_by(self) -> [Option<u8>; MAXIMUM] {
-        let mut streams = self
-            .0
-            .map(|copy| copy.filter(|copy| copy.is_covered()).map(|copy| copy.stream));
+        let mut streams = self.0.map(|copy| {
+            copy.filter(|copy| copy.is_covered())
+                .map(|copy| copy.stream)
+        });
         streams.sort_unstable();
         streams
     }

@@ -198,7 +198,14 @@ impl Worker {
         let pending = shadow.map(|shadow| std::mem::take(&mut shadow.pending));
         let session = self.sessions.get_mut(new);
         if let Some(shadow) = session.and_then(|session| session.shadow.as_deref_mut()) {
+            // Before this node heard that the owner is out, a message came to both.
+            let mut held: Vec<_> = shadow.held.messages().collect();
+            held.sort_unstable();
             for Pending { delivery, .. } in pending.into_iter().flatten() {
+                let id = delivery.message.id();
+                if held.binary_search(&id).is_ok() || shadow.pending.has(id) {
+                    continue;
+                }
                 self.unblocked.extend(shadow.take(now.instant, delivery));
             }
         }

@@ -84,6 +84,15 @@ impl Pendings {
         }
     }
 
+    /// Whether a message is here.
+    pub fn has(&self, id: MessageId) -> bool {
+        let messages = self.find(origin_of(id)).map(|at| &self.queues[at].messages);
+        messages.is_some_and(|all| {
+            let at = all.partition_point(|other| other.id().number < id.number);
+            all.get(at).is_some_and(|found| found.id() == id)
+        })
+    }
+
     /// The owner has come to a message.
     pub fn take(&mut self, id: MessageId) -> Option<Pending> {
         let index = self.find(origin_of(id))?;
