@@ -363,7 +363,7 @@ mod tests {
         assert!(
             session["required"]
                 .as_array()
-                .is_some_and(|all| all.len() == 12)
+                .is_some_and(|all| all.len() == 13)
         );
     }
 }

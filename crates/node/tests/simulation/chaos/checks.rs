@@ -338,8 +338,9 @@ pub fn one_connection_a_client_identifier(world: &World, clients: usize) -> Verd
 pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
     for (client, record) in ledger.records.iter().enumerate() {
         let came = ledger.wills.get(&client).copied().unwrap_or(0);
-        // Whoever holds the copy of a session whose node is out of sight takes its client for gone: too early, once a parting (rule 17).
-        let early = ledger.disturbed.len() - 1;
+        // Whoever holds the will of a client whose node is out of sight takes the client for gone: too early (rule 17), once a parting,
+        // and once more for each node that has it held then and loses sight of the client's node in its turn.
+        let early = (ledger.disturbed.len() - 1) * ledger.others;
         if came > record.dropped + record.uncertain + early {
             return Err(format!(
                 "wills are published as promised: {came} of {}, who lost {} connections and perhaps {} more",

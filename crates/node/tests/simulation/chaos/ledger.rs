@@ -105,6 +105,8 @@ pub struct Ledger {
     /// Connections that ended: client, node, when. If the node dies in the next moment, the will may have gone out and go out again, or
     /// go out though it was called off.
     pub endings: Vec<(usize, usize, u64)>,
+    /// Nodes besides that of a client.
+    pub others: usize,
     /// The watcher hears all wills, whatever happens.
     pub hears_all_wills: bool,
     /// Wills that came to the watcher, by client.

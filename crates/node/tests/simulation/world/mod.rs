@@ -6,6 +6,7 @@ pub mod net;
 pub mod node;
 pub mod pipe;
 pub mod random;
+pub mod spec;
 pub mod tester;
 pub mod users;
 pub mod words;

@@ -6,73 +6,19 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Drained, ForgetError, HINT_BYTES, Handover, Hub, HubConfig, HubInput, HubOutput,
-    Limits, ListenerConfig, ListenerId, Mail, Now, Partition, Peer, Takes, Verdict, Worker,
-    WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, ListenerId,
+    Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
 };
-use thicket_overlay::{Incarnation, NodeId, OverlayConfig, WireVersion, routing::RoutingMode};
+use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
 
+pub use super::spec::NodeSpec;
 use super::{
     disk::Disk,
     net::{Net, Place, Wake},
     pipe::{EndId, Read},
     users,
 };
-
-/// How a node is configured.
-#[derive(Debug, Clone)]
-pub struct NodeSpec {
-    pub workers: u8,
-    pub cluster_name: String,
-    pub limits: Limits,
-    pub listeners: Vec<ListenerConfig>,
-    /// Its wall clock is this much ahead, ms.
-    pub wall_ahead: u64,
-    /// Who may connect and do what; `None`: see `users::ask`.
-    pub policy: Option<Arc<Policy>>,
-    pub routing: RoutingMode,
-    /// When the nodes do not all see each other.
-    pub partition: Partition,
-    /// The newest wire version it speaks.
-    pub wire: WireVersion,
-    /// It has links over other nodes with those it has none with.
-    pub tunnels: bool,
-    /// It has a data directory.
-    pub stores: bool,
-    /// A log smaller than this is left as it is.
-    pub small_log_bytes: u64,
-    /// Copies of each persistent session on other nodes.
-    pub backups: u8,
-    /// Bytes kept for the sessions of one node that is out.
-    pub hint_bytes: u64,
-}
-
-impl NodeSpec {
-    pub fn new(workers: u8) -> Self {
-        Self {
-            workers,
-            cluster_name: "simulated".into(),
-            limits: Limits::default(),
-            listeners: vec![ListenerConfig {
-                takes: Takes::Both,
-                allow_anonymous: true,
-                topic_prefix: String::new(),
-                maximum_packet_size: u32::MAX,
-            }],
-            wall_ahead: 0,
-            policy: None,
-            routing: RoutingMode::Mesh,
-            partition: Partition::Serve,
-            wire: WireVersion::NEWEST,
-            tunnels: true,
-            stores: false,
-            small_log_bytes: 16 * 1024,
-            backups: 1,
-            hint_bytes: HINT_BYTES,
-        }
-    }
-}
 
 /// What lies in a mailbox.
 #[derive(Debug)]

@@ -1,0 +1,61 @@
+//! How a node is configured.
+
+use std::sync::Arc;
+
+use thicket_access::Policy;
+use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, Takes};
+use thicket_overlay::{WireVersion, routing::RoutingMode};
+
+/// How a node is configured.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    pub workers: u8,
+    pub cluster_name: String,
+    pub limits: Limits,
+    pub listeners: Vec<ListenerConfig>,
+    /// Its wall clock is this much ahead, ms.
+    pub wall_ahead: u64,
+    /// Who may connect and do what; `None`: see `users::ask`.
+    pub policy: Option<Arc<Policy>>,
+    pub routing: RoutingMode,
+    /// When the nodes do not all see each other.
+    pub partition: Partition,
+    /// The newest wire version it speaks.
+    pub wire: WireVersion,
+    /// It has links over other nodes with those it has none with.
+    pub tunnels: bool,
+    /// It has a data directory.
+    pub stores: bool,
+    /// A log smaller than this is left as it is.
+    pub small_log_bytes: u64,
+    /// Copies of each persistent session on other nodes.
+    pub backups: u8,
+    /// Bytes kept for the sessions of one node that is out.
+    pub hint_bytes: u64,
+}
+
+impl NodeSpec {
+    pub fn new(workers: u8) -> Self {
+        Self {
+            workers,
+            cluster_name: "simulated".into(),
+            limits: Limits::default(),
+            listeners: vec![ListenerConfig {
+                takes: Takes::Both,
+                allow_anonymous: true,
+                topic_prefix: String::new(),
+                maximum_packet_size: u32::MAX,
+            }],
+            wall_ahead: 0,
+            policy: None,
+            routing: RoutingMode::Mesh,
+            partition: Partition::Serve,
+            wire: WireVersion::NEWEST,
+            tunnels: true,
+            stores: false,
+            small_log_bytes: 16 * 1024,
+            backups: 1,
+            hint_bytes: HINT_BYTES,
+        }
+    }
+}
