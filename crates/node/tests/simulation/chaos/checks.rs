@@ -217,10 +217,10 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
             let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
             let is_copy = publication.retain
                 && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
-            // What was published where the subscriber was out of sight may come only when its publisher sends it again: between
-            // parted nodes no order is promised.
-            let is_late =
-                is_parted && (publication.is_sent_again || life.forks > 0 || ledger.is_split);
+            // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those
+            // who kept it see the subscriber's node: between parted nodes no order is promised.
+            let is_apart = life.forks > 0 || ledger.is_split || ledger.is_still;
+            let is_late = is_parted && (publication.is_sent_again || is_apart);
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
             // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.
