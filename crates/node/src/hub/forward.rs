@@ -343,7 +343,8 @@ impl Hub {
 
     /// A worker has admitted messages of another node.
     pub(super) fn handle_admitted(&mut self, origin: Origin, numbers: &NumberRuns) {
-        let numbers = &self.hints_are_taken(origin, numbers);
+        let others = self.hints_are_taken(origin, numbers);
+        let numbers = others.as_ref().unwrap_or(numbers);
         let Some(slot) = self.overlay.slot_of(origin.node) else {
             return;
         };

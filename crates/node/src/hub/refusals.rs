@@ -29,7 +29,8 @@ impl Hub {
     /// A worker has no room for messages of another node.
     pub(super) fn handle_not_admitted(&mut self, origin: Origin, runs: NumberRuns) {
         // Whoever kept some of them for this node is answered as if they had been taken.
-        let runs = self.hints_are_taken(origin, &runs);
+        let others = self.hints_are_taken(origin, &runs);
+        let runs = others.unwrap_or(runs);
         if runs.is_empty() {
             return;
         }

@@ -261,12 +261,10 @@ impl Worker {
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
                 }
-                // Looked at as the round ends.
-                Timer::Leaving => {}
                 Timer::Copies => self.check_copies(now),
                 Timer::Successors => self.succeed_overdue(now),
-                // The end of the round looks.
-                Timer::Covers => {}
+                // Its end looks.
+                Timer::Round => {}
                 Timer::Orphaned => self.forget_orphaned(now),
             }
         }

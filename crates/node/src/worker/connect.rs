@@ -9,8 +9,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use thicket_mqtt::{
     Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, connect_version, decode,
 };
-
-use thicket_session::server::StoredWill;
+use thicket_session::{server::StoredWill, time::Instant};
 
 use super::{
     Phase, Refusal, SessionKey, Worker,
@@ -530,15 +529,27 @@ impl Worker {
             reauthentication: connect.authentication_method.map(Reauthentication::new),
             following: Following::new(now.instant, FIRST_WAIT),
         };
+        self.serve(now, id, attached, now.instant);
+    }
+
+    /// A connection is in service from now on. `last_packet`: when the client was heard last.
+    pub(super) fn serve(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        attached: Attached,
+        last_packet: Instant,
+    ) {
+        let silence_allowed = attached.silence_allowed;
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
         connection.phase = Phase::Attached(Box::new(attached));
-        connection.last_packet = now.instant;
+        connection.last_packet = last_packet;
         let serial = connection.serial;
         if let Some(allowed) = silence_allowed {
             self.timers.set(
-                now.instant + allowed,
+                last_packet + allowed,
                 Timer::KeepAlive {
                     connection: id,
                     serial,

@@ -99,7 +99,7 @@ impl Worker {
                 .is_none_or(|at| at <= now.instant || at > due)
             {
                 covers.timer_at = Some(due);
-                self.timers.set(due, Timer::Covers);
+                self.timers.set(due, Timer::Round);
             }
             return;
         }
@@ -108,7 +108,7 @@ impl Worker {
         covers.timer_at = Some(now.instant + covers.pause);
         let Some(sets) = self.find_covers() else {
             let next = now.instant + self.covers.pause;
-            self.timers.set(next, Timer::Covers);
+            self.timers.set(next, Timer::Round);
             if self.covers.told.take().is_some() {
                 self.mail(Peer::Hub, Content::Covered(None));
             }

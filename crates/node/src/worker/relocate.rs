@@ -325,7 +325,7 @@ impl Worker {
         };
         if is_granted {
             self.relocations.leaving[at].is_granted = true;
-            self.timers.set(now.instant, Timer::Leaving);
+            self.timers.set(now.instant, Timer::Round);
         } else {
             let leaving = self.relocations.leaving.swap_remove(at);
             self.stay(&leaving);
@@ -357,7 +357,7 @@ impl Worker {
                 self.stay(&leaving);
                 self.end_relocation(&leaving.client_id);
             } else {
-                self.timers.set(leaving.deadline, Timer::Leaving);
+                self.timers.set(leaving.deadline, Timer::Round);
                 self.relocations.leaving.push(leaving);
             }
         }
@@ -386,7 +386,7 @@ impl Worker {
         let was_active = std::mem::take(&mut attached.following.is_active);
         if was_active {
             // Others have what it sent before anything can come from there.
-            self.timers.set(now, Timer::Leaving);
+            self.timers.set(now, Timer::Round);
         }
         !was_active && is_written
     }
@@ -450,7 +450,7 @@ impl Worker {
         &mut self,
         now: Now,
         id: ConnectionId,
-        mut connection: Connection,
+        connection: Connection,
         relocated: Relocated,
     ) {
         let client_id = Arc::clone(&relocated.client_id);
@@ -473,8 +473,7 @@ impl Worker {
         let key = self.sessions.insert(session);
         self.set_grant(key, relocated.grant);
         let aliases_in = relocated.aliases_in.into_iter();
-        connection.last_packet = relocated.last_packet;
-        connection.phase = Phase::Attached(Box::new(Attached {
+        let attached = Attached {
             session: key,
             version: relocated.version,
             silence_allowed: relocated.silence_allowed,
@@ -488,18 +487,10 @@ impl Worker {
             prefix: (*relocated.prefix).into(),
             reauthentication: relocated.reauthentication,
             following: Following::new(now.instant, relocated.wait),
-        }));
-        let (serial, peer) = (connection.serial, connection.peer);
+        };
+        let peer = connection.peer;
         self.insert_connection(id, connection);
-        if let Some(allowed) = relocated.silence_allowed {
-            let keep_alive = Timer::KeepAlive {
-                connection: id,
-                serial,
-            };
-            self.timers.set(relocated.last_packet + allowed, keep_alive);
-        }
-        self.traffic.connections += 1;
-        self.watch_grant(now, id, serial);
+        self.serve(now, id, attached, relocated.last_packet);
         self.end_relocation(&client_id);
         self.event(
             EventLevel::Debug,

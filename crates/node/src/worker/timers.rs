@@ -31,14 +31,12 @@ pub(super) enum Timer {
     SessionExpiry { session: SessionKey, serial: u64 },
     /// Groups whose members were on nodes that are out have had their time.
     Orphaned,
-    /// A connection that is to go to another worker may have come to rest.
-    Leaving,
     /// Copies of sessions of other nodes may lack messages.
     Copies,
     /// Nodes that were to go on with sessions of which there are copies here may not have.
     Successors,
-    /// Sessions that had no copies may have them.
-    Covers,
+    /// A round is wanted: what is looked at as it ends may have changed.
+    Round,
 }
 
 /// Deadlines, earliest first.

@@ -138,15 +138,15 @@ impl Hub {
         }
     }
 
-    /// A worker has taken messages, or has no room for them. Answers those that were not kept for this node by others.
+    /// A worker has taken messages, or has no room for them. Those that were not kept for this node by others; `None`: all of them.
     pub(in super::super) fn hints_are_taken(
         &mut self,
         origin: Origin,
         numbers: &NumberRuns,
-    ) -> NumberRuns {
+    ) -> Option<NumberRuns> {
         let arrivals = &mut self.hints.arrivals;
         if arrivals.under_way.is_empty() {
-            return numbers.clone();
+            return None;
         }
         let mut others = NumberRuns::new();
         for number in numbers.iter().flat_map(|(from, to)| *from..=*to) {
@@ -163,7 +163,7 @@ impl Hub {
             }
         }
         self.answer_hints();
-        others
+        Some(others)
     }
 
     /// Says which batches are taken, of each node in order.

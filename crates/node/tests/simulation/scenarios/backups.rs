@@ -6,7 +6,7 @@ use thicket_overlay::WireVersion;
 use super::{
     V5,
     cluster::{client_at, plain},
-    copies::become_covered,
+    copies::{become_covered, send_again, subscriber_gone_from},
     id, resuming,
 };
 use crate::world::{
@@ -53,15 +53,6 @@ fn copies(world: &World) -> Vec<u64> {
     (0..world.nodes.len()).map(of_node).collect()
 }
 
-/// A client whose session is at the owner, subscribed to `a/#` at QoS 2, and gone.
-#[track_caller]
-fn subscriber_gone(world: &mut World) {
-    let away = client_at(world, OWNER, resuming(V5, "away", 1000), "CONNACK");
-    world.subscribe(away, "a/#", 2);
-    world.hang_up(away);
-    become_covered(world);
-}
-
 /// Two nodes that live when the owner and another one are gone.
 fn survivors(gone: usize) -> [usize; 2] {
     let left: Vec<usize> = OTHERS.into_iter().filter(|node| *node != gone).collect();
@@ -75,7 +66,7 @@ fn nothing_is_lost_or_comes_twice_when_the_owner_and_any_other_node_die_one_afte
         for gone in OTHERS {
             play(|world| {
                 let [one, other] = survivors(gone);
-                subscriber_gone(world);
+                subscriber_gone_from(world, OWNER);
                 let publisher = client_at(world, one, Connect::new(V5, "publisher"), "CONNACK");
                 world.publish(publisher, "a/1", "one", 1, 1);
                 world.publish(publisher, "a/2", "two", 2, 2);
@@ -168,16 +159,7 @@ fn a_publication_that_is_sent_again_after_two_deaths_is_not_taken_twice() {
                 resuming(V5, "publisher", 1000),
                 "CONNACK present",
             );
-            let publish = thicket_mqtt::Publish {
-                qos: thicket_mqtt::Qos::ExactlyOnce,
-                packet_id: Some(id(7)),
-                dup: true,
-                ..thicket_mqtt::Publish::new("a", b"x")
-            };
-            world.send(back, &Packet::Publish(publish));
-            world.expect(back, &["PUBREC 7"]);
-            world.send(back, &Packet::Pubrel(plain(7)));
-            world.expect(back, &["PUBCOMP 7"]);
+            send_again(world, back);
             world.expect(subscriber, &[]);
         });
     }
@@ -286,7 +268,7 @@ fn with_fewer_nodes_than_copies_all_have_one_and_a_node_that_comes_gets_its_own(
         let node = world.add_node(spec(1 + nodes as u8 % 2));
         world.start(node);
         if nodes == 2 {
-            subscriber_gone(&mut world);
+            subscriber_gone_from(&mut world, OWNER);
         }
         become_covered(&mut world);
         let sum: u64 = copies(&world).iter().sum();
@@ -307,7 +289,7 @@ fn with_fewer_nodes_than_copies_all_have_one_and_a_node_that_comes_gets_its_own(
 #[test]
 fn a_node_is_drained_and_its_sessions_keep_their_other_copies() {
     play(|world| {
-        subscriber_gone(world);
+        subscriber_gone_from(world, OWNER);
         let here = client_at(world, OWNER, resuming(V5, "here", 1000), "CONNACK");
         world.subscribe(here, "b", 2);
         let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
@@ -342,7 +324,7 @@ fn beside_a_node_that_knows_of_one_copy_there_is_one() {
         world.start(node);
     }
     become_covered(&mut world);
-    subscriber_gone(&mut world);
+    subscriber_gone_from(&mut world, OWNER);
     assert_eq!(copies(&world).iter().sum::<u64>(), 1);
     world.stop(3);
     become_covered(&mut world);

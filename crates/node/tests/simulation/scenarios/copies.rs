@@ -9,7 +9,7 @@ use super::{
     id, resuming,
 };
 use crate::world::{
-    World,
+    TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,
 };
@@ -43,11 +43,27 @@ pub(super) fn become_covered(world: &mut World) {
 }
 
 /// A client with a session at `node`, subscribed to `a/#` at QoS 2, that has gone.
-fn subscriber_gone_from(world: &mut World, node: usize) {
+#[track_caller]
+pub(super) fn subscriber_gone_from(world: &mut World, node: usize) {
     let away = client_at(world, node, resuming(V5, "away", 1000), "CONNACK");
     world.subscribe(away, "a/#", 2);
     world.hang_up(away);
     become_covered(world);
+}
+
+/// A publisher sends its publication with identifier 7 at QoS 2 again, where it has come to, and goes through with it.
+#[track_caller]
+pub(super) fn send_again(world: &mut World, publisher: TesterId) {
+    let publish = thicket_mqtt::Publish {
+        qos: thicket_mqtt::Qos::ExactlyOnce,
+        packet_id: Some(id(7)),
+        dup: true,
+        ..thicket_mqtt::Publish::new("a", b"x")
+    };
+    world.send(publisher, &Packet::Publish(publish));
+    world.expect(publisher, &["PUBREC 7"]);
+    world.send(publisher, &Packet::Pubrel(plain(7)));
+    world.expect(publisher, &["PUBCOMP 7"]);
 }
 
 #[test]
@@ -160,16 +176,7 @@ fn a_publication_that_is_sent_again_elsewhere_is_not_taken_twice() {
         world.expect(subscriber, &["PUBLISH a 'x' q2 #1"]);
         world.kill(1);
         let back = client_at(world, 2, resuming(V5, "publisher", 1000), "CONNACK present");
-        let publish = thicket_mqtt::Publish {
-            qos: thicket_mqtt::Qos::ExactlyOnce,
-            packet_id: Some(id(7)),
-            dup: true,
-            ..thicket_mqtt::Publish::new("a", b"x")
-        };
-        world.send(back, &Packet::Publish(publish));
-        world.expect(back, &["PUBREC 7"]);
-        world.send(back, &Packet::Pubrel(plain(7)));
-        world.expect(back, &["PUBCOMP 7"]);
+        send_again(world, back);
         world.expect(subscriber, &[]);
     });
 }

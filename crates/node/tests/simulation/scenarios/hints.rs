@@ -79,6 +79,15 @@ fn publish_both(world: &mut World, publisher: TesterId) {
     world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
 }
 
+/// Publishes at a node while nodes 1 and 2, which have the session, are parted from it.
+#[track_caller]
+fn publish_apart(world: &mut World, parting: Parting, node: usize) {
+    subscribe_at_one(world);
+    let publisher = client_at(world, node, resuming(V5, "publisher", 1000), "CONNACK");
+    part(world, parting);
+    publish_both(world, publisher);
+}
+
 /// The session's client comes to a node; how often each payload reaches it.
 #[track_caller]
 fn expect_at(world: &mut World, node: usize, expected: &[(&str, usize)]) {
@@ -107,10 +116,7 @@ fn what_is_published_where_no_copy_is_in_reach_comes_once_when_the_parting_is_ov
             3,
             |_| {},
             |world, parting| {
-                subscribe_at_one(world);
-                let publisher = client_at(world, 0, resuming(V5, "publisher", 1000), "CONNACK");
-                part(world, parting);
-                publish_both(world, publisher);
+                publish_apart(world, parting, 0);
                 assert!(hints(world, 0).messages >= 2, "nobody else is there");
                 heal(world);
                 assert_eq!(hints(world, 0).messages, 0, "seed {}", world.net.seed);
@@ -202,10 +208,7 @@ fn when_the_node_that_took_it_dies_the_other_one_that_keeps_it_delivers() {
         4,
         |_| {},
         |world, parting| {
-            subscribe_at_one(world);
-            let publisher = client_at(world, 0, resuming(V5, "publisher", 1000), "CONNACK");
-            part(world, parting);
-            publish_both(world, publisher);
+            publish_apart(world, parting, 0);
             assert!(hints(world, 3).messages >= 2, "it is kept twice");
             world.kill(0);
             world.run_for(3_000);
@@ -221,10 +224,7 @@ fn what_both_have_that_keep_it_comes_once_and_is_kept_no_longer() {
         4,
         |_| {},
         |world, parting| {
-            subscribe_at_one(world);
-            let publisher = client_at(world, 3, resuming(V5, "publisher", 1000), "CONNACK");
-            part(world, parting);
-            publish_both(world, publisher);
+            publish_apart(world, parting, 3);
             heal(world);
             for node in 0..4 {
                 assert_eq!(hints(world, node).messages, 0, "node {node}");
