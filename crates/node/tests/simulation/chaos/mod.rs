@@ -25,21 +25,34 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Plays a plan with seeds that failed once, and with many others.
+/// How many runs of a plan may fail before no more are played.
+const ENOUGH_FAILED: usize = 20;
+
+/// Plays a plan with seeds that failed once, and with many others. Tells all that failed, not only the first.
 fn play(name: &str, plan: Plan, once_failed: &[(RoutingMode, &[u64])]) {
-    if let Some(seed) = number_from("SEED") {
-        return play_one(name, plan, mode_of(plan, seed), seed, true);
-    }
-    let first = number_from("THICKET_FIRST_SEED").unwrap_or(0);
-    let count = number_from("THICKET_SEEDS").unwrap_or(SEEDS);
-    for (mode, seeds) in once_failed {
-        for seed in *seeds {
-            play_one(name, plan, *mode, *seed, false);
-        }
-    }
-    for seed in first..first + count {
-        play_one(name, plan, mode_of(plan, seed), seed, false);
-    }
+    let runs: Vec<(RoutingMode, u64)> = if let Some(seed) = number_from("SEED") {
+        vec![(mode_of(plan, seed), seed)]
+    } else {
+        let first = number_from("THICKET_FIRST_SEED").unwrap_or(0);
+        let count = number_from("THICKET_SEEDS").unwrap_or(SEEDS);
+        let again = once_failed
+            .iter()
+            .flat_map(|(mode, seeds)| seeds.iter().map(|seed| (*mode, *seed)));
+        let others = (first..first + count).map(|seed| (mode_of(plan, seed), seed));
+        again.chain(others).collect()
+    };
+    let is_verbose = number_from("SEED").is_some();
+    let failed: Vec<String> = runs
+        .into_iter()
+        .filter_map(|(mode, seed)| play_one(name, plan, mode, seed, is_verbose).err())
+        .take(ENOUGH_FAILED)
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{} failed:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
 }
 
 /// What `ROUTING` says; otherwise every way to route has its turn.
@@ -55,12 +68,19 @@ fn mode_of(plan: Plan, seed: u64) -> RoutingMode {
     given.unwrap_or(RoutingMode::ALL[in_turn as usize])
 }
 
-fn play_one(name: &str, plan: Plan, routing: RoutingMode, seed: u64, is_verbose: bool) {
+/// Plays one seed of a plan. An error says what was broken and how to see it again.
+fn play_one(
+    name: &str,
+    plan: Plan,
+    routing: RoutingMode,
+    seed: u64,
+    is_verbose: bool,
+) -> Result<(), String> {
     let mut run = Run::new(plan, routing, seed);
     run.log = is_verbose.then(Vec::new);
     let verdict = catch_unwind(AssertUnwindSafe(|| run.play()));
     let broken = match verdict {
-        Ok(Ok(())) => return,
+        Ok(Ok(())) => return Ok(()),
         Ok(Err(broken)) => broken,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
@@ -82,11 +102,11 @@ fn play_one(name: &str, plan: Plan, routing: RoutingMode, seed: u64, is_verbose:
             }
         }
     }
-    panic!(
+    Err(format!(
         "{broken}\nat {} ms; replay with: ROUTING={} SEED={seed} cargo test -p thicket-node --test simulation {name}",
         run.world.net.now,
         routing.name()
-    );
+    ))
 }
 
 #[test]
