@@ -121,9 +121,6 @@ impl Worker {
         };
         let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
         if !session.is_persistent() {
-            if cause == Cause::Closed {
-                self.publish_copied_will(now, key);
-            }
             if cause != Cause::Moved {
                 self.end_session(now, key);
             }
@@ -149,7 +146,7 @@ impl Worker {
     /// Ends a session: its will goes out, its subscriptions go, what shared subscriptions had given to it goes to others, and
     /// all else that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
-        self.publish_will(now, key, None);
+        self.publish_will(now, key);
         if let Some(session) = self.remove_session(key) {
             let held = session.outbound.held_from(0);
             let plain = held.filter(|held| match held {
@@ -174,7 +171,7 @@ impl Worker {
         }
         self.announce(changes);
         self.journal.forget(&session);
-        self.end_will_copy(session.will_copy.take());
+        self.end_will_copy(&session.client_id, session.will_copy.take());
         self.tell_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.freeze_request {
             // Another node waits for a session that is no more.

@@ -359,7 +359,6 @@ impl Worker {
             self.mail(Peer::Hub, Content::GrantDone { client_id });
             return;
         }
-        let will_holder = self.will_holder(&client_id);
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
@@ -382,7 +381,7 @@ impl Worker {
         self.store_session(now, key);
         self.hold_output(id, key);
         self.copy_will(now, key);
-        self.hold_for_will(id, key, will_holder);
+        self.hold_for_will(id, key);
         let answer = Answer {
             session_present,
             assigned: assigned.as_deref(),

@@ -47,16 +47,9 @@ impl Worker {
         purpose: Purpose,
     ) {
         let Some(key) = self.sessions.find(client_id) else {
-            self.mail(
-                Peer::Hub,
-                Content::Frozen {
-                    request,
-                    snapshot: None,
-                },
-            );
+            self.answer_ended(request, client_id);
             return;
         };
-        let will_holder = self.will_holder(client_id);
         if purpose != Purpose::Merge {
             self.publish_overdue_will(now, key);
         }
@@ -91,17 +84,18 @@ impl Worker {
                 }
                 self.answer_freeze(now, key);
             }
-            None => self.answer_ended(request, will_holder),
+            None => self.answer_ended(request, client_id),
         }
     }
 
     /// Hands a session that freezes out, unless something that its client published at QoS 2 is still on its way: the other node
-    /// would say PUBREC for it, and what the client publishes there might overtake it.
+    /// would say PUBREC for it, and what the client publishes there might overtake it. The same goes for its will.
     pub(super) fn answer_freeze(&mut self, now: Now, key: SessionKey) {
+        let has_going_will = self.has_going_will(key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if !session.orphaned.is_empty() {
+        if has_going_will || !session.orphaned.is_empty() {
             return;
         }
         let Some(request) = session.freeze_request.take() else {

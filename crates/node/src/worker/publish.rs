@@ -440,6 +440,7 @@ impl Worker {
                 Debt::Will(number) => self.settle_will(number),
             }
         }
+        self.settle_forgotten(now);
         for id in std::mem::take(&mut self.overdrawn) {
             self.refuse(now, id, &self.overdrawn_refusal());
         }

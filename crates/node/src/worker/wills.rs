@@ -23,7 +23,7 @@ impl Worker {
         // [MQTT-3.1.3-9]: a client that is back in time finds its will not sent.
         let delay = u64::from(will.delay_interval);
         if delay == 0 {
-            self.publish_will(now, key, None);
+            self.publish_will(now, key);
             return;
         }
         let due = now.instant + Duration::from_secs(delay);
@@ -45,7 +45,7 @@ impl Worker {
         let is_due = session.will_due.is_some_and(|due| due <= now.instant);
         if is_due && session.connection.is_none() && !session.is_frozen {
             session.will_due = None;
-            self.publish_will(now, key, None);
+            self.publish_will(now, key);
             self.store_session(now, key);
         }
     }
@@ -57,28 +57,11 @@ impl Worker {
             session.will_due.is_some() && delay == Some(0)
         });
         if is_overdue {
-            self.publish_will(now, key, None);
+            self.publish_will(now, key);
         }
     }
 
-    /// Publishes the will, if there still is one, and forgets it [MQTT-3.1.2-10]. `debt`: who waits until all have it.
-    pub(super) fn publish_will(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        debt: Option<Debt>,
-    ) -> Outcome {
-        let session = self.sessions.get_mut(key);
-        let Some(will) = session.and_then(|session| session.will.take()) else {
-            return Outcome::NoTakers;
-        };
-        if self.refuse_publish(key, &will.topic).is_some() {
-            return Outcome::NoTakers;
-        }
-        self.publish_stored_will(now, &will, Some(key), debt)
-    }
-
-    /// Publishes a will, of the client of a session if that is here.
+    /// Publishes a will, of the client of a session if that is here. `debt`: who waits until all have it.
     pub(super) fn publish_stored_will(
         &mut self,
         now: Now,

@@ -28,9 +28,11 @@
 //! A session is *covered* when all of that holds: from its beginning, or when the backup has been told the whole of it (`learning`), has
 //! its interests applied everywhere, and all that was on its way to the owner before has come (a barrier, as for a session that moves).
 //!
-//! Of a session that ends with its connection another node holds nothing but its will (`wills`).
+//! Of a session that ends with its connection another node holds nothing but its will (`wills`). A will that goes out is held by another
+//! node until all who want it have it (`going`).
 
 mod backup;
+mod going;
 mod held_at;
 mod learning;
 mod orphans;

@@ -11,9 +11,9 @@ use thicket_session::time::Instant;
 
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
+    going::Going,
     held_at::Stage,
     learning::{RECORD_BYTES, write_members},
-    wills::Going,
 };
 use crate::{
     ConnectionId, Now, Peer,
@@ -350,8 +350,7 @@ impl Worker {
                     session.apart_mut().touch(filter);
                 }
             }
-            Release::Frozen(request) => self.tell_ended(request),
-            Release::WillForgotten => self.will_is_forgotten(),
+            Release::WillForgotten(client_id) => self.owned.going.is_forgotten(client_id),
             Release::Former {
                 session,
                 stream: id,

@@ -7,6 +7,7 @@ use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
 
 use super::{
     super::{Debt, SessionKey},
+    going::WILLS,
     held_at::Copies,
 };
 use crate::ConnectionId;
@@ -54,10 +55,8 @@ pub(in super::super) enum Release {
     Output(ConnectionId, u64),
     /// An acknowledgement. The count says how many streams it waits for, if more than one.
     Debt(Debt, Option<Rc<Cell<u8>>>),
-    /// Another node asks for a session that has ended, by this request.
-    Frozen(u64),
-    /// Nothing but the end of a drain.
-    WillForgotten,
+    /// Who waits until no other node would publish a will of this client.
+    WillForgotten(Option<Rc<str>>),
     /// The copy that the session with this number had by another stream is not needed any more.
     Former {
         session: SessionKey,
@@ -189,7 +188,7 @@ impl Streams {
         }
         let free = self.list.iter().position(Option::is_none);
         let index = free.unwrap_or(self.list.len());
-        let found = u8::try_from(index).ok()?;
+        let found = u8::try_from(index).ok().filter(|index| *index < WILLS)?;
         let stream = Stream {
             node,
             knows_members,

@@ -4,23 +4,21 @@
 //! | at the owner | in the stream | the holder |
 //! | --- | --- | --- |
 //! | CONNECT with a will | `value`, with a Session Expiry Interval of 0 | holds the will; the CONNACK waits until it does |
-//! | the connection ends, the will goes out | `ended`, when all who want the will have it | forgets it |
+//! | the connection ends, the will goes out (`going`) | `ended`, when all who want the will have it | forgets it |
 //! | DISCONNECT, drained, the node stops | `ended` | forgets it |
-//! | another connection takes over | `ended`; its CONNACK waits until that is read | forgets it |
 //! | out of sight | | publishes it, before anybody may claim a client identifier of the owner |
 //!
 //! Nothing else is held of such a session, and delays do not count: it has ended with its owner, and so has the waiting
 //! (MQTT 3.1.3.2.2).
 
-use std::{collections::BTreeMap, marker::Copy};
+use std::{collections::BTreeMap, marker::Copy, rc::Rc};
 
 use thicket_session::server::{StoredSession, StoredWill};
 
-use super::{Level, Release, Streams, owner::hold_at, shadow::SourceKey};
+use super::{Level, Streams, shadow::SourceKey};
 use crate::{
-    ConnectionId, EventLevel, Now, Peer,
-    mail::Content,
-    worker::{Debt, SessionKey, Worker, publish::Outcome, sessions::Session},
+    EventLevel, Now,
+    worker::{SessionKey, Worker, sessions::Session},
 };
 
 /// Bytes of wills of other nodes' clients that a worker holds; what comes beyond is not held.
@@ -33,20 +31,11 @@ const WILL_OVERHEAD: usize = 160;
 pub(in super::super) struct WillCopy {
     pub stream: u8,
     /// Tells the stream from those that had its index before.
-    stream_id: u64,
+    pub(super) stream_id: u64,
     /// In that stream.
-    number: u64,
+    pub(super) number: u64,
     /// The other node holds the will when it has applied this.
     position: u64,
-}
-
-/// Wills that are on their way to those who want them.
-#[derive(Debug, Default)]
-pub(super) struct Going {
-    wills: BTreeMap<u64, (WillCopy, u16)>,
-    next: u64,
-    /// Wills that other nodes were told to forget since this one is drained, and have not.
-    ending: u64,
 }
 
 /// Wills that are held for the clients of one worker of another node, by number.
@@ -105,67 +94,23 @@ impl Worker {
         let Some(index) = self.stream_to(node) else {
             return;
         };
+        let copy = self.tell_will(index, &value);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.will_copy = copy.map(Box::new);
+        }
+    }
+
+    /// Tells a will by a stream, under a number of its own.
+    pub(super) fn tell_will(&mut self, index: u8, value: &[u8]) -> Option<WillCopy> {
         let number = self.journal.next_number();
-        let Some(stream) = self.journal.streams.get_mut(index) else {
-            return;
-        };
-        stream.writer.value(number, &value);
-        let copy = WillCopy {
+        let stream = self.journal.streams.get_mut(index)?;
+        stream.writer.value(number, value);
+        Some(WillCopy {
             stream: index,
             stream_id: stream.id,
             number,
             position: stream.position(),
-        };
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.will_copy = Some(Box::new(copy));
-        }
-    }
-
-    /// The stream by which the will of a client's present session is told.
-    pub(in super::super) fn will_holder(&self, client_id: &str) -> Option<u8> {
-        if self.journal.streams.is_empty() {
-            return None;
-        }
-        let session = self.sessions.get(self.sessions.find(client_id)?)?;
-        session.will_copy.as_ref().map(|copy| copy.stream)
-    }
-
-    /// Has the CONNACK wait until another node holds the will of the session, and has forgotten that of the one before it, which was
-    /// told by the stream `before`.
-    pub(in super::super) fn hold_for_will(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        before: Option<u8>,
-    ) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let present = session.will_copy.as_ref().map(|copy| copy.stream);
-        let connection = self.connections.get_mut(id.0 as usize);
-        let Some(connection) = connection.and_then(Option::as_deref_mut) else {
-            return;
-        };
-        if self.config.waits_for_copies {
-            for index in [present, before].into_iter().flatten() {
-                let streams = &mut self.journal.streams;
-                hold_at(streams, index, connection, id, Level::Applied);
-            }
-        }
-    }
-
-    /// The will of a session that is over must not be published by whoever holds it.
-    pub(in super::super) fn end_will_copy(&mut self, copy: Option<Box<WillCopy>>) {
-        let Some(copy) = copy else { return };
-        let stream = self.journal.streams.get_mut(copy.stream);
-        let Some(stream) = stream.filter(|stream| stream.id == copy.stream_id) else {
-            return;
-        };
-        stream.writer.ended(copy.number);
-        if self.is_draining {
-            stream.wait(Level::Applied, Release::WillForgotten);
-            self.owned.going.ending += 1;
-        }
+        })
     }
 
     /// The rights of a session's client have changed: its will is held elsewhere only if it may be published.
@@ -178,72 +123,11 @@ impl Worker {
                 self.store_session(now, key);
             }
         } else if session.lasting_will().is_none() {
-            let copy = session.will_copy.take();
-            self.end_will_copy(copy);
+            let (client_id, copy) = (Rc::clone(&session.client_id), session.will_copy.take());
+            self.end_will_copy(&client_id, copy);
         } else {
             self.copy_will(now, key);
         }
-    }
-
-    /// The connection of a session has ended, and the session with it: if another node holds its will, that goes out now, and is held
-    /// until all who want it have it.
-    pub(in super::super) fn publish_copied_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        if session.will.is_none() || self.is_stopping {
-            return;
-        }
-        let Some(copy) = session.will_copy.take() else {
-            return;
-        };
-        let going = &mut self.owned.going;
-        going.next += 1;
-        let number = going.next;
-        match self.publish_will(now, key, Some(Debt::Will(number))) {
-            Outcome::Open(open) => {
-                let wills = &mut self.owned.going.wills;
-                wills.insert(number, (*copy, open));
-            }
-            Outcome::NoTakers | Outcome::Met => self.end_will_copy(Some(copy)),
-        }
-    }
-
-    /// A condition is met that a will on its way waits for.
-    pub(in super::super) fn settle_will(&mut self, number: u64) {
-        let Some((copy, open)) = self.owned.going.wills.get_mut(&number) else {
-            return;
-        };
-        *open -= 1;
-        if *open == 0 {
-            let copy = Box::new(*copy);
-            self.owned.going.wills.remove(&number);
-            self.end_will_copy(Some(copy));
-        }
-    }
-
-    pub(super) const fn will_is_forgotten(&mut self) {
-        self.owned.going.ending = self.owned.going.ending.saturating_sub(1);
-    }
-
-    /// Wills of clients that were sent away and that another node would publish if this one were gone now.
-    pub(in super::super) const fn wills_ending(&self) -> u64 {
-        self.owned.going.ending
-    }
-
-    /// Another node asked for a session that has ended, and whose will was told by the stream `before`: it goes on when that will is
-    /// forgotten, so that it does not go out behind what the client says next.
-    pub(in super::super) fn answer_ended(&mut self, request: u64, before: Option<u8>) {
-        let before = before.filter(|_| self.config.waits_for_copies);
-        match before.and_then(|index| self.journal.streams.get_mut(index)) {
-            Some(stream) => stream.wait(Level::Applied, Release::Frozen(request)),
-            None => self.tell_ended(request),
-        }
-    }
-
-    pub(super) fn tell_ended(&mut self, request: u64) {
-        let snapshot = None;
-        self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
     }
 }
 
@@ -297,7 +181,7 @@ impl Worker {
     pub(super) fn publish_held_wills(&mut self, now: Now, source: SourceKey, wills: &HeldWills) {
         self.forget_wills(wills);
         for will in wills.values() {
-            self.publish_stored_will(now, will, None, None);
+            self.publish_will_of_lost_node(now, will);
         }
         if wills.is_empty() {
             return;

@@ -1,0 +1,295 @@
+//! Wills on their way to those who want them: another node holds each until all of them have it, and publishes it when this one is out.
+//!
+//! | at the owner | in the stream | the holder |
+//! | --- | --- | --- |
+//! | a will goes out that is held (`wills`) | | holds it on |
+//! | the will of a session that goes on goes out | `value`, as of one that ends with its connection, under a number of its own; and the session's, without it, in the same record | holds it beside the session |
+//! | all who want it have it | `ended` | forgets it |
+//! | that is read | | |
+//!
+//! Until then the client is not served again here, nor does its session leave: its will would go out behind what it says next. Who
+//! holds such a will cannot know whether it has gone out already: it goes out twice if the node dies in that moment.
+
+use std::{collections::BTreeMap, marker::Copy, rc::Rc};
+
+use thicket_session::server::{StoredSession, StoredWill};
+
+use super::{Level, Progress, Release, WillCopy, owner::hold_at};
+use crate::{
+    ConnectionId, Now, Peer,
+    mail::Content,
+    worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
+};
+
+/// Wills under way at once that other nodes hold; what goes out beyond is lost if the node dies in that moment.
+const MOST: usize = 65_536;
+/// Stands for a stream where output waits for the client's will. No stream has this index.
+pub(super) const WILLS: u8 = u8::MAX;
+
+/// Wills that other nodes are to forget, and have not.
+#[derive(Debug, Default)]
+pub(super) struct Going {
+    wills: BTreeMap<u64, GoingWill>,
+    next: u64,
+    clients: BTreeMap<Rc<str>, Waiting>,
+    /// Clients of which a will is forgotten that was not when this was looked at last.
+    over: Vec<Rc<str>>,
+}
+
+/// A will that not all who want it have.
+#[derive(Debug)]
+struct GoingWill {
+    /// `None`: of a node that is out.
+    client_id: Option<Rc<str>>,
+    copy: Option<WillCopy>,
+    /// Conditions that are not met.
+    open: u16,
+}
+
+/// What waits until the wills of a client are forgotten.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// That many are not.
+    wills: usize,
+    /// Other nodes ask for its session, which has ended.
+    requests: Vec<u64>,
+}
+
+/// Whose will goes out.
+#[derive(Debug, Clone, Copy)]
+struct Author<'a> {
+    session: Option<SessionKey>,
+    client_id: Option<&'a Rc<str>>,
+    /// Who holds it already.
+    copy: Option<WillCopy>,
+    /// The stream by which its session is told.
+    stream: Option<u8>,
+}
+
+impl Going {
+    /// One more will of a client is to be forgotten.
+    fn begin(&mut self, client_id: &Rc<str>) {
+        self.clients.entry(Rc::clone(client_id)).or_default().wills += 1;
+    }
+
+    fn has(&self, client_id: &str) -> bool {
+        !self.clients.is_empty() && self.clients.contains_key(client_id)
+    }
+
+    /// Another node has forgotten a will.
+    pub(super) fn is_forgotten(&mut self, client_id: Option<Rc<str>>) {
+        self.over.extend(client_id);
+    }
+}
+
+impl Worker {
+    /// Publishes the will of a session, if there still is one, and forgets it [MQTT-3.1.2-10].
+    pub(in super::super) fn publish_will(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(will) = session.will.take() else {
+            return;
+        };
+        let client_id = Rc::clone(&session.client_id);
+        let copy = session.will_copy.take();
+        let mut told = session.stored.copies.told();
+        let stream = told.next().map(|copy| copy.stream);
+        if self.refuse_publish(key, &will.topic).is_some() {
+            self.end_will_copy(&client_id, copy);
+            return;
+        }
+        let author = Author {
+            session: Some(key),
+            client_id: Some(&client_id),
+            copy: copy.map(|copy| *copy),
+            stream,
+        };
+        self.send_will(now, &will, author);
+    }
+
+    /// Publishes a will that was held here.
+    pub(super) fn publish_will_of_lost_node(&mut self, now: Now, will: &StoredWill) {
+        let author = Author {
+            session: None,
+            client_id: None,
+            copy: None,
+            stream: None,
+        };
+        self.send_will(now, will, author);
+    }
+
+    fn send_will(&mut self, now: Now, will: &StoredWill, author: Author<'_>) {
+        let going = &mut self.owned.going;
+        going.next += 1;
+        let number = going.next;
+        let is_held = !self.is_stopping && going.wills.len() < MOST;
+        let debt = is_held.then_some(Debt::Will(number));
+        match self.publish_stored_will(now, will, author.session, debt) {
+            Outcome::Open(open) => {
+                let copy = author.copy.or_else(|| self.hold_will_elsewhere(now, will, author));
+                let client_id = author.client_id.cloned();
+                if let Some(client_id) = &client_id {
+                    self.owned.going.begin(client_id);
+                }
+                let will = GoingWill {
+                    client_id,
+                    copy,
+                    open,
+                };
+                self.owned.going.wills.insert(number, will);
+            }
+            Outcome::NoTakers | Outcome::Met => {
+                if let Some(client_id) = author.client_id {
+                    self.end_will_copy(client_id, author.copy.map(Box::new));
+                }
+            }
+        }
+    }
+
+    /// Tells another node a will that goes out: the one that goes on with the session, or any.
+    fn hold_will_elsewhere(
+        &mut self,
+        now: Now,
+        will: &StoredWill,
+        author: Author<'_>,
+    ) -> Option<WillCopy> {
+        if self.config.backups == 0 {
+            return None;
+        }
+        let client_id = author.client_id.map_or("", |client_id| client_id);
+        let index = author.stream.or_else(|| {
+            let name = author.client_id.map_or(&*will.topic, |client_id| client_id);
+            let node = self.backup_of(name, &[], &[])?;
+            self.stream_to(node)
+        })?;
+        let value = StoredSession {
+            client_id: client_id.to_owned(),
+            uid: 0,
+            epoch: 0,
+            expiry_interval: 0,
+            disconnected_at_ms: Some(wall_ms(now, now.instant)),
+            will: Some(will.clone()),
+            will_due_at_ms: None,
+        };
+        self.tell_will(index, &value.encode())
+    }
+
+    /// A condition is met that a will on its way waits for.
+    pub(in super::super) fn settle_will(&mut self, number: u64) {
+        let Some(will) = self.owned.going.wills.get_mut(&number) else {
+            return;
+        };
+        will.open = will.open.saturating_sub(1);
+        if will.open == 0
+            && let Some(will) = self.owned.going.wills.remove(&number)
+        {
+            self.have_forgotten(will.client_id, will.copy);
+        }
+    }
+
+    /// The will of a client must not be published by whoever holds it.
+    pub(in super::super) fn end_will_copy(
+        &mut self,
+        client_id: &Rc<str>,
+        copy: Option<Box<WillCopy>>,
+    ) {
+        if let Some(copy) = copy {
+            self.owned.going.begin(client_id);
+            self.have_forgotten(Some(Rc::clone(client_id)), Some(*copy));
+        }
+    }
+
+    fn have_forgotten(&mut self, client_id: Option<Rc<str>>, copy: Option<WillCopy>) {
+        let streams = &mut self.journal.streams;
+        let told = copy.and_then(|copy| {
+            let stream = streams.get_mut(copy.stream)?;
+            (stream.id == copy.stream_id).then_some((stream, copy.number))
+        });
+        match told {
+            Some((stream, number)) => {
+                stream.writer.ended(number);
+                stream.wait(Level::Applied, Release::WillForgotten(client_id));
+            }
+            None => self.owned.going.is_forgotten(client_id),
+        }
+    }
+
+    /// Wills that nobody holds any more: who waited for that goes on.
+    pub(in super::super) fn settle_forgotten(&mut self, now: Now) {
+        for client_id in std::mem::take(&mut self.owned.going.over) {
+            let clients = &mut self.owned.going.clients;
+            let Some(waiting) = clients.get_mut(&client_id) else {
+                continue;
+            };
+            waiting.wills -= 1;
+            if waiting.wills > 0 {
+                continue;
+            }
+            let waiting = clients.remove(&client_id).unwrap_or_default();
+            for request in waiting.requests {
+                self.tell_ended(request);
+            }
+            let Some(key) = self.sessions.find(&client_id) else {
+                continue;
+            };
+            let session = self.sessions.get(key);
+            if let Some(id) = session.and_then(|session| session.connection)
+                && let Some(connection) = self.connection_mut(id)
+            {
+                connection.out.release_held(WILLS, Progress::END);
+                self.mark_dirty(id);
+            }
+            self.answer_freeze(now, key);
+        }
+    }
+
+    /// Has the CONNACK wait until another node holds the will of the session, and none an earlier one of its client.
+    pub(in super::super) fn hold_for_will(&mut self, id: ConnectionId, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let present = session.will_copy.as_ref().map(|copy| copy.stream);
+        let has_earlier = self.has_going_will(key);
+        let connection = self.connections.get_mut(id.0 as usize);
+        let Some(connection) = connection.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        if self.config.waits_for_copies
+            && let Some(index) = present
+        {
+            hold_at(&mut self.journal.streams, index, connection, id, Level::Applied);
+        }
+        if has_earlier {
+            connection.out.hold(WILLS, 0, Level::Applied);
+        }
+    }
+
+    /// Whether the client of a session is to wait for an earlier will of it.
+    pub(in super::super) fn has_going_will(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        self.config.waits_for_copies
+            && session.is_some_and(|session| self.owned.going.has(&session.client_id))
+    }
+
+    /// Wills of clients that were sent away and that another node would publish if this one were gone now.
+    pub(in super::super) fn wills_ending(&self) -> u64 {
+        let going = &self.owned.going;
+        (going.clients.len() + going.wills.len()) as u64
+    }
+
+    /// Another node asked for a session that has ended: it goes on when the will of its client is forgotten, so that it does not go out
+    /// behind what the client says next.
+    pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {
+        let clients = &mut self.owned.going.clients;
+        match clients.get_mut(client_id) {
+            Some(waiting) if self.config.waits_for_copies => waiting.requests.push(request),
+            Some(_) | None => self.tell_ended(request),
+        }
+    }
+
+    fn tell_ended(&mut self, request: u64) {
+        let snapshot = None;
+        self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+    }
+}
