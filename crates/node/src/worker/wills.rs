@@ -57,7 +57,11 @@ impl Worker {
             session.will_due.is_some() && delay == Some(0)
         });
         if is_overdue {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.will_due = None;
+            }
             self.publish_will(now, key);
+            self.store_session(now, key);
         }
     }
 
