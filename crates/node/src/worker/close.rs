@@ -258,6 +258,7 @@ impl Worker {
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
                 }
+                Timer::RecoveredWills => self.publish_recovered_wills(now, None),
                 Timer::Copies => self.check_copies(now),
                 Timer::Successors => self.succeed_overdue(now),
                 // Its end looks.

@@ -423,6 +423,7 @@ impl Worker {
         connect: &Connect<'_>,
     ) -> (SessionKey, bool) {
         let expiry = self.granted_expiry(connect);
+        self.publish_recovered_wills(now, Some(client_id));
         if let Some(old) = self.sessions.find(client_id) {
             self.take_over(now, old, connect.clean_start);
         }

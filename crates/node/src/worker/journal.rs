@@ -349,6 +349,17 @@ impl Journal {
         }
     }
 
+    /// A will goes out, under a number of its own: it goes out again if the node stops before all who want it have it.
+    pub fn put_will(&mut self, number: u64, value: Vec<u8>) {
+        self.put_session(number, value);
+    }
+
+    /// All who want the will have it.
+    pub fn remove_will(&mut self, log: u8, number: u64) {
+        let key = [&[log], &number.to_be_bytes()[..]].concat();
+        self.put(Keyspace::Sessions, key, None);
+    }
+
     fn put_session(&mut self, number: u64, value: Vec<u8>) {
         let key = self.key(number);
         self.put(Keyspace::Sessions, key, Some(value));

@@ -46,6 +46,7 @@ impl Worker {
         client_id: &str,
         purpose: Purpose,
     ) {
+        self.publish_recovered_wills(now, Some(client_id));
         let Some(key) = self.sessions.find(client_id) else {
             self.answer_ended(request, client_id);
             return;

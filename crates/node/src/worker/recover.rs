@@ -26,6 +26,7 @@ use super::{
     journal::{instant_of, wall_ms},
     seen::{Generations, Taken},
     sessions::Session,
+    timers::Timer,
 };
 use crate::{
     Keyspace, Now, RecoverError, Stored,
@@ -46,6 +47,8 @@ type Stray = (Arc<str>, Rc<Message>);
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     sessions: BTreeMap<Place, Recovering>,
+    /// Wills that were going out.
+    wills: BTreeMap<Place, StoredSession>,
     /// What groups gave to sessions on their way here.
     strays: BTreeMap<Place, Vec<Stray>>,
     /// Messages with names, of the log that is being read.
@@ -149,6 +152,13 @@ impl Worker {
         for ((log, number), recovering) in recovery.sessions {
             self.recover_session(now, (log, number), recovering, &mut changes);
         }
+        if !recovery.wills.is_empty() {
+            self.timers
+                .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
+        }
+        for (place, stored) in recovery.wills {
+            self.recover_will(place, stored);
+        }
         let is_ours = |place: &&Place| place.0 == self.journal.log();
         let numbers = recovery.strays.keys().filter(is_ours).map(|place| place.1);
         let numbers = numbers.collect();
@@ -249,8 +259,13 @@ impl Recovery {
         let problem = |error: SnapshotError| error.to_string();
         match keyspace {
             Keyspace::Sessions => {
+                let stored = StoredSession::decode(value).map_err(problem)?;
+                if stored.expiry_interval == 0 {
+                    self.wills.insert(place, stored);
+                    return Ok(());
+                }
                 let recovering = Recovering {
-                    stored: StoredSession::decode(value).map_err(problem)?,
+                    stored,
                     subscriptions: Vec::new(),
                     held: RecoveredSession::default(),
                     taken: Taken::default(),

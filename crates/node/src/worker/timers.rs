@@ -29,6 +29,8 @@ pub(super) enum Timer {
     WillDelay { session: SessionKey, serial: u64 },
     /// A session without connection ends.
     SessionExpiry { session: SessionKey, serial: u64 },
+    /// Wills that were going out when the node stopped are to be published.
+    RecoveredWills,
     /// Groups whose members were on nodes that are out have had their time.
     Orphaned,
     /// Copies of sessions of other nodes may lack messages.

@@ -7,6 +7,8 @@
 //! | all who want it have it | `ended` | forgets it |
 //! | that is read | | |
 //!
+//! A node that stores sessions stores such a will too, as one of a session that ends with its connection: started again, it publishes it.
+//!
 //! Until then the client is not served again here, nor does its session leave: its will would go out behind what it says next. Who
 //! holds such a will cannot know whether it has gone out already: it goes out twice if the node dies in that moment.
 
@@ -34,6 +36,8 @@ pub(super) struct Going {
     clients: BTreeMap<Rc<str>, Waiting>,
     /// Clients of which a will is forgotten that was not when this was looked at last.
     over: Vec<Rc<str>>,
+    /// Wills that were going out when the node stopped, by the numbers they are stored under.
+    recovered: Vec<(u64, Rc<str>, StoredWill)>,
 }
 
 /// A will that not all who want it have.
@@ -42,6 +46,8 @@ struct GoingWill {
     /// `None`: of a node that is out.
     client_id: Option<Rc<str>>,
     copy: Option<WillCopy>,
+    /// The number it is stored under.
+    stored: Option<u64>,
     /// Conditions that are not met.
     open: u16,
 }
@@ -64,6 +70,18 @@ struct Author<'a> {
     copy: Option<WillCopy>,
     /// The stream by which its session is told.
     stream: Option<u8>,
+    stored: Stored,
+}
+
+/// Whether a will is stored while it goes out.
+#[derive(Debug, Clone, Copy)]
+enum Stored {
+    /// It is not: its session was not.
+    No,
+    /// It is to be.
+    Yes,
+    /// It is, under this number.
+    Under(u64),
 }
 
 impl Going {
@@ -95,6 +113,11 @@ impl Worker {
         let copy = session.will_copy.take();
         let mut told = session.stored.copies.told();
         let stream = told.next().map(|copy| copy.stream);
+        let stored = if self.journal.is_on() && session.stored.is_some() {
+            Stored::Yes
+        } else {
+            Stored::No
+        };
         if self.refuse_publish(key, &will.topic).is_some() {
             self.end_will_copy(&client_id, copy);
             return;
@@ -104,6 +127,7 @@ impl Worker {
             client_id: Some(&client_id),
             copy: copy.map(|copy| *copy),
             stream,
+            stored,
         };
         self.send_will(now, &will, author);
     }
@@ -115,8 +139,49 @@ impl Worker {
             client_id: None,
             copy: None,
             stream: None,
+            stored: Stored::No,
         };
         self.send_will(now, will, author);
+    }
+
+    /// A will was going out when the node stopped. It goes out again, when `publish_recovered_wills` is called.
+    pub(in super::super) fn recover_will(
+        &mut self,
+        (log, number): (u8, u64),
+        stored: StoredSession,
+    ) {
+        let number = if log == self.journal.log() {
+            self.journal.pass_number(number);
+            number
+        } else {
+            self.journal.remove_will(log, number);
+            let number = self.journal.next_number();
+            self.journal.put_will(number, stored.encode());
+            number
+        };
+        if let Some(will) = stored.will {
+            let client_id = stored.client_id.as_str().into();
+            self.owned.going.recovered.push((number, client_id, will));
+        }
+    }
+
+    /// Publishes wills that were going out when the node stopped: of one client or, with `None`, of all.
+    pub(in super::super) fn publish_recovered_wills(&mut self, now: Now, of: Option<&str>) {
+        let is_due = |(_, client_id, _): &mut (u64, Rc<str>, StoredWill)| {
+            of.is_none_or(|of| *of == **client_id)
+        };
+        let recovered = &mut self.owned.going.recovered;
+        let due: Vec<_> = recovered.extract_if(.., is_due).collect();
+        for (number, client_id, will) in due {
+            let author = Author {
+                session: None,
+                client_id: Some(&client_id),
+                copy: None,
+                stream: None,
+                stored: Stored::Under(number),
+            };
+            self.send_will(now, &will, author);
+        }
     }
 
     fn send_will(&mut self, now: Now, will: &StoredWill, author: Author<'_>) {
@@ -127,7 +192,7 @@ impl Worker {
         let debt = is_held.then_some(Debt::Will(number));
         match self.publish_stored_will(now, will, author.session, debt) {
             Outcome::Open(open) => {
-                let copy = author.copy.or_else(|| self.hold_will_elsewhere(now, will, author));
+                let (copy, stored) = self.keep_will(now, will, author);
                 let client_id = author.client_id.cloned();
                 if let Some(client_id) = &client_id {
                     self.owned.going.begin(client_id);
@@ -135,11 +200,15 @@ impl Worker {
                 let will = GoingWill {
                     client_id,
                     copy,
+                    stored,
                     open,
                 };
                 self.owned.going.wills.insert(number, will);
             }
             Outcome::NoTakers | Outcome::Met => {
+                if let Stored::Under(number) = author.stored {
+                    self.journal.remove_will(self.journal.log(), number);
+                }
                 if let Some(client_id) = author.client_id {
                     self.end_will_copy(client_id, author.copy.map(Box::new));
                 }
@@ -147,32 +216,52 @@ impl Worker {
         }
     }
 
-    /// Tells another node a will that goes out: the one that goes on with the session, or any.
-    fn hold_will_elsewhere(
+    /// Tells another node a will that goes out, and stores it; where it is then.
+    fn keep_will(
         &mut self,
         now: Now,
         will: &StoredWill,
         author: Author<'_>,
-    ) -> Option<WillCopy> {
-        if self.config.backups == 0 {
-            return None;
-        }
-        let client_id = author.client_id.map_or("", |client_id| client_id);
-        let index = author.stream.or_else(|| {
-            let name = author.client_id.map_or(&*will.topic, |client_id| client_id);
-            let node = self.backup_of(name, &[], &[])?;
-            self.stream_to(node)
-        })?;
-        let value = StoredSession {
-            client_id: client_id.to_owned(),
-            uid: 0,
-            epoch: 0,
-            expiry_interval: 0,
-            disconnected_at_ms: Some(wall_ms(now, now.instant)),
-            will: Some(will.clone()),
-            will_due_at_ms: None,
+    ) -> (Option<WillCopy>, Option<u64>) {
+        let value = || {
+            let value = StoredSession {
+                client_id: author
+                    .client_id
+                    .map_or("", |client_id| client_id)
+                    .to_owned(),
+                uid: 0,
+                epoch: 0,
+                expiry_interval: 0,
+                disconnected_at_ms: Some(wall_ms(now, now.instant)),
+                will: Some(will.clone()),
+                will_due_at_ms: None,
+            };
+            value.encode()
         };
-        self.tell_will(index, &value.encode())
+        let stored = match author.stored {
+            Stored::No => None,
+            Stored::Under(number) => Some(number),
+            Stored::Yes => {
+                let number = self.journal.next_number();
+                self.journal.put_will(number, value());
+                Some(number)
+            }
+        };
+        let copy = author.copy.or_else(|| {
+            let index = self.will_holder(will, author)?;
+            self.tell_will(index, &value())
+        });
+        (copy, stored)
+    }
+
+    /// The stream by which another node is told a will that goes out: the one that goes on with the session, or any.
+    fn will_holder(&mut self, will: &StoredWill, author: Author<'_>) -> Option<u8> {
+        if self.config.backups == 0 || author.stream.is_some() {
+            return author.stream;
+        }
+        let name = author.client_id.map_or(&*will.topic, |client_id| client_id);
+        let node = self.backup_of(name, &[], &[])?;
+        self.stream_to(node)
     }
 
     /// A condition is met that a will on its way waits for.
@@ -184,6 +273,9 @@ impl Worker {
         if will.open == 0
             && let Some(will) = self.owned.going.wills.remove(&number)
         {
+            if let Some(number) = will.stored {
+                self.journal.remove_will(self.journal.log(), number);
+            }
             self.have_forgotten(will.client_id, will.copy);
         }
     }
@@ -258,7 +350,13 @@ impl Worker {
         if self.config.waits_for_copies
             && let Some(index) = present
         {
-            hold_at(&mut self.journal.streams, index, connection, id, Level::Applied);
+            hold_at(
+                &mut self.journal.streams,
+                index,
+                connection,
+                id,
+                Level::Applied,
+            );
         }
         if has_earlier {
             connection.out.hold(WILLS, 0, Level::Applied);

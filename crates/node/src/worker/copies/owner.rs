@@ -35,6 +35,8 @@ pub(in super::super) struct Owned {
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
     pub(super) going: Going,
+    /// Nodes that were given up: what they were told before is void, though they may not know that they were out.
+    void: BTreeSet<NodeId>,
     /// All nodes that were ever up.
     ever: BTreeSet<NodeId>,
     /// One of them has been out.
@@ -53,6 +55,7 @@ impl Owned {
     /// A node that is out will not come back.
     pub fn forget(&mut self, now: Instant, node: NodeId) {
         self.ever.remove(&node);
+        self.void.remove(&node);
         self.see(now);
     }
 
@@ -197,10 +200,17 @@ impl Worker {
         self.owned.nodes = nodes;
         self.owned.see(now.instant);
         for node in gone {
+            self.owned.void.insert(node);
             self.lose_copies(node);
         }
         if has_lost {
             self.strike_successors();
+        }
+        let is_back = |node: &NodeId| self.owned.nodes.iter().any(|up| up.node == *node);
+        let back: Vec<_> = self.owned.void.iter().copied().filter(is_back).collect();
+        for node in back {
+            self.owned.void.remove(&node);
+            self.begin_anew(node);
         }
         self.tell_uncopied();
         self.look_for_uncovered();
@@ -212,13 +222,17 @@ impl Worker {
         let had_stream = self.journal.streams.find(node).is_some();
         self.lose_copies(node);
         if had_stream && self.owned.is_up(node) {
-            // The backup hears of the new stream even if there is nothing to tell: what it holds by the old one is void.
-            let begun = self.stream_to(node);
-            if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
-                stream.writer.ended(0);
-            }
+            self.begin_anew(node);
         }
         self.tell_uncopied();
+    }
+
+    /// The backup hears of a new stream even if there is nothing to tell: what it holds by the old one is void.
+    fn begin_anew(&mut self, node: NodeId) {
+        let begun = self.stream_to(node);
+        if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
+            stream.writer.ended(0);
+        }
     }
 
     /// The stream to a node, begun if there is none; `None`: there are too many.

@@ -348,7 +348,8 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
             ));
         }
         // At the end everybody is connected: that connection is not lost.
-        let has_will = record.has_will && ledger.hears_all_wills;
+        let is_stored = record.is_persistent && ledger.hears_stored_wills;
+        let has_will = record.has_will && (ledger.hears_all_wills || is_stored);
         if has_will && came + 1 < record.dropped {
             return Err(format!(
                 "wills are published as promised: {came} of {}, who lost {} connections",

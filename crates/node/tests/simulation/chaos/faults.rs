@@ -91,6 +91,9 @@ impl Run {
                 self.note_wills_of(client, node);
                 continue;
             }
+            if self.ledger.records[client].is_persistent {
+                self.note_wills_of(client, node);
+            }
             let is_here = self.world.clients[client].node == node;
             let record = &mut self.ledger.records[client];
             let was_connected = self.world.clients[client].is_connected() && record.dropped > 0;

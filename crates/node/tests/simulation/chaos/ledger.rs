@@ -109,6 +109,8 @@ pub struct Ledger {
     pub others: usize,
     /// The watcher hears all wills, whatever happens.
     pub hears_all_wills: bool,
+    /// And those of sessions that outlive their connections.
+    pub hears_stored_wills: bool,
     /// Wills that came to the watcher, by client.
     pub wills: BTreeMap<usize, usize>,
 }

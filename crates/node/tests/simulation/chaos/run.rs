@@ -94,12 +94,14 @@ impl Run {
             run.add_client(index, &mut random);
         }
         let mut watcher = ClientConfig::new(super::V5, "watcher");
-        if plan.dies {
+        let stays = plan.dies || plan.kills || plan.blacks_out;
+        if stays {
             watcher.session_expiry_interval = 1_000_000;
         }
-        run.watcher = run.add(watcher, plan.dies);
+        run.watcher = run.add(watcher, stays);
         // A will that waits or goes out is on one other node, whatever else has copies.
         run.ledger.hears_all_wills = plan.dies && plan.backups < 2;
+        run.ledger.hears_stored_wills = plan.kills || plan.blacks_out;
         run
     }
 

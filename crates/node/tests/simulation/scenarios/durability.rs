@@ -392,3 +392,31 @@ fn a_full_disk_refuses_new_messages_keeps_the_old_ones_and_serves_on_when_there_
         );
     });
 }
+
+#[test]
+fn a_will_that_goes_out_when_the_node_is_killed_is_not_lost() {
+    for millis in 0..12 {
+        play(|world| {
+            let watcher = world.client(resuming(V5, "watcher", 1000), "CONNACK");
+            world.subscribe(watcher, "will", 1);
+            world.hang_up(watcher);
+            let connect = Connect {
+                will: Some(Will {
+                    qos: qos(1),
+                    ..Will::new("will", b"gone")
+                }),
+                ..resuming(V5, "client", 1000)
+            };
+            let client = world.client(connect, "CONNACK");
+            world.hang_up(client);
+            world.run_for(millis);
+            restart(world);
+            world.run_for(1_000);
+            let watcher = world.connect(0, resuming(V5, "watcher", 1000));
+            let heard = world.hear(watcher);
+            let is_will = |said: &&String| said.starts_with("PUBLISH will 'gone'");
+            let came = heard.iter().filter(is_will).count();
+            assert!((1..=2).contains(&came), "{millis} ms: {heard:?}");
+        });
+    }
+}

@@ -119,21 +119,93 @@ fn a_will_that_was_called_off_or_has_gone_out_does_not_go_out_when_the_node_dies
 
 #[test]
 fn after_a_takeover_on_another_node_only_the_death_of_that_one_counts() {
-    play(false, |world| {
-        let watcher = watcher_at(world, 0);
-        client_at(world, 1, mortal(V5, 0), "CONNACK");
-        let second = world.connect(2, mortal(V5, 0));
-        // Whoever held the first one's will has forgotten it when the second one is answered.
-        while world.tester(second).take_heard().is_empty() {
+    for expiry in [0, 1000] {
+        play(false, |world| {
+            let connect = || Connect {
+                session_expiry_interval: (expiry > 0).then_some(expiry),
+                clean_start: expiry == 0,
+                ..mortal(V5, 0)
+            };
+            let watcher = watcher_at(world, 0);
+            client_at(world, 1, connect(), "CONNACK");
+            become_covered(world);
+            let second = world.connect(2, connect());
+            // Whoever held the first one's will has forgotten it when the second one is answered.
+            while world.tester(second).take_heard().is_empty() {
+                world.run_for(1);
+            }
+            world.kill(1);
+            expect_within(world, watcher, 4_000, &[GONE]);
+            world.start(1);
+            become_covered(world);
+            world.kill(2);
+            expect_within(world, watcher, 4_000, &["PUBLISH will/mortal 'gone' q1 #2"]);
+        });
+    }
+}
+
+#[test]
+fn a_will_goes_out_though_its_node_dies_before_all_have_it() {
+    for (expiry, node) in [(0, 0), (0, 2), (1000, 0), (1000, 2)] {
+        play(false, |world| {
+            let watcher = watcher_at(world, node);
+            let mut connect = mortal(V5, 0);
+            connect.session_expiry_interval = (expiry > 0).then_some(expiry);
+            let client = client_at(world, 1, connect, "CONNACK");
+            become_covered(world);
+            // The will is on its way to the watcher, and whoever has the copy hears that it goes out.
+            world.net.part(1, node, Parting::Held);
+            world.hang_up(client);
+            world.run_for(200);
+            world.kill(1);
+            world.net.heal(1, node);
+            world.run_for(4_000);
+            let heard = world.tester(watcher).take_heard();
+            let seed = world.net.seed;
+            assert!(
+                !heard.is_empty(),
+                "node {node}, expiry {expiry}, seed {seed}"
+            );
+            assert!(
+                heard
+                    .iter()
+                    .all(|it| it.starts_with("PUBLISH will/mortal 'gone'")),
+                "{heard:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_will_that_went_out_while_only_its_node_took_the_holder_for_out_does_not_go_out_again() {
+    let mut found = 0;
+    for seed in 1..=40 {
+        let mut world = World::new(seed, Weather::CALM);
+        for _ in 0..2 {
+            let node = world.add_node(NodeSpec::new(1));
+            world.start(node);
+        }
+        become_covered(&mut world);
+        let client = client_at(&mut world, 0, mortal(V5, 0), "CONNACK");
+        let watcher = watcher_at(&mut world, 1);
+        world.net.part(0, 1, Parting::Held);
+        let sees = |world: &World, node: usize| world.reachable_from(node).len() > 1;
+        while sees(&world, 0) && sees(&world, 1) {
             world.run_for(1);
         }
-        world.kill(1);
-        expect_within(world, watcher, 4_000, &[GONE]);
-        world.start(1);
-        become_covered(world);
-        world.kill(2);
-        expect_within(world, watcher, 4_000, &["PUBLISH will/mortal 'gone' q1 #2"]);
-    });
+        if !sees(&world, 1) {
+            continue;
+        }
+        found += 1;
+        world.hang_up(client);
+        world.run_for(10);
+        world.net.heal(0, 1);
+        become_covered(&mut world);
+        world.tester(watcher).take_heard();
+        world.kill(0);
+        expect_within(&mut world, watcher, 4_000, &[]);
+    }
+    assert!(found > 0, "now and then one node notices before the other");
 }
 
 #[test]
