@@ -376,6 +376,19 @@ impl Worker {
         (going.clients.len() + going.wills.len()) as u64
     }
 
+    /// Wills of clients of nodes that are out that go out from here, and that no other node holds.
+    pub(super) fn wills_without_holder(&self) -> u64 {
+        let is_held = |copy: &WillCopy| {
+            let stream = self.journal.streams.get(copy.stream);
+            let stream = stream.filter(|stream| stream.id == copy.stream_id);
+            stream.is_some_and(|stream| stream.has(copy.position, Level::Applied))
+        };
+        let wills = self.owned.going.wills.values();
+        let lost = wills.filter(|will| will.client_id.is_none());
+        lost.filter(|will| !will.copy.as_ref().is_some_and(is_held))
+            .count() as u64
+    }
+
     /// Another node asked for a session that has ended: it goes on when the will of its client is forgotten, so that it does not go out
     /// behind what the client says next.
     pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {

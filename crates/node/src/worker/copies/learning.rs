@@ -265,6 +265,8 @@ impl Worker {
         if stage == Stage::Learning {
             stream.writer.whole(number);
             stream.wait(Level::Held, Release::Learned(key, number));
+        } else {
+            stream.note_covered();
         }
     }
 }

@@ -434,6 +434,7 @@ impl Worker {
                 session.stored.copies.set(index, Stage::Covered);
                 session.interrupted_at = 0;
                 stream.writer.covered(number);
+                stream.note_covered();
                 covered.push(session.stored);
             }
         }
@@ -485,7 +486,7 @@ impl Worker {
     }
 
     /// Sessions that fewer nodes have all of than are to, of those that are up (rule 6 between nodes); of those that end with their
-    /// connections the will.
+    /// connections, or ended with their nodes, the will.
     pub(in super::super) fn sessions_without_copies(&self) -> u64 {
         let wanted = self.wanted_copies();
         if wanted == 0 {
@@ -500,6 +501,7 @@ impl Worker {
             }
         };
         let all = self.sessions.iter();
-        all.filter(|(_, session)| lacks(session)).count() as u64
+        let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
+        lacking + self.journal.streams.covering() + self.wills_without_holder()
     }
 }

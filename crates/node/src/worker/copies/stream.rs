@@ -98,6 +98,9 @@ pub(in super::super) struct Stream {
     /// Sessions that the other node was told whole, with their numbers, until the next barrier takes them up.
     pub learned: Vec<(SessionKey, u64)>,
     pub has_barrier: bool,
+    /// Positions at which sessions became covered that are not applied, with their numbers: clients may have been told what came before
+    /// without waiting for it.
+    covering: VecDeque<(u64, u64)>,
 }
 
 impl Stream {
@@ -118,6 +121,20 @@ impl Stream {
             Level::Applied => self.for_applied.push_back((position, release)),
             Level::Held => self.for_held.push_back((position, release)),
         }
+    }
+
+    /// A session is covered from what was written so far.
+    pub fn note_covered(&mut self) {
+        let position = self.position();
+        match self.covering.back_mut() {
+            Some((at, count)) if *at == position => *count += 1,
+            Some(_) | None => self.covering.push_back((position, 1)),
+        }
+    }
+
+    /// Sessions that are covered as soon as the other node is so far.
+    pub fn covering(&self) -> u64 {
+        self.covering.iter().map(|(_, count)| count).sum()
     }
 
     /// Bytes of the records that the other node has not acknowledged, and of the one of this round.
@@ -158,6 +175,11 @@ impl Stream {
         while let Some((_, bytes)) = self.under_way.pop_front_if(|(at, _)| *at <= applied) {
             self.under_way_bytes -= bytes;
         }
+        while self
+            .covering
+            .pop_front_if(|(at, _)| *at <= applied)
+            .is_some()
+        {}
         let mut released = Vec::new();
         while let Some((_, release)) = self.for_applied.pop_front_if(|(at, _)| *at <= applied) {
             released.push(release);
@@ -202,6 +224,7 @@ impl Streams {
             for_held: VecDeque::new(),
             learned: Vec::new(),
             has_barrier: false,
+            covering: VecDeque::new(),
         };
         if free.is_none() {
             self.list.push(None);
@@ -256,6 +279,11 @@ impl Streams {
     pub fn unacknowledged_bytes(&self) -> usize {
         let streams = self.list.iter().flatten();
         streams.map(Stream::unacknowledged_bytes).sum()
+    }
+
+    /// Sessions that are covered as soon as other nodes have read what was written.
+    pub fn covering(&self) -> u64 {
+        self.list.iter().flatten().map(Stream::covering).sum()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -35,7 +35,7 @@ pub(in super::super) struct WillCopy {
     /// In that stream.
     pub(super) number: u64,
     /// The other node holds the will when it has applied this.
-    position: u64,
+    pub(super) position: u64,
 }
 
 /// Wills that are held for the clients of one worker of another node, by number.

@@ -128,7 +128,11 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
     play(
         "nodes_that_die_one_at_a_time_lose_nothing",
         Plan::DYING,
-        &[],
+        &[
+            (RoutingMode::Mesh, &[20_484]),
+            (RoutingMode::Topic, &[10_097]),
+            (RoutingMode::Flood, &[1_057]),
+        ],
     );
 }
 
