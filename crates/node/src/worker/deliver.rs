@@ -205,9 +205,12 @@ impl Worker {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
+        let mut is_repeated = false;
         if let Some(publication) = outgoing.publication {
             let is_seen = outgoing.is_seen && outgoing.group.is_none();
-            if !session.is_new(*publication, outgoing.id, qos, is_seen) {
+            is_repeated = !session.is_new(*publication, outgoing.id, qos, is_seen);
+            // What a copy holds is what its owner says.
+            if is_repeated && session.shadow.is_none() {
                 self.journal.passed(session.stored, outgoing.id);
                 return;
             }
@@ -221,7 +224,7 @@ impl Worker {
         };
         if let Some(shadow) = &mut session.shadow {
             if qos > Qos::AtMostOnce {
-                let unblocked = shadow.take(now.instant, keep(outgoing));
+                let unblocked = shadow.take(now.instant, keep(outgoing), is_repeated);
                 self.unblocked.extend(unblocked);
             }
             return;

@@ -219,13 +219,11 @@ impl Session {
         if self.awaits_queue {
             self.early.push((publication, id));
         }
-        let is_new = if is_seen {
+        if is_seen {
             self.taken.insert_again(publication)
         } else {
             self.taken.insert(publication)
-        };
-        // What a copy holds is what its owner says.
-        is_new || self.shadow.is_some()
+        }
     }
 
     /// A message that was begun is not sent: as if it had been delivered and acknowledged [MQTT-3.1.2-25].

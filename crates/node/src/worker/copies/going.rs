@@ -3,14 +3,15 @@
 //! | at the owner | in the stream | the holder |
 //! | --- | --- | --- |
 //! | a will goes out that is held (`wills`) | | holds it on |
-//! | the will of a session that goes on goes out | `value`, as of one that ends with its connection, under a number of its own; and the session's, without it, in the same record | holds it beside the session |
+//! | the will of a session that outlives its connection goes out | `value` under a number of its own, as of a session that does not; and in the same record that of the session, without the will | holds it beside the session |
 //! | all who want it have it | `ended` | forgets it |
-//! | that is read | | |
+//! | the holder has said so: the client is served again, its session may leave | | |
 //!
-//! A node that stores sessions stores such a will too, as one of a session that ends with its connection: started again, it publishes it.
+//! The client waits, as its will would else go out behind what it says next. A holder cannot know whether the will has gone out: it goes
+//! out twice if the owner dies in that moment.
 //!
-//! Until then the client is not served again here, nor does its session leave: its will would go out behind what it says next. Who
-//! holds such a will cannot know whether it has gone out already: it goes out twice if the node dies in that moment.
+//! A node that stores sessions stores these wills too, likewise as of sessions that do not outlive their connections. Started again, it
+//! publishes them.
 
 use std::{collections::BTreeMap, marker::Copy, rc::Rc};
 

@@ -201,12 +201,18 @@ impl Worker {
             // Before this node heard that the owner is out, a message came to both.
             let mut held: Vec<_> = shadow.held.messages().collect();
             held.sort_unstable();
-            for Pending { delivery, .. } in pending.into_iter().flatten() {
+            for Pending {
+                delivery,
+                is_repeated,
+                ..
+            } in pending.into_iter().flatten()
+            {
                 let id = delivery.message.id();
                 if held.binary_search(&id).is_ok() || shadow.pending.has(id) {
                     continue;
                 }
-                self.unblocked.extend(shadow.take(now.instant, delivery));
+                self.unblocked
+                    .extend(shadow.take(now.instant, delivery, is_repeated));
             }
         }
         changes.extend(self.drop_shadow(orphan.key));

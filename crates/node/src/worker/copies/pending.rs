@@ -14,6 +14,8 @@ pub(in super::super) struct Pending {
     pub arrival: u64,
     pub since: Instant,
     pub delivery: Delivery,
+    /// A publication of QoS 2 that the session took before: unless the owner says otherwise, it does not take it.
+    pub is_repeated: bool,
 }
 
 impl Pending {
@@ -174,6 +176,7 @@ mod tests {
                     identifiers: MatchedIdentifiers::None,
                     group: None,
                 },
+                is_repeated: false,
             });
         }
         pendings

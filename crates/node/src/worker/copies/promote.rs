@@ -204,7 +204,7 @@ impl Worker {
             is_learning,
             stored,
             mut held,
-            pending,
+            mut pending,
             awaited,
             ..
         } = *shadow;
@@ -212,6 +212,8 @@ impl Worker {
             // Nobody who published it was told that it had been taken.
             held.handle_dropped(awaited.sequence);
         }
+        // Its publisher sent it again, and the owner would have passed it over.
+        pending.retain(|pending| !pending.is_repeated);
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut session.outbound, &mut session.inbound);
         if is_split {

@@ -122,8 +122,13 @@ impl Sources {
 }
 
 impl Shadow {
-    /// A message came. The position that waits for it no longer.
-    pub fn take(&mut self, now: Instant, delivery: Delivery) -> Option<Unblocked> {
+    /// A message came. The position that waits for it no longer. `is_repeated`: the session took the publication before.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        delivery: Delivery,
+        is_repeated: bool,
+    ) -> Option<Unblocked> {
         let id = delivery.message.id();
         if let Some(awaited) = self.awaited.remove(&id) {
             self.held.resolve(awaited.sequence, &delivery.message);
@@ -135,6 +140,7 @@ impl Shadow {
                 arrival: self.arrivals,
                 since: now,
                 delivery,
+                is_repeated,
             });
         }
         None

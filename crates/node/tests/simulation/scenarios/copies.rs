@@ -182,6 +182,42 @@ fn a_publication_that_is_sent_again_elsewhere_is_not_taken_twice() {
 }
 
 #[test]
+fn a_publication_that_is_sent_again_when_the_subscriber_s_node_dies_is_not_taken_twice() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        play(false, |world| {
+            let subscriber = client_at(world, 0, resuming(V5, "subscriber", 1000), "CONNACK");
+            world.subscribe(subscriber, "a", 2);
+            world.hang_up(subscriber);
+            let publisher = client_at(world, first, resuming(V5, "publisher", 1000), "CONNACK");
+            become_covered(world);
+            world.publish(publisher, "a", "x", 2, 7);
+            world.expect(publisher, &["PUBREC 7"]);
+            world.hang_up(publisher);
+            let connect = resuming(V5, "publisher", 1000);
+            let back = client_at(world, second, connect, "CONNACK present");
+            become_covered(world);
+            // The copy gets it once more, and does not hear what the owner makes of it.
+            world.net.part(0, second, Parting::Held);
+            let publish = thicket_mqtt::Publish {
+                qos: thicket_mqtt::Qos::ExactlyOnce,
+                packet_id: Some(id(7)),
+                dup: true,
+                ..thicket_mqtt::Publish::new("a", b"x")
+            };
+            world.send(back, &Packet::Publish(publish));
+            world.run_for(100);
+            world.kill(0);
+            world.net.heal(0, second);
+            world.run_for(4_000);
+            let subscriber = world.connect(first, resuming(V5, "subscriber", 1000));
+            let heard = world.hear(subscriber);
+            let came = heard.iter().filter(|said| said.contains("'x'")).count();
+            assert_eq!(came, 1, "{heard:?}, seed {}", world.net.seed);
+        });
+    }
+}
+
+#[test]
 fn an_unsubscribe_and_the_end_of_a_session_are_not_undone() {
     play(false, |world| {
         let client = client_at(world, 1, resuming(V5, "client", 1000), "CONNACK");

@@ -196,9 +196,8 @@ fn a_will_that_went_out_while_only_its_node_took_the_holder_for_out_does_not_go_
         if !sees(&world, 1) {
             continue;
         }
-        world.hang_up(client);
-        world.run_for(10);
         world.net.heal(0, 1);
+        world.hang_up(client);
         become_covered(&mut world);
         let mut events = world.nodes[1].events.iter();
         found += usize::from(!events.any(|(_, event)| event.message == "node is out"));
