@@ -207,8 +207,7 @@ fn a_publication_that_is_sent_again_when_the_subscriber_s_node_dies_is_not_taken
             world.send(back, &Packet::Publish(publish));
             world.run_for(100);
             world.kill(0);
-            world.net.heal(0, second);
-            world.run_for(4_000);
+            world.run_for(8_000);
             let subscriber = world.connect(first, resuming(V5, "subscriber", 1000));
             let heard = world.hear(subscriber);
             let came = heard.iter().filter(|said| said.contains("'x'")).count();

@@ -158,8 +158,7 @@ fn a_will_goes_out_though_its_node_dies_before_all_have_it() {
             world.hang_up(client);
             world.run_for(200);
             world.kill(1);
-            world.net.heal(1, node);
-            world.run_for(4_000);
+            world.run_for(8_000);
             let heard = world.tester(watcher).take_heard();
             let seed = world.net.seed;
             assert!(
