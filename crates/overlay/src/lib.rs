@@ -118,6 +118,7 @@ pub use doors::{
     Unacknowledged,
 };
 pub use identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
+pub use inbound::Known;
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};
 pub use overlay::Overlay;
 pub use overview::{

@@ -23,6 +23,7 @@ use crate::dialler::Dialler;
 use crate::doors::{Abandoned, ControlError, Event, EventLevel, Input, Output};
 use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
+use crate::inbound::Known;
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
 use crate::link::{Link, LinkState};
@@ -260,6 +261,16 @@ impl Overlay {
             peer.inbound
                 .admit(origin.incarnation, origin.stream, &numbers);
         }
+    }
+
+    /// Whether a numbered message has come from its origin: it may come a second time from a node that kept it, when the two had
+    /// given each other up.
+    #[must_use]
+    pub fn knows(&self, origin: Origin, number: u64) -> Known {
+        self.peer(origin.slot).map_or(Known::No, |peer| {
+            peer.inbound
+                .knows(origin.incarnation, origin.stream, number)
+        })
     }
 
     /// The workers concerned have taken messages of `slot` without numbers, of `bytes` ([`Delivery::bytes`](crate::Delivery)) in
