@@ -124,7 +124,7 @@ pub use overlay::Overlay;
 pub use overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
 };
-pub use rendezvous::rendezvous;
+pub use rendezvous::{rendezvous, rendezvous_by_weight};
 pub use report::{LinkCounters, NodeStatus, OverlayCounters};
 pub use wire::WireError;
 pub use wire_version::WireVersion;

@@ -384,6 +384,12 @@ impl Overlay {
         }
     }
 
+    /// How much another node can take, as it tells all nodes (C of Overlays 4.2.1, in steps); 0: nothing, or it is not known.
+    #[must_use]
+    pub fn capability_of(&self, node: NodeId) -> u64 {
+        self.view.record(node).map_or(0, |record| record.capability)
+    }
+
     /// The wire version this node uses with another one: what a version does not have is not sent. Holds from `NodeUp` until that
     /// node is started again; for a slot that was never linked it is the oldest one.
     #[must_use]
