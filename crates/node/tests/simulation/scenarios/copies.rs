@@ -217,9 +217,16 @@ fn a_publication_that_is_sent_again_when_the_subscriber_s_node_dies_is_not_taken
             world.hang_up(subscriber);
             let publisher = client_at(world, first, resuming(V5, "publisher", 1000), "CONNACK");
             become_covered(world);
+            // The owner has it, and its publisher is not told before its node dies.
+            world.net.part(first, second, Parting::Held);
             world.publish(publisher, "a", "x", 2, 7);
-            world.expect(publisher, &["PUBREC 7"]);
-            world.hang_up(publisher);
+            world.run_for(400);
+            world.kill(first);
+            assert_eq!(world.tester(publisher).take_heard(), [""; 0]);
+            world.run_for(8_000);
+            world.net.heal(first, second);
+            world.start(first);
+            become_covered(world);
             let connect = resuming(V5, "publisher", 1000);
             let back = client_at(world, second, connect, "CONNACK present");
             become_covered(world);
