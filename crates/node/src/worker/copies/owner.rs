@@ -478,10 +478,13 @@ impl Worker {
         if wanted == 0 {
             return 0;
         }
-        // One that is on its way here has its queue nowhere else.
+        // One that is on its way here has its queue nowhere else; one that has left goes on here unless the other node says that it has it.
+        let is_on_its_way = |session: &Session| {
+            session.awaits_queue || session.is_leaving && session.let_go_at.is_some()
+        };
         let lacks = |session: &Session| {
             if session.is_persistent() {
-                session.awaits_queue || session.stored.copies.covered().count() < wanted
+                is_on_its_way(session) || session.stored.copies.covered().count() < wanted
             } else {
                 session.lacks_will_copy(&self.journal.streams)
             }

@@ -146,7 +146,7 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
     play(
         "nodes_of_which_three_die_at_once_lose_nothing_with_three_copies",
         Plan::DYING_IN_THREES,
-        &[],
+        &[(RoutingMode::Mesh, &[1054])],
     );
 }
 
