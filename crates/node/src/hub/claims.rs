@@ -264,8 +264,8 @@ impl Hub {
                 };
                 self.begin_move(client_id, source, home, purpose);
             }
-            None if source.is_some() && self.config.backups > 0 => {
-                // We do not see its node; if that is out, its backup is about to register it.
+            None if source.is_some() => {
+                // We do not see its node; if that is out, its backup, if it lets its sessions have one, is about to register it.
                 self.claim_later(client_id, Some(now.instant + RETRY));
             }
             None => self.grant(now, client_id),

@@ -421,11 +421,15 @@ impl Worker {
                 session.stored.copies.set(index, Stage::Covered);
                 session.interrupted_at = 0;
                 stream.writer.covered(number);
-                covered.push(session.stored);
+                covered.push(key);
             }
         }
-        for stored in covered {
-            write_members(&mut self.journal.streams, stored, self.config.backups);
+        for key in covered {
+            self.end_spare_copies(key);
+            if let Some(session) = self.sessions.get(key) {
+                let (stored, backups) = (session.stored, self.config.backups);
+                write_members(&mut self.journal.streams, stored, backups);
+            }
         }
         self.have_covered();
         self.begin_barrier(index);
