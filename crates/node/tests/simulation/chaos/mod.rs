@@ -151,6 +151,15 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
 }
 
 #[test]
+fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothing() {
+    play(
+        "nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothing",
+        Plan::DYING_MIXED,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged() {
     play(
         "nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged",
