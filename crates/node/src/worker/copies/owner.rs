@@ -11,7 +11,7 @@ use thicket_session::time::Instant;
 
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
-    held_at::Stage,
+    held_at::{Copy, Stage},
     learning::{RECORD_BYTES, write_members},
     wills::Going,
 };
@@ -87,7 +87,9 @@ struct Behind {
     sessions: Vec<(SessionKey, u64)>,
 }
 
-/// Has what is appended to the connection from now on wait until all that have the whole session have what was written so far.
+/// Has what is appended to the connection from now on wait until all that hear of the session have what was written so far; those that
+/// learn it too (rule 12), as one of them may go on with it before another has all. They pass their barriers later, and only those
+/// that have all of it are waited for then.
 pub(in super::super) fn hold(
     streams: &mut Streams,
     connection: &mut Connection,
@@ -95,7 +97,8 @@ pub(in super::super) fn hold(
     stored: StoredAs,
     level: Level,
 ) {
-    for copy in stored.copies.covered() {
+    let is_waited_for = |copy: &Copy| level == Level::Applied || copy.is_covered();
+    for copy in stored.copies.told().filter(is_waited_for) {
         hold_at(streams, copy.stream, connection, id, level);
     }
 }
