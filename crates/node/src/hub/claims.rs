@@ -43,8 +43,18 @@ struct Waiting {
 enum Stage {
     Waiting { retry_at: Option<Instant> },
     Asking { request: u64 },
-    Moving { epoch: u64 },
-    Opening { epoch: u64 },
+    Moving { epoch: u64, from: Option<NodeId> },
+    Opening { epoch: u64, from: Option<NodeId> },
+}
+
+impl Stage {
+    /// The node that hands the session over.
+    const fn from(self) -> Option<NodeId> {
+        match self {
+            Self::Moving { from, .. } | Self::Opening { from, .. } => from,
+            Self::Waiting { .. } | Self::Asking { .. } => None,
+        }
+    }
 }
 
 /// The CONNECTs of one client identifier, in order.
@@ -90,7 +100,7 @@ impl Claims {
     pub fn granted(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         let epoch = |line: &Line| match line.stage {
             Stage::Waiting { .. } | Stage::Asking { .. } => None,
-            Stage::Moving { epoch } | Stage::Opening { epoch } => Some(epoch),
+            Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. } => Some(epoch),
         };
         self.lines
             .iter()
@@ -102,7 +112,7 @@ impl Hub {
     /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
     pub(super) fn granted_epoch(&self, client_id: &str) -> u64 {
         match self.claims.lines.get(client_id).map(|line| line.stage) {
-            Some(Stage::Moving { epoch } | Stage::Opening { epoch }) => epoch,
+            Some(Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. }) => epoch,
             Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => 0,
         }
     }
@@ -236,7 +246,8 @@ impl Hub {
         epoch: u64,
         source: Option<NodeId>,
     ) {
-        self.set_stage(client_id, Stage::Moving { epoch });
+        let from = None;
+        self.set_stage(client_id, Stage::Moving { epoch, from });
         let line = self.claims.lines.get(client_id);
         let Some(first) = line.and_then(|line| line.waiting.front()) else {
             return self.end_claim(now, client_id, Some(epoch));
@@ -244,6 +255,8 @@ impl Hub {
         let (home, discard) = (first.worker, first.claim.clean_start);
         match source.filter(|source| self.up.values().any(|node| node == source)) {
             Some(source) => {
+                let from = Some(source);
+                self.set_stage(client_id, Stage::Moving { epoch, from });
                 let purpose = if discard {
                     Purpose::Discard
                 } else {
@@ -251,8 +264,8 @@ impl Hub {
                 };
                 self.begin_move(client_id, source, home, purpose);
             }
-            None if source.is_some() && self.config.backups > 0 => {
-                // We do not see its node; if that is out, its backup is about to register it.
+            None if source.is_some() => {
+                // We do not see its node; if that is out, its backup, if it lets its sessions have one, is about to register it.
                 self.claim_later(client_id, Some(now.instant + RETRY));
             }
             None => self.grant(now, client_id),
@@ -283,7 +296,7 @@ impl Hub {
             // Granted by an earlier registrar: when that has ended, this one hears what is here, and orders again.
             return;
         }
-        line.stage = Stage::Moving { epoch };
+        line.stage = Stage::Moving { epoch, from: None };
         let home = self.directory.entries.get(&client_id).map(|it| it.home);
         let is_up = self.up.values().any(|node| *node == source);
         match home.filter(|_| is_up) {
@@ -315,14 +328,14 @@ impl Hub {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
-        let Stage::Moving { epoch } = line.stage else {
+        let Stage::Moving { epoch, from } = line.stage else {
             return;
         };
         let Some(Waiting { worker, claim, .. }) = line.waiting.pop_front() else {
             self.end_claim(now, client_id, Some(epoch));
             return;
         };
-        line.stage = Stage::Opening { epoch };
+        line.stage = Stage::Opening { epoch, from };
         let entry = self
             .directory
             .entries
@@ -352,13 +365,15 @@ impl Hub {
     /// The worker says that the connection is in service, or has gone.
     pub(super) fn handle_grant_done(&mut self, now: Now, client_id: &Arc<str>) {
         let line = self.claims.lines.get(client_id);
-        if let Some(Stage::Opening { epoch }) = line.map(|line| line.stage) {
+        if let Some(Stage::Opening { epoch, .. }) = line.map(|line| line.stage) {
             self.end_claim(now, client_id, Some(epoch));
         }
     }
 
     /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
     pub(super) fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<u64>) {
+        let line = self.claims.lines.get(client_id);
+        let from = line.and_then(|line| line.stage.from());
         if let Some(line) = self.claims.lines.get_mut(client_id) {
             line.stage = Stage::Waiting { retry_at: None };
             if line.waiting.is_empty() {
@@ -371,6 +386,11 @@ impl Hub {
                 entry.epoch = epoch.unwrap_or(entry.epoch);
                 let epoch = entry.epoch;
                 self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+                // The registrar says so only when all have registered. If this node dies meanwhile, what it has done with would be
+                // taken for what it was not handed.
+                if let Some(from) = from {
+                    self.send(from, &Message::Evict { client_id, epoch });
+                }
             }
             None => {
                 self.directory.entries.remove(client_id);

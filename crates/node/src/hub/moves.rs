@@ -515,22 +515,11 @@ impl Hub {
                 self.end_claim(now, &client_id, None);
                 continue;
             }
-            let is_here = self
-                .moves
-                .arriving
-                .get(&request)
-                .is_some_and(|arriving| !matches!(arriving.stage, Stage::Fetching { .. }));
-            if self.config.backups > 0 {
-                // Its backup has all of the session, and registers it: the claim begins again when the view has changed.
-                if let Some(client_id) = self.give_up_move(request) {
-                    self.claim_later(&client_id, None);
-                }
-                continue;
+            // Its backup, if it let its sessions have one, has all of the session, and registers it: the claim begins again when the
+            // view has changed. If there is none, the session is gone with its queue, and the client hears that.
+            if let Some(client_id) = self.give_up_move(request) {
+                self.claim_later(&client_id, None);
             }
-            if is_here {
-                self.give_queue(request, queue::empty());
-            }
-            self.finish_move(now, request);
         }
     }
 

@@ -229,7 +229,7 @@ impl Worker {
     }
 
     fn is_up(&self, slot: NodeSlot) -> bool {
-        self.config.backups == 0 || self.owned.nodes.iter().any(|up| up.slot == slot)
+        self.owned.nodes.iter().any(|up| up.slot == slot)
     }
 
     /// Others want something else. What the members of a group on a node that is out wanted is remembered for a while: their copies

@@ -197,11 +197,10 @@ impl Worker {
         let mut has_changed = false;
         while let Some(session) = self.sessions.get(key) {
             let copies = session.stored.copies;
-            let adopted = copies.first_adopted();
-            if adopted.is_none() && copies.len() >= wanted {
+            if copies.told().count() >= wanted {
                 break;
             }
-            let index = adopted.or_else(|| {
+            let index = copies.first_adopted().or_else(|| {
                 let node = self.next_backup(key, filters)?;
                 self.stream_to(node)
             });
@@ -217,6 +216,23 @@ impl Worker {
                 session.stored,
                 self.config.backups,
             );
+        }
+    }
+
+    /// What an earlier owner told to more nodes than are to have copies here ends when as many as are to have all of the session.
+    pub(super) fn end_spare_copies(&mut self, key: SessionKey) {
+        let wanted = self.wanted_copies();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.stored.copies.covered().count() < wanted {
+            return;
+        }
+        while let Some(index) = session.stored.copies.first_adopted() {
+            session.stored.copies.remove(index);
+            if let Some(stream) = self.journal.streams.get_mut(index) {
+                stream.writer.ended(session.stored.number);
+            }
         }
     }
 

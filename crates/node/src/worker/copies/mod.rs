@@ -7,7 +7,7 @@
 //! those it had not come to yet.
 //!
 //! A session has up to three backups, its *members* (`held_at`, `learning`), as many as there are nodes if these are fewer. What waits for
-//! one waits for each that has all of the session. Each is told who the others are, so that only one of them goes on (`orphans`).
+//! one waits for each that has all of the session, or reads it. Each is told who the others are, so that only one of them goes on (`orphans`).
 //!
 //! | the client | waits at the owner until the backups hold |
 //! | --- | --- |

@@ -425,7 +425,7 @@ impl Worker {
         }
     }
 
-    /// A copy that was to go on does not, as its session is here already: those of its other members are out of date.
+    /// The copies of other members are out of date, and no others follow.
     pub(super) fn void_copies(&mut self, uid: u128, epoch: u64, members: &[NodeId]) {
         for node in members {
             let is_up = |up: &UpNode| up.node == *node && up.knows_members;

@@ -12,7 +12,7 @@ use thicket_session::time::Instant;
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
     going::Going,
-    held_at::Stage,
+    held_at::{Copy, Stage},
     learning::{RECORD_BYTES, write_members},
 };
 use crate::{
@@ -90,7 +90,9 @@ struct Behind {
     sessions: Vec<(SessionKey, u64)>,
 }
 
-/// Has what is appended to the connection from now on wait until all that have the whole session have what was written so far.
+/// Has what is appended to the connection from now on wait until all that hear of the session have what was written so far; those that
+/// learn it too (rule 12), as one of them may go on with it before another has all. They pass their barriers later, and only those
+/// that have all of it are waited for then.
 pub(in super::super) fn hold(
     streams: &mut Streams,
     connection: &mut Connection,
@@ -98,7 +100,8 @@ pub(in super::super) fn hold(
     stored: StoredAs,
     level: Level,
 ) {
-    for copy in stored.copies.covered() {
+    let is_waited_for = |copy: &Copy| level == Level::Applied || copy.is_covered();
+    for copy in stored.copies.told().filter(is_waited_for) {
         hold_at(streams, copy.stream, connection, id, level);
     }
 }
@@ -437,11 +440,15 @@ impl Worker {
                 session.interrupted_at = 0;
                 stream.writer.covered(number);
                 stream.note_covered();
-                covered.push(session.stored);
+                covered.push(key);
             }
         }
-        for stored in covered {
-            write_members(&mut self.journal.streams, stored, self.config.backups);
+        for key in covered {
+            self.end_spare_copies(key);
+            if let Some(session) = self.sessions.get(key) {
+                let (stored, backups) = (session.stored, self.config.backups);
+                write_members(&mut self.journal.streams, stored, backups);
+            }
         }
         self.have_covered();
         self.begin_barrier(index);
@@ -494,10 +501,13 @@ impl Worker {
         if wanted == 0 {
             return 0;
         }
-        // One that is on its way here has its queue nowhere else.
+        // One that is on its way here has its queue nowhere else; one that has left goes on here unless the other node says that it has it.
+        let is_on_its_way = |session: &Session| {
+            session.awaits_queue || session.is_leaving && session.let_go_at.is_some()
+        };
         let lacks = |session: &Session| {
             if session.is_persistent() {
-                session.awaits_queue || session.stored.copies.covered().count() < wanted
+                is_on_its_way(session) || session.stored.copies.covered().count() < wanted
             } else {
                 session.lacks_will_copy(&self.journal.streams)
             }

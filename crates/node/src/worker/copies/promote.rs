@@ -92,10 +92,12 @@ impl Worker {
         let members = shadow.map(|shadow| std::mem::take(&mut shadow.members));
         let members = members.unwrap_or_default();
         let has_gone_on = self.promote(now, key, is_split, changes);
-        if has_gone_on {
+        let has_copies = has_gone_on && self.wanted_copies() > 0;
+        if has_copies {
             self.adopt_copies(key, &members);
             self.copy_new(now, key);
         } else if let Some((uid, epoch)) = identity {
+            // There is another session, or this node lets its sessions have no copies: nobody would tell these anything any more.
             self.void_copies(uid, epoch, &members);
         }
         has_gone_on

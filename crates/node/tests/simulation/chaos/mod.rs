@@ -150,6 +150,15 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
     play(
         "nodes_of_which_three_die_at_once_lose_nothing_with_three_copies",
         Plan::DYING_IN_THREES,
+        &[(RoutingMode::Mesh, &[1054])],
+    );
+}
+
+#[test]
+fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothing() {
+    play(
+        "nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothing",
+        Plan::DYING_MIXED,
         &[],
     );
 }

@@ -30,6 +30,9 @@ pub struct Plan {
     pub dies: bool,
     /// Copies of each session on other nodes; so many nodes may die at once, if `dies`.
     pub backups: u8,
+    /// Nodes differ: each lets its sessions have one copy more than the one before it, until it is this many more; the next has
+    /// `backups` again.
+    pub more_backups: u8,
     /// Nodes have a data directory; all lose their power at once and are started again.
     pub blacks_out: bool,
     /// Each node's clock is this much ahead of the one before, ms.
@@ -57,6 +60,7 @@ impl Plan {
         kills: false,
         dies: false,
         backups: 1,
+        more_backups: 0,
         blacks_out: false,
         skew: 0,
         sets_clocks: true,
@@ -90,6 +94,12 @@ impl Plan {
     pub const DYING_IN_THREES: Self = Self {
         nodes: 5,
         backups: 3,
+        ..Self::DYING
+    };
+    /// A node dies, and the others do not agree on how many copies a session is to have.
+    pub const DYING_MIXED: Self = Self {
+        nodes: 4,
+        more_backups: 2,
         ..Self::DYING
     };
     /// All nodes lose their power at once.

@@ -62,7 +62,7 @@ impl Run {
         for index in 0..plan.nodes {
             let mut spec = NodeSpec::new(plan.workers);
             spec.routing = routing;
-            spec.backups = plan.backups;
+            spec.backups = plan.backups + index as u8 % (1 + plan.more_backups);
             if plan.majority {
                 spec.partition = Partition::Majority;
             }
@@ -100,7 +100,7 @@ impl Run {
         }
         run.watcher = run.add(watcher, stays);
         // A will that waits or goes out is on one other node, whatever else has copies.
-        run.ledger.hears_all_wills = plan.dies && plan.backups < 2;
+        run.ledger.hears_all_wills = plan.dies && plan.backups + plan.more_backups < 2;
         run.ledger.hears_stored_wills = plan.kills || plan.blacks_out;
         run
     }

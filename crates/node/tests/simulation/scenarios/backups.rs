@@ -334,3 +334,167 @@ fn beside_a_node_that_knows_of_one_copy_there_is_one() {
     become_covered(&mut world);
     assert_eq!(copies(&world), [1, 0, 1, 0]);
 }
+
+/// A cluster whose nodes let their sessions have these numbers of copies.
+#[track_caller]
+fn mixed(seed: u64, weather: Weather, backups: &[u8]) -> World {
+    let mut world = World::new(seed, weather);
+    for (index, backups) in backups.iter().enumerate() {
+        let mut spec = spec(1 + (index as u8 + seed as u8) % 2);
+        spec.backups = *backups;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_covered(&mut world);
+    world
+}
+
+/// Plays a scenario on such a cluster, in two kinds of weather.
+#[track_caller]
+fn play_mixed(backups: &[u8], scenario: impl Fn(&mut World)) {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        scenario(&mut mixed(seed, weather, backups));
+    }
+}
+
+#[track_caller]
+fn expect_copies(world: &World, expected: u64, when: &str) {
+    let (copies, seed) = (copies(world), world.net.seed);
+    let sum: u64 = copies.iter().sum();
+    assert_eq!(sum, expected, "{when}: {copies:?} (seed {seed})");
+}
+
+/// What a tester hears in a second, without packet identifiers.
+fn hear_unnumbered(world: &mut World, tester: crate::world::TesterId) -> Vec<String> {
+    let heard = world.hear(tester);
+    let unnumbered = |said: &String| said.split(" #").next().unwrap_or_default().to_owned();
+    heard.iter().map(unnumbered).collect()
+}
+
+#[test]
+fn each_session_has_as_many_copies_as_the_node_it_is_on_says() {
+    play_mixed(&[0, 1, 2, 3], |world| {
+        let mut expected = 0;
+        for node in 0..4 {
+            let name = format!("client-{node}");
+            let client = client_at(world, node, resuming(V5, &name, 1000), "CONNACK");
+            world.subscribe(client, "a", 1);
+            become_covered(world);
+            expected += node as u64;
+            expect_copies(world, expected, &name);
+        }
+    });
+}
+
+#[test]
+fn a_session_that_moves_has_as_many_copies_as_the_node_it_came_to_says() {
+    play_mixed(&[0, 2, 1, 3], |world| {
+        subscriber_gone_from(world, OWNER);
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        for (number, (node, expected)) in (1..).zip([(0, 0), (2, 1), (3, 3), (1, 2), (2, 1)]) {
+            world.publish(publisher, "a/1", &number.to_string(), 2, number);
+            world.expect(publisher, &[&format!("PUBREC {number}")]);
+            let back = world.connect(node, resuming(V5, "away", 1000));
+            let heard = hear_unnumbered(world, back);
+            let message = format!("PUBLISH a/1 '{number}' q2");
+            assert_eq!(heard.first().map(String::as_str), Some("CONNACK present"));
+            assert_eq!(heard.last(), Some(&message), "{heard:?}");
+            world.hang_up(back);
+            become_covered(world);
+            expect_copies(world, expected, &format!("at node {node}"));
+        }
+    });
+}
+
+#[test]
+fn a_session_whose_node_dies_has_as_many_copies_as_the_node_that_goes_on_with_it_says() {
+    for others in [0, 1, 2, 3] {
+        play_mixed(&[others, 2, others, others], |world| {
+            subscriber_gone_from(world, OWNER);
+            expect_copies(world, 2, "at first");
+            let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+            world.publish(publisher, "a/1", "one", 2, 1);
+            world.expect(publisher, &["PUBREC 1"]);
+            world.kill(OWNER);
+            become_covered(world);
+            let nodes_left = OTHERS.len() as u64 - 1;
+            let expected = u64::from(others).min(nodes_left);
+            expect_copies(world, expected, &format!("with {others} at the others"));
+            let back = world.connect(2, resuming(V5, "away", 1000));
+            let heard = hear_unnumbered(world, back);
+            assert_eq!(heard, ["CONNACK present", "PUBLISH a/1 'one' q2"]);
+        });
+    }
+}
+
+#[test]
+fn where_a_session_is_to_have_no_copies_none_of_an_earlier_node_goes_on_with_it_later() {
+    play_mixed(&[0, 2, 0, 0], |world| {
+        subscriber_gone_from(world, OWNER);
+        world.kill(OWNER);
+        become_covered(world);
+        let home = |world: &World| world.sessions().first().map(|(node, _)| *node);
+        let home = home(world).expect("one goes on");
+        let back = client_at(world, home, resuming(V5, "away", 1000), "CONNACK present");
+        let publisher = client_at(world, home, Connect::new(V5, "publisher"), "CONNACK");
+        world.publish(publisher, "a/1", "one", 2, 1);
+        world.expect(publisher, &["PUBREC 1"]);
+        assert_eq!(world.hear(back).len(), 1);
+        world.kill(home);
+        let other = OTHERS.into_iter().find(|node| *node != home);
+        let other = other.expect("two are left");
+        world.run_for(5_000);
+        let back = world.connect(other, resuming(V5, "away", 1000));
+        assert_eq!(world.hear(back), ["CONNACK"]);
+    });
+}
+
+#[test]
+fn a_queue_is_found_when_the_node_it_leaves_dies_on_the_way_to_one_without_copies() {
+    for delay in [0, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80] {
+        play_mixed(&[0, 2, 0, 0], |world| {
+            subscriber_gone_from(world, OWNER);
+            let publisher = client_at(world, 2, Connect::new(V5, "publisher"), "CONNACK");
+            world.publish(publisher, "a/1", "one", 1, 1);
+            world.publish(publisher, "a/2", "two", 2, 2);
+            world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
+            let back = world.connect(0, resuming(V5, "away", 1000));
+            world.run_for(delay);
+            world.kill(OWNER);
+            world.run_for(3_000);
+            let heard = hear_unnumbered(world, back);
+            let expected = [
+                "CONNACK present",
+                "PUBLISH a/1 'one' q1",
+                "PUBLISH a/2 'two' q2",
+            ];
+            let seed = world.net.seed;
+            assert_eq!(heard, expected, "after {delay} ms (seed {seed})");
+            become_covered(world);
+            assert_eq!(world.sessions().len(), 2, "after {delay} ms (seed {seed})");
+        });
+    }
+}
+
+#[test]
+fn a_member_of_a_group_that_goes_on_elsewhere_gets_what_a_node_without_copies_took_meanwhile() {
+    for delay in [0, 5, 20, 40, 60, 100] {
+        play_mixed(&[0, 2, 2, 2], |world| {
+            let away = client_at(world, OWNER, resuming(V5, "away", 1000), "CONNACK");
+            world.subscribe(away, "$share/g/a", 1);
+            world.hang_up(away);
+            become_covered(world);
+            let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+            world.kill(OWNER);
+            world.run_for(delay);
+            world.publish(publisher, "a", "x", 1, 1);
+            world.run_for(3_000);
+            assert_eq!(world.tester(publisher).take_heard(), ["PUBACK 1"]);
+            let back = world.connect(2, resuming(V5, "away", 1000));
+            let heard = hear_unnumbered(world, back);
+            let seed = world.net.seed;
+            let expected = ["CONNACK present", "PUBLISH a 'x' q1"];
+            assert_eq!(heard, expected, "after {delay} ms (seed {seed})");
+        });
+    }
+}
