@@ -171,9 +171,7 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
-                if !session.is_contested {
-                    session.let_go_at = Some(session.outbound.next_sequence());
-                }
+                session.let_go_at = Some(session.outbound.next_sequence());
                 let front = session.outbound.front_sequence();
                 let skipped = session.first_own_sequence().saturating_sub(front);
                 queue::encode(
@@ -185,16 +183,12 @@ impl Worker {
             }
             None => queue::empty(),
         };
-        match key.and_then(|key| self.sessions.get(key)).zip(key) {
-            Some((session, key)) if session.let_go_at.is_some() => {
+        if let Some((session, key)) = key.and_then(|key| self.sessions.get(key)).zip(key) {
+            if !session.is_contested {
+                // One of two that become one is what it was before if this node is started again: the other one may not have it.
                 self.journal.let_go(session.stored);
-                self.leave_groups(key);
             }
-            // One of two that become one is over.
-            Some((_, key)) => {
-                self.remove_session(key);
-            }
-            None => {}
+            self.leave_groups(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
