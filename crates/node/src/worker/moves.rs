@@ -6,13 +6,13 @@
 //! | import | | session made, without connection; its messages are queued behind a queue still to come |
 //! | settled | | everybody sends its messages here too |
 //! | drain | the queue goes | |
-//! | queue | | what came twice is dropped; the session is stored and copied, the client's CONNECT answered |
+//! | queue | | what came twice is dropped, what came to a copy here alone is taken in; the session is stored and copied, the client's CONNECT answered |
 //! | evict | the session ends without a will | |
 
 use std::{rc::Rc, sync::Arc};
 
 use thicket_session::server::{
-    Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+    Delivery, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
 };
 use thicket_session::time::Instant;
 
@@ -350,12 +350,17 @@ impl Worker {
         if self.finish_merge(now, key, bytes) {
             return;
         }
+        let moved = queue::decode(bytes, now.instant);
+        let mut missed = match &moved {
+            Some(moved) => self.missed_by(key, &moved.marks),
+            None => Vec::new(),
+        };
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         session.awaits_queue = false;
         session.epoch = session.epoch.max(epoch);
-        match queue::decode(bytes, now.instant) {
+        match moved {
             Some(queue::Moved {
                 marks,
                 taken,
@@ -368,10 +373,13 @@ impl Worker {
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
                 session.imported.extend(ids.filter(|id| id.is_sent()));
+                missed.retain(|it| !session.imported.contains(&it.message.id()));
                 session.marks = marks;
                 let mut early = std::mem::take(&mut session.early);
                 early.retain(|(publication, _)| session.taken.is_before(*publication));
                 let here = session.outbound.take_queue();
+                let is_here = |id| here.iter().any(|it| it.message.id() == id);
+                missed.retain(|it| !is_here(it.message.id()));
                 let here = here
                     .into_iter()
                     .filter(|delivery| {
@@ -381,6 +389,7 @@ impl Worker {
                     })
                     .collect();
                 session.outbound.prepend(here);
+                session.outbound.prepend(missed);
                 session.outbound.prepend(earlier);
                 session.outbound.resequence_queue();
             }
@@ -392,6 +401,23 @@ impl Worker {
         }
         self.store_anew(now, key);
         self.pull(now, key);
+    }
+
+    /// What came to a copy here and did not come where `marks` are from: whoever sent it had lost sight of that node, and the copy alone
+    /// has it.
+    fn missed_by(&self, key: SessionKey, marks: &Marks) -> Vec<Delivery> {
+        let Some(session) = self.sessions.get(key) else {
+            return Vec::new();
+        };
+        let uid = session.uid;
+        let copies = self.sessions.iter_shadows();
+        let copies = copies.filter(|shadow| shadow.stored.uid == uid);
+        let pending = copies.flat_map(|shadow| shadow.pending());
+        let is_missed = |delivery: &&Delivery| {
+            let id = delivery.message.id();
+            id.is_sent() && !queue::came_by(marks, id)
+        };
+        pending.filter(is_missed).cloned().collect()
     }
 
     /// Expiry and will of a session without connection.
@@ -498,6 +524,10 @@ impl Session {
         session.outbound.restore(snapshot.in_flight.iter().cloned());
         session.outbound.set_next_packet_id(snapshot.next_packet_id);
         let branch = snapshot.branch.as_ref();
+        if branch.is_some_and(|branch| branch.from.is_some()) {
+            // Whoever has the session too gives other names to what its client publishes there.
+            session.inbound.branch_names();
+        }
         session.apart = branch.map(|branch| Box::new(Apart::of(branch)));
         session.awaits_queue = true;
         let in_flight = snapshot
