@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_identity_is_kept_and_its_incarnation_rises() {
-        let data = Scratch::new("identity-kept");
+        let data = Scratch::new();
         let first = Identity::load(Some(&data)).expect("a new directory");
         let (node, incarnation) = (first.node, first.incarnation);
         drop(first);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn an_incarnation_rises_even_if_the_clock_was_set_back() {
-        let data = Scratch::new("identity-back");
+        let data = Scratch::new();
         let far = u64::MAX / 2;
         write(&data.join("node.toml"), 0xabc, far).expect("temporary directory");
         let identity = Identity::load(Some(&data)).expect("a good file");
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_directory_serves_one_node_at_a_time() {
-        let data = Scratch::new("identity-lock");
+        let data = Scratch::new();
         let _first = Identity::load(Some(&data)).expect("a new directory");
         assert!(matches!(
             Identity::load(Some(&data)),
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_foreign_file_is_refused_and_left_alone() {
-        let data = Scratch::new("identity-foreign");
+        let data = Scratch::new();
         fs::write(data.join("node.toml"), "id = 'xyz'\nincarnation = 1\n")
             .expect("temporary directory");
         assert!(matches!(

@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_socket_file_left_behind_is_replaced_and_one_in_use_or_another_file_is_not() {
-        let scratch = crate::scratch::Scratch::new("unix");
+        let scratch = crate::scratch::Scratch::new();
         let path = scratch.join("socket");
         let first = bind_unix(&path, 2).expect("a free path");
         assert_eq!(

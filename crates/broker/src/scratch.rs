@@ -1,28 +1,23 @@
 //! Directories for tests.
 
-use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 /// A new directory, removed with all that is in it when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
-    /// `name` tells it from those of the other tests.
-    pub(crate) fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("thicket-broker-{}-{name}", std::process::id()));
-        // An earlier process with this number may have been killed.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Self(path)
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
     /// Writes a file into it.
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.join(name);
-        fs::write(&path, content).expect("the temporary directory is writable");
+        std::fs::write(&path, content).expect("the temporary directory is writable");
         path
     }
 }
@@ -31,12 +26,6 @@ impl Deref for Scratch {
     type Target = Path;
 
     fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path()
     }
 }

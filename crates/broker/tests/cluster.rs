@@ -116,9 +116,9 @@ fn nodes_find_each_other_by_a_name_that_is_looked_up_again() {
 
 #[test]
 fn strangers_stay_strangers() {
-    let data = directory("secrets");
+    let data = directory();
     let secret = |name: &str, text: &str| {
-        let path = data.join(name);
+        let path = data.path().join(name);
         std::fs::write(&path, text).expect("writable");
         Some(path)
     };

@@ -182,14 +182,14 @@ fn a_subscriber_that_does_not_read_holds_nobody_up() {
 
 #[test]
 fn users_are_let_in_by_their_password_only() {
-    let data = directory("users");
+    let data = directory();
     let hash = hash_password(b"secret").expect("randomness");
-    std::fs::write(data.join("users"), format!("ann:{hash}\n")).expect("writable");
+    std::fs::write(data.path().join("users"), format!("ann:{hash}\n")).expect("writable");
     let closed = start(Settings {
-        users: Some(data.join("users")),
+        users: Some(data.path().join("users")),
         ..alone()
     });
-    let users = Some(data.join("users"));
+    let users = Some(data.path().join("users"));
     let open = start(Settings {
         users,
         allow_anonymous: Some(true),
@@ -297,11 +297,8 @@ fn a_port_in_use_is_refused_in_words() {
 
 #[test]
 fn a_node_keeps_its_identity_in_its_data_directory() {
-    let settings = || Settings {
-        data: Some(directory("identity").join("node")),
-        ..alone()
-    };
-    let data = settings().data;
+    let directory = directory();
+    let data = Some(directory.path().join("node"));
     let first = start(Settings {
         data: data.clone(),
         ..alone()

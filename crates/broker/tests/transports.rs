@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use support::certificates::Authority;
 use support::{PATIENCE, TestClient, alone, directory, http, plain, start, wait_for_http};
+use tempfile::TempDir;
 use thicket_broker::{ClientCertificateChoice, ListenerSettings, Node, Settings, hash_password};
 use thicket_mqtt::{ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_session::client::{CleanStart, ClientConfig};
@@ -57,9 +58,10 @@ fn last_words(mut stream: impl Read) -> Vec<u8> {
 }
 
 /// The same node on everything it can listen on: its addresses in this order, the Unix socket last.
-fn everywhere(name: &str) -> (Node, Vec<(&'static str, Target)>) {
+fn everywhere(name: &str) -> (Node, TempDir, Vec<(&'static str, Target)>) {
     let authority = Authority::new(name);
-    let socket = directory(&format!("{name}-socket")).join("thicket.sock");
+    let directory = directory();
+    let socket = directory.path().join("thicket.sock");
     let unix = format!("unix:{}", socket.display());
     let addresses = [
         "127.0.0.1:0",
@@ -90,12 +92,12 @@ fn everywhere(name: &str) -> (Node, Vec<(&'static str, Target)>) {
         ("wss", target(wss, true, true)),
         ("unix", unix),
     ];
-    (node, targets)
+    (node, directory, targets)
 }
 
 #[test]
 fn messages_of_every_qos_and_size_pass_between_all_transports() {
-    let (_node, targets) = everywhere("all");
+    let (_node, _directory, targets) = everywhere("all");
     let mut subscribers: Vec<_> = targets
         .iter()
         .map(|(name, target)| {
@@ -128,7 +130,7 @@ fn messages_of_every_qos_and_size_pass_between_all_transports() {
 
 #[test]
 fn a_slow_client_of_any_transport_gets_every_byte_in_order() {
-    let (_node, targets) = everywhere("slow");
+    let (_node, _directory, targets) = everywhere("slow");
     for (name, target) in &targets {
         let mut slow = TestClient::connect_to(target, &format!("slow-{name}"));
         slow.subscribe("load", Qos::AtLeastOnce);
@@ -151,7 +153,7 @@ fn a_slow_client_of_any_transport_gets_every_byte_in_order() {
 
 #[test]
 fn a_session_is_taken_over_across_transports_and_workers() {
-    let (_node, targets) = everywhere("takeover");
+    let (_node, _directory, targets) = everywhere("takeover");
     let mut before = TestClient::connect_to(&targets[0].1, "same");
     for (_, target) in targets.iter().cycle().skip(1).take(12) {
         let mut now = TestClient::connect_to(target, "same");
@@ -205,9 +207,9 @@ fn each_listener_puts_its_prefix_before_topics_and_takes_it_off_again() {
 
 #[test]
 fn each_listener_has_its_own_users_and_its_own_packet_size() {
-    let data = directory("own-users");
+    let data = directory();
     let file = |name: &str| {
-        let path = data.join(name);
+        let path = data.path().join(name);
         let hash = hash_password(b"secret").expect("randomness");
         std::fs::write(&path, format!("{name}:{hash}\n")).expect("writable");
         Some(path)
@@ -550,7 +552,7 @@ fn pings_are_answered_and_bad_frames_end_the_connection_with_their_status() {
 
 #[test]
 fn a_node_that_stops_says_goodbye_in_every_layer() {
-    let (node, targets) = everywhere("goodbye");
+    let (node, _directory, targets) = everywhere("goodbye");
     let mut clients: Vec<_> = targets
         .iter()
         .map(|(name, target)| TestClient::connect_to(target, name))
@@ -568,7 +570,7 @@ fn a_node_that_stops_says_goodbye_in_every_layer() {
 
 #[test]
 fn noise_on_any_transport_ends_only_its_own_connection() {
-    let (node, targets) = everywhere("noise");
+    let (node, _directory, targets) = everywhere("noise");
     let mut witness = TestClient::connect_to(&targets[1].1, "witness");
     witness.subscribe("t", Qos::AtLeastOnce);
     let noise: [&[u8]; 5] = [

@@ -281,6 +281,8 @@ pub(crate) enum Content {
     RetainedCancel { query: u64 },
     /// Hub to worker: the other nodes that are up.
     Nodes(Vec<UpNode>),
+    /// Hub to worker: how much other nodes that are up can take (C of Overlays 4.2.1).
+    Capabilities(Vec<(NodeId, u64)>),
     /// Hub to worker: a node that is out will not come back.
     Forgotten { node: NodeId },
     /// Worker to hub: the next record of a stream of copies.

@@ -39,7 +39,12 @@ struct Window {
     handed_over: u64,
     /// Came over a tree before one that it must follow: the number of that, and the record.
     waiting: BTreeMap<u64, Waiting>,
+    /// Handed over before one of the two nodes gave the other one up: others may have kept it, and send it again.
+    before: RangeSet,
 }
+
+/// Ranges of a stream remembered of the time before two nodes gave each other up.
+const MAXIMUM_BEFORE: usize = 1024;
 
 #[derive(Debug)]
 struct Waiting {
@@ -72,6 +77,17 @@ pub(crate) enum Arrival {
     NoRoom,
 }
 
+/// What is known of a numbered message of another node, which may come by two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: it did not come, or so long ago that it is not sent again.
+    No,
+    /// It was handed over; the workers have not all taken it.
+    UnderWay,
+    /// The workers have taken it.
+    Admitted,
+}
+
 impl Inbound {
     pub(crate) const fn new(credit_window: u64) -> Self {
         Self {
@@ -96,9 +112,10 @@ impl Inbound {
     }
 
     /// The other node has given this one up, or this one it: what was to come before the records that wait never comes. They were
-    /// acknowledged to nobody.
-    pub(crate) fn forget_waiting(&mut self) {
+    /// acknowledged to nobody. What was handed over may come once more, from whoever kept it meanwhile.
+    pub(crate) fn begin_again(&mut self) {
         for window in self.windows.values_mut() {
+            window.remember();
             for waiting in std::mem::take(&mut window.waiting).into_values() {
                 let len = waiting.record.len() as u64;
                 self.outstanding = self.outstanding.saturating_sub(len);
@@ -280,6 +297,20 @@ impl Inbound {
         }
     }
 
+    /// Whether a number was handed over and may come again.
+    pub(crate) fn knows(&self, incarnation: Incarnation, stream: StreamId, number: u64) -> Known {
+        let Some(window) = self.windows.get(&(incarnation, stream)) else {
+            return Known::No;
+        };
+        if window.place(number).is_ok() {
+            Known::UnderWay
+        } else if window.admitted.contains(number) || window.before.contains(number) {
+            Known::Admitted
+        } else {
+            Known::No
+        }
+    }
+
     /// The workers have taken records without numbers.
     pub(crate) const fn release(&mut self, bytes: u64) {
         self.outstanding = self.outstanding.saturating_sub(bytes);
@@ -332,6 +363,16 @@ impl Window {
             .in_progress
             .partition_point(|(other, _)| *other < number);
         self.in_progress.insert(at, (number, len));
+    }
+
+    /// What was handed over stays known when `low` has passed it.
+    fn remember(&mut self) {
+        let admitted = self.admitted.iter().flatten();
+        let in_progress = self.in_progress.iter().map(|(number, _)| *number);
+        for number in admitted.chain(in_progress) {
+            self.before.insert(number);
+        }
+        self.before.shorten(MAXIMUM_BEFORE);
     }
 
     fn place(&self, number: u64) -> Result<usize, usize> {
@@ -398,6 +439,27 @@ mod tests {
             inbound.windows[&HERE].admitted.is_empty(),
             "nothing below low is remembered"
         );
+    }
+
+    #[test]
+    fn what_came_before_two_nodes_gave_each_other_up_stays_known() {
+        let mut inbound = Inbound::new(1000);
+        inbound.start_link();
+        let begin = |inbound: &mut Inbound, low| {
+            let begun = inbound.start_batch(HERE.0, HERE.1, low, 10);
+            begun.expect("one stream");
+        };
+        begin(&mut inbound, 3);
+        (3..6).for_each(|number| assert!(arrive(&mut inbound, number)));
+        inbound.admit(HERE.0, HERE.1, &(3..=4));
+        let known = |inbound: &Inbound| [3, 5, 6].map(|it| inbound.knows(HERE.0, HERE.1, it));
+        let before = [Known::Admitted, Known::UnderWay, Known::No];
+        assert_eq!(known(&inbound), before);
+        inbound.begin_again();
+        begin(&mut inbound, 8);
+        assert_eq!(known(&inbound), before, "low has passed them");
+        inbound.admit(HERE.0, HERE.1, &(5..=5));
+        assert_eq!(known(&inbound)[1], Known::Admitted);
     }
 
     #[test]

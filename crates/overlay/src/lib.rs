@@ -118,12 +118,13 @@ pub use doors::{
     Unacknowledged,
 };
 pub use identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
+pub use inbound::Known;
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};
 pub use overlay::Overlay;
 pub use overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
 };
-pub use rendezvous::rendezvous;
+pub use rendezvous::{rendezvous, rendezvous_by_weight};
 pub use report::{LinkCounters, NodeStatus, OverlayCounters};
 pub use wire::WireError;
 pub use wire_version::WireVersion;

@@ -76,6 +76,12 @@ impl RangeSet {
         }
     }
 
+    /// Forgets the lowest ranges until at most `maximum` are left.
+    pub(crate) fn shorten(&mut self, maximum: usize) {
+        let excess = self.ranges.len().saturating_sub(maximum);
+        self.ranges.drain(..excess);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.ranges.clear();
     }

@@ -15,6 +15,25 @@ pub fn rendezvous(client_id: &str, nodes: &[NodeId]) -> Option<NodeId> {
         .max_by_key(|node| (mix(client ^ mix(node.0)), std::cmp::Reverse(*node)))
 }
 
+/// The same with a weight for each node: of many clients each node gets a share as large as its weight is among all. Where a weight
+/// changes, no more clients move than must. The choice is of one node for itself: others need not agree.
+///
+/// A weight of 0 counts as a little, so that there is always somebody.
+#[must_use]
+pub fn rendezvous_by_weight(client_id: &str, nodes: &[(NodeId, u64)]) -> Option<NodeId> {
+    let client = fnv1a(client_id.as_bytes());
+    let score = |(node, weight): &(NodeId, u64)| {
+        // In (0, 1): 53 bits are what the fraction of a double holds.
+        let drawn = ((mix(client ^ mix(node.0)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        (*weight).max(1) as f64 / -drawn.ln()
+    };
+    let best = nodes.iter().max_by(|one, other| {
+        let by_score = score(one).total_cmp(&score(other));
+        by_score.then_with(|| other.0.cmp(&one.0))
+    });
+    best.map(|(node, _)| *node)
+}
+
 /// FNV-1a, 64 bits.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -79,5 +98,33 @@ mod tests {
             counts.iter().all(|count| (800..1200).contains(count)),
             "uneven: {counts:?}"
         );
+    }
+
+    #[test]
+    fn shares_follow_the_weights_and_a_change_moves_no_more_than_it_must() {
+        let weighed = |last| {
+            let weights = [1, 0, 3, 6, last];
+            nodes().into_iter().zip(weights).collect::<Vec<_>>()
+        };
+        let choose = |number: u32, last| {
+            rendezvous_by_weight(&format!("client-{number}"), &weighed(last)).expect("five nodes")
+        };
+        let mut counts = [0_u32; 5];
+        for number in 0..11_000 {
+            let chosen = choose(number, 0);
+            let heavier = choose(number, 9);
+            assert!(
+                heavier == chosen || heavier == NodeId(0x5555),
+                "{number} moved without need"
+            );
+            let at = nodes().iter().position(|node| *node == chosen);
+            counts[at.expect("one of them")] += 1;
+        }
+        for (count, expected) in counts.into_iter().zip([917, 917, 2_750, 5_500, 917]) {
+            assert!(count.abs_diff(expected) < 150, "{counts:?}");
+        }
+        let equal: Vec<_> = nodes().into_iter().map(|node| (node, 7)).collect();
+        assert_eq!(rendezvous_by_weight("a", &equal), rendezvous("a", &nodes()));
+        assert_eq!(rendezvous_by_weight("a", &[]), None);
     }
 }

@@ -194,11 +194,11 @@ fn delete(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
 
     #[test]
     fn a_directory_serves_one_node_at_a_time() {
-        let path = Scratch::new("directory-lock");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let first = DataDirectory::open(&path).expect("a new directory");
         let error = DataDirectory::open(&path).expect_err("in use");
         assert!(
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn logs_of_workers_that_are_no_more_are_listed_and_removed_as_a_whole() {
-        let path = Scratch::new("directory-logs");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let directory = DataDirectory::open(&path).expect("a new directory");
         for name in [
             "log-0", "log-10", "log-2", "log-", "log-x", "log-02", "store",
@@ -234,8 +235,9 @@ mod tests {
     #[test]
     fn a_directory_of_an_earlier_format_is_opened_and_its_number_raised() {
         for text in ["1\n", "1", "2\n"] {
-            let path = Scratch::new("directory-earlier");
-            fs::create_dir(&*path).expect("temporary directory");
+            let scratch = tempfile::tempdir().expect("a temporary directory");
+            let path = scratch.path().join("data");
+            fs::create_dir(&path).expect("temporary directory");
             fs::write(path.join("format"), text).expect("temporary directory");
             fs::create_dir(path.join("log-3")).expect("temporary directory");
             let directory = DataDirectory::open(&path).expect("an earlier format");
@@ -256,7 +258,8 @@ mod tests {
             ("one\n", "expected a number, found \"one\""),
         ];
         for (text, words) in cases {
-            let path = Scratch::new("directory-format");
+            let scratch = tempfile::tempdir().expect("a temporary directory");
+            let path = scratch.path().join("data");
             drop(DataDirectory::open(&path).expect("a new directory"));
             fs::write(path.join("format"), text).expect("temporary directory");
             let error = DataDirectory::open(&path).expect_err("another format");

@@ -42,8 +42,6 @@ mod error;
 mod files;
 mod log;
 mod memory;
-#[cfg(test)]
-mod scratch;
 mod store;
 
 pub use directory::DataDirectory;

@@ -464,7 +464,6 @@ fn store_error(directory: &Path, action: &'static str, error: &fjall::Error) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
 
     fn put<'a>(keyspace: Keyspace, key: &'a [u8], value: &'a [u8]) -> StoreOp<'a> {
         StoreOp::Put {
@@ -485,7 +484,8 @@ mod tests {
 
     #[test]
     fn keys_with_a_prefix_are_found_and_no_others() {
-        let path = Scratch::new("store-prefix");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let keys: [&[u8]; 6] = [&[0], &[0, 255], &[1], &[1, 7], &[255], &[255, 255]];
         for key in keys {
@@ -506,7 +506,8 @@ mod tests {
 
     #[test]
     fn a_batch_over_keyspaces_is_there_after_opening_again() {
-        let path = Scratch::new("store-batch");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         for keyspace in Keyspace::ALL {
             assert_eq!(all(&store, keyspace), [], "{keyspace:?}");
@@ -551,7 +552,8 @@ mod tests {
 
     #[test]
     fn a_store_of_another_node_or_format_is_refused_in_words() {
-        let path = Scratch::new("store-foreign");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let error = |node| {
             Store::open(&path, StoreConfig::new(node))
@@ -583,7 +585,8 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_refused_before_the_engine_meets_it() {
-        let path = Scratch::new("store-full");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let mut store = Store::open(&path, StoreConfig::new(1)).expect("new");
         store.config.reserve_bytes = u64::MAX;
         let refused = store.commit(&[put(Keyspace::Sessions, b"a", b"1")], Durability::Written);
@@ -600,7 +603,8 @@ mod tests {
 
     #[test]
     fn many_small_batches_do_not_keep_the_engine_from_writing_out() {
-        let path = Scratch::new("store-small");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let config = StoreConfig {
             memtable_bytes: 16 * 1024,
             ..StoreConfig::new(1)
@@ -626,7 +630,8 @@ mod tests {
 
     #[test]
     fn a_key_that_is_too_long_or_empty_changes_nothing() {
-        let path = Scratch::new("store-long");
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
         let store = Store::open(&path, StoreConfig::new(1)).expect("new");
         let long = vec![b'k'; MAXIMUM_KEY + 1];
         let ops = [

@@ -4,30 +4,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
 use thicket_transport::tls::ClientTls;
 use thicket_transport::tls::rustls::ClientConfig;
 
 /// An authority and the directory its certificates lie in.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl Authority {
     pub fn new(name: &str) -> Self {
-        let directory = super::directory(name);
+        let directory = super::directory();
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("randomness");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        std::fs::write(directory.join("ca.pem"), issuer.pem()).expect("writable");
+        std::fs::write(directory.path().join("ca.pem"), issuer.pem()).expect("writable");
         Self { issuer, directory }
     }
 
     /// Its own certificate.
     pub fn file(&self) -> PathBuf {
-        self.directory.join("ca.pem")
+        self.directory.path().join("ca.pem")
     }
 
     /// Certificate and key for `common_name`, valid for the hosts of the tests.
@@ -39,7 +40,7 @@ impl Authority {
             .push(DnType::CommonName, common_name);
         let key = KeyPair::generate().expect("randomness");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let path = |kind: &str| self.directory.join(format!("{common_name}.{kind}"));
+        let path = |kind: &str| self.directory.path().join(format!("{common_name}.{kind}"));
         std::fs::write(path("crt"), certificate.pem()).expect("writable");
         std::fs::write(path("key"), key.serialize_pem()).expect("writable");
         (path("crt"), path("key"))

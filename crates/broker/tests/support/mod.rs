@@ -6,9 +6,9 @@ pub mod certificates;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use thicket_broker::{DiscoverChoice, Node, Settings};
 use thicket_mqtt::{
     Disconnect, ProtocolVersion, Publish, Qos, ReasonCode, SubscribeFilter, SubscriptionOptions,
@@ -35,12 +35,9 @@ pub fn start(settings: Settings) -> Node {
     Node::start(settings.check().expect("good settings")).expect("a free port")
 }
 
-/// A new directory of this test process.
-pub fn directory(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("thicket-test-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-    path
+/// A new directory, which goes with what is answered.
+pub fn directory() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
 }
 
 /// The answer of a node's API: status and body.

@@ -25,6 +25,8 @@ pub(super) struct Copies {
     barriers: BTreeMap<u64, (WorkerId, u64)>,
     /// Nodes that are out, with the workers that have not said that its sessions are theirs now.
     promoting: BTreeMap<NodeId, BTreeSet<WorkerId>>,
+    /// What workers were told of how much other nodes can take.
+    capabilities: Vec<(NodeId, u64)>,
 }
 
 impl Hub {
@@ -42,6 +44,20 @@ impl Hub {
         let nodes: Vec<_> = up.collect();
         for worker in self.workers() {
             self.mail(worker, Content::Nodes(nodes.clone()));
+        }
+    }
+
+    /// The workers hear how much other nodes can take, if that is news: copies go where there is room for them.
+    pub(super) fn tell_capabilities(&mut self) {
+        let up = self.up.values();
+        let capabilities: Vec<(NodeId, u64)> = up
+            .map(|node| (*node, self.overlay.capability_of(*node)))
+            .collect();
+        if capabilities != self.copies.capabilities {
+            for worker in self.workers() {
+                self.mail(worker, Content::Capabilities(capabilities.clone()));
+            }
+            self.copies.capabilities = capabilities;
         }
     }
 

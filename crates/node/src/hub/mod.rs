@@ -346,10 +346,12 @@ impl Hub {
             .collect()
     }
 
-    /// CPU and memory of this node that are free, in percent.
+    /// CPU and memory of this node that are free, in percent. To be said again now and then: what other nodes say of theirs goes to
+    /// the workers with it.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
         self.at_rest = None;
         self.overlay.set_resources(available_cpu, available_memory);
+        self.tell_capabilities();
     }
 
     /// Where the memory of the hub is.
@@ -492,6 +494,7 @@ impl Hub {
             | Content::RetainedPage { .. }
             | Content::Incarnation(_)
             | Content::Nodes(_)
+            | Content::Capabilities(_)
             | Content::Forgotten { .. }
             | Content::Copied { .. }
             | Content::CopiesAreHeld { .. }

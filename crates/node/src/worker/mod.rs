@@ -502,6 +502,7 @@ impl Worker {
                 has_more,
             } => self.handle_retained_page(now, query, &records, has_more),
             Content::Nodes(nodes) => self.handle_nodes(now, nodes),
+            Content::Capabilities(nodes) => self.owned.capabilities = nodes,
             Content::Forgotten { node } => self.owned.forget(now.instant, node),
             Content::Copied {
                 from,

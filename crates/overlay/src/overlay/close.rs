@@ -124,7 +124,7 @@ impl Overlay {
         peer.control.abandon();
         peer.rtt_us = None;
         peer.flow = Flow::default();
-        peer.inbound.forget_waiting();
+        peer.inbound.begin_again();
         let abandoned = &mut self.abandoned;
         peer.outbound.abandon(|stream, number| {
             if let Some(sendable) = store.sendable(stream, number) {

@@ -23,6 +23,7 @@ use crate::dialler::Dialler;
 use crate::doors::{Abandoned, ControlError, Event, EventLevel, Input, Output};
 use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
+use crate::inbound::Known;
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
 use crate::link::{Link, LinkState};
@@ -262,6 +263,16 @@ impl Overlay {
         }
     }
 
+    /// Whether a numbered message has come from its origin: it may come a second time from a node that kept it, when the two had
+    /// given each other up.
+    #[must_use]
+    pub fn knows(&self, origin: Origin, number: u64) -> Known {
+        self.peer(origin.slot).map_or(Known::No, |peer| {
+            peer.inbound
+                .knows(origin.incarnation, origin.stream, number)
+        })
+    }
+
     /// The workers concerned have taken messages of `slot` without numbers, of `bytes` ([`Delivery::bytes`](crate::Delivery)) in
     /// all: credit returns.
     pub fn released(&mut self, slot: NodeSlot, incarnation: Incarnation, bytes: u64) {
@@ -371,6 +382,12 @@ impl Overlay {
         } else {
             self.peer(slot).map(|peer| peer.node)
         }
+    }
+
+    /// How much another node can take, as it tells all nodes (C of Overlays 4.2.1, in steps); 0: nothing, or it is not known.
+    #[must_use]
+    pub fn capability_of(&self, node: NodeId) -> u64 {
+        self.view.record(node).map_or(0, |record| record.capability)
     }
 
     /// The wire version this node uses with another one: what a version does not have is not sent. Holds from `NodeUp` until that

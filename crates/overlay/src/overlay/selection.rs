@@ -185,7 +185,7 @@ impl Overlay {
         let has_given_us_up = resume.given_up != peer.gave_us_up;
         peer.gave_us_up = resume.given_up;
         if has_given_us_up {
-            peer.inbound.forget_waiting();
+            peer.inbound.begin_again();
         }
         // Says that this end is up.
         peer.owes_control = true;

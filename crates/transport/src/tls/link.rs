@@ -118,17 +118,22 @@ impl ServerCertVerifier for AnyName {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     use rustls::{ClientConnection, Connection, ServerConnection};
 
     use super::*;
 
     /// An authority, and files of a certificate it has signed.
-    fn node_of(name: &str, authority: &Issuer<'_, KeyPair>, authority_pem: &str) -> LinkTls {
-        let directory = std::env::temp_dir();
+    fn node_of(
+        directory: &Path,
+        name: &str,
+        authority: &Issuer<'_, KeyPair>,
+        authority_pem: &str,
+    ) -> LinkTls {
         let file = |what: &str, content: &str| {
-            let name = format!("thicket-link-{}-{name}-{what}", std::process::id());
-            let path = directory.join(name);
+            let path = directory.join(format!("{name}.{what}"));
             std::fs::write(&path, content).expect("the temporary directory is writable");
             path
         };
@@ -185,6 +190,8 @@ mod tests {
     fn nodes_of_one_authority_meet_whatever_their_names_and_others_do_not() {
         let (ours, our_pem) = authority("ours");
         let (theirs, their_pem) = authority("theirs");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let node_of = |name, authority, pem| node_of(directory.path(), name, authority, pem);
         let here = node_of("here", &ours, &our_pem);
         let there = node_of("there", &ours, &our_pem);
         let stranger = node_of("stranger", &theirs, &their_pem);
@@ -198,11 +205,6 @@ mod tests {
             ("a spy dials", &spy, &here),
         ] {
             assert!(meet(client, server).is_err(), "{name}");
-        }
-        for tls in [here, there, stranger, spy] {
-            for file in [tls.certificate, tls.key, tls.authority] {
-                std::fs::remove_file(file).expect("made above");
-            }
         }
     }
 }

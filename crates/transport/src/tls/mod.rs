@@ -302,21 +302,27 @@ impl ServerCertVerifier for Credulous {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
-    fn temporary(name: &str, content: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("thicket-tls-{}-{name}", std::process::id()));
+    fn file(directory: &TempDir, name: &str, content: &str) -> PathBuf {
+        let path = directory.path().join(name);
         std::fs::write(&path, content).expect("the temporary directory is writable");
         path
     }
 
-    fn pair_of(name: &str) -> (PathBuf, PathBuf) {
+    fn pair_of(directory: &TempDir, name: &str) -> (PathBuf, PathBuf) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
             .expect("a certificate");
-        let certificate = temporary(&format!("{name}.crt"), &made.cert.pem());
+        let certificate = file(directory, &format!("{name}.crt"), &made.cert.pem());
         (
             certificate,
-            temporary(&format!("{name}.key"), &made.signing_key.serialize_pem()),
+            file(
+                directory,
+                &format!("{name}.key"),
+                &made.signing_key.serialize_pem(),
+            ),
         )
     }
 
@@ -331,10 +337,11 @@ mod tests {
 
     #[test]
     fn files_that_are_no_good_are_refused_in_words() {
-        let (certificate, key) = pair_of("one");
-        let (_, other_key) = pair_of("two");
-        let text = temporary("text", "hello");
-        let torn = temporary("torn", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+        let here = tempfile::tempdir().expect("a temporary directory");
+        let (certificate, key) = pair_of(&here, "one");
+        let (_, other_key) = pair_of(&here, "two");
+        let text = file(&here, "text", "hello");
+        let torn = file(&here, "torn", "-----BEGIN CERTIFICATE-----\nAAAA\n");
         let nowhere = PathBuf::from("/nowhere/at/all");
         assert!(server(&certificate, &key).load().is_ok());
         let cases = [
@@ -373,7 +380,8 @@ mod tests {
 
     #[test]
     fn clients_believe_an_authority_or_everybody() {
-        let (certificate, key) = pair_of("client");
+        let here = tempfile::tempdir().expect("a temporary directory");
+        let (certificate, key) = pair_of(&here, "client");
         for tls in [
             ClientTls {
                 authorities: Some(certificate.clone()),

@@ -9,7 +9,7 @@ fn error_of(settings: Settings) -> String {
 
 #[test]
 fn a_bad_file_is_named_with_its_line_and_what_was_expected() {
-    let scratch = Scratch::new("access");
+    let scratch = Scratch::new();
     let cases = [
         (
             Settings {
@@ -123,7 +123,7 @@ fn settings_that_say_nothing_alone_are_refused() {
 
 #[test]
 fn who_is_let_in_unasked_follows_from_what_is_set() {
-    let scratch = Scratch::new("access-open");
+    let scratch = Scratch::new();
     let acl = scratch.file("open-acl", "topic read #");
     let default = Settings::default;
     let cases = [

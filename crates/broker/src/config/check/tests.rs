@@ -28,7 +28,7 @@ fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there()
 
 #[test]
 fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
-    let scratch = Scratch::new("check-open");
+    let scratch = Scratch::new();
     let secret = scratch.file("secret", "sixteen bytes at least\n");
     let users = scratch.file(
         "users",
@@ -130,7 +130,7 @@ fn with_link_tls(scratch: &Scratch) -> Settings {
 
 #[test]
 fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
-    let scratch = Scratch::new("check-link");
+    let scratch = Scratch::new();
     let listen = |all: &[&str]| Some(all.iter().map(|&text| text.to_owned()).collect());
     let both = listen(&["localhost:1883", "link://localhost:1884"]);
     let for_clients = |table: ListenerSettings| Settings {
@@ -235,7 +235,7 @@ fn a_session_has_one_copy_or_as_many_as_are_asked_for() {
 
 #[test]
 fn a_bad_value_is_refused_with_key_value_and_expectation() {
-    let scratch = Scratch::new("check-values");
+    let scratch = Scratch::new();
     let text = |value: &str| Some(value.to_owned());
     let default = Settings::default;
     let cases = [

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use thicket_overlay::{NodeId, record::Record};
+use thicket_overlay::{Known, NodeId, record::Record};
 
 use super::{
     super::{Hub, retained::Observed},
@@ -39,6 +39,8 @@ pub(in super::super) struct HintArrivals {
     batches: VecDeque<Batch>,
     /// With so many workers that have not said that they have them.
     under_way: BTreeMap<Name, u32>,
+    /// Of what was kept: what had come from its origin as well, and is not admitted yet.
+    doubled: BTreeSet<Name>,
     taken: BTreeSet<Name>,
     /// Of `taken`: the first one is forgotten first.
     order: VecDeque<Name>,
@@ -57,6 +59,13 @@ impl HintArrivals {
             self.taken.remove(&first);
         }
         true
+    }
+
+    /// A message is taken.
+    fn close(&mut self, name: Name) {
+        for batch in &mut self.batches {
+            batch.open.remove(&name);
+        }
     }
 
     /// The node is out: it sends again what was not answered.
@@ -108,14 +117,33 @@ impl Hub {
             };
             let name = (origin, record.number);
             if self.hints.arrivals.note(name) {
-                self.give_hint(now, origin, &record, bytes);
+                match self.has_come(origin, record.number) {
+                    Known::No => self.give_hint(now, origin, &record, bytes),
+                    Known::UnderWay => {
+                        self.hints.arrivals.doubled.insert(name);
+                    }
+                    Known::Admitted => {}
+                }
             }
-            if self.hints.arrivals.under_way.contains_key(&name) {
+            let arrivals = &self.hints.arrivals;
+            if arrivals.under_way.contains_key(&name) || arrivals.doubled.contains(&name) {
                 batch.open.insert(name);
             }
         }
         self.hints.arrivals.batches.push_back(batch);
         self.answer_hints();
+    }
+
+    /// What is known of a message by the way that messages come otherwise: from its origin, before the two gave each other up.
+    fn has_come(&self, origin: Origin, number: u64) -> Known {
+        self.overlay.slot_of(origin.node).map_or(Known::No, |slot| {
+            let origin = thicket_overlay::Origin {
+                slot,
+                incarnation: origin.incarnation,
+                stream: origin.stream,
+            };
+            self.overlay.knows(origin, number)
+        })
     }
 
     /// To the workers that want it; retained messages may have come when the nodes compared theirs.
@@ -145,21 +173,23 @@ impl Hub {
         numbers: &NumberRuns,
     ) -> Option<NumberRuns> {
         let arrivals = &mut self.hints.arrivals;
-        if arrivals.under_way.is_empty() {
+        if arrivals.under_way.is_empty() && arrivals.doubled.is_empty() {
             return None;
         }
         let mut others = NumberRuns::new();
         for number in numbers.iter().flat_map(|(from, to)| *from..=*to) {
             let name = (origin, number);
-            match arrivals.under_way.get_mut(&name) {
-                None => push_number(&mut others, number),
-                Some(1) => {
+            if let Some(takers) = arrivals.under_way.get_mut(&name) {
+                *takers -= 1;
+                if *takers == 0 {
                     arrivals.under_way.remove(&name);
-                    for batch in &mut arrivals.batches {
-                        batch.open.remove(&name);
-                    }
+                    arrivals.close(name);
                 }
-                Some(takers) => *takers -= 1,
+                continue;
+            }
+            push_number(&mut others, number);
+            if arrivals.doubled.remove(&name) {
+                arrivals.close(name);
             }
         }
         self.answer_hints();

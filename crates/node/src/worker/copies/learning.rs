@@ -1,6 +1,6 @@
 //! Which nodes hold a session's copies, and how they come to have all of it.
 
-use thicket_overlay::{NodeId, NodeSlot, rendezvous};
+use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
 use super::{
@@ -158,8 +158,8 @@ impl Worker {
         }
     }
 
-    /// The node that is to hold a copy, beside others: where most of the filters are wanted already; of several the one that the
-    /// client identifier falls to.
+    /// The node that is to hold a copy, beside others: where most of the filters are wanted already; of several one by lot, the more
+    /// likely the more it can take, and always the same for a client identifier.
     pub(super) fn backup_of(
         &self,
         client_id: &str,
@@ -178,12 +178,17 @@ impl Worker {
             .map(|up| (wanted(up.slot), up.node))
             .collect();
         let most = counted.iter().map(|(count, _)| *count).max()?;
-        let best: Vec<NodeId> = counted
+        let capability = |node: NodeId| {
+            let known = self.owned.capabilities.iter();
+            let known = known.copied().find(|(of, _)| *of == node);
+            known.unwrap_or((node, 0))
+        };
+        let best: Vec<(NodeId, u64)> = counted
             .iter()
             .filter(|(count, _)| *count == most)
-            .map(|(_, node)| *node)
+            .map(|(_, node)| capability(*node))
             .collect();
-        rendezvous(client_id, &best)
+        rendezvous_by_weight(client_id, &best)
     }
 
     /// Tells a session whole to as many nodes as lack it, those that have what an earlier owner told them first. Not on a side that does

@@ -30,6 +30,8 @@ use crate::{
 pub(in super::super) struct Owned {
     /// The other nodes that are up.
     pub nodes: Vec<UpNode>,
+    /// How much they can take, as far as that is known.
+    pub capabilities: Vec<(NodeId, u64)>,
     /// Sessions to be told whole to a backup, with their serials.
     pub(super) to_tell: VecDeque<(SessionKey, u64)>,
     behind_barriers: BTreeMap<u64, Behind>,

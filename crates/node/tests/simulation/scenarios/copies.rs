@@ -67,6 +67,33 @@ pub(super) fn send_again(world: &mut World, publisher: TesterId) {
 }
 
 #[test]
+fn where_no_topic_decides_the_copies_go_to_nodes_in_the_measure_of_what_they_can_take() {
+    for (free, at_least) in [
+        ([50, 10, 90], [0, 20]),
+        ([50, 90, 10], [20, 0]),
+        ([50; 3], [8, 8]),
+    ] {
+        play(false, |world| {
+            world.say_resources(&free);
+            for number in 0..30 {
+                let name = format!("client-{number}");
+                let client = client_at(world, 0, resuming(V5, &name, 1000), "CONNACK");
+                world.hang_up(client);
+            }
+            become_covered(world);
+            let copies = |node| world.memory(node).iter().map(|it| it.copies).sum::<u64>();
+            let held = [copies(1), copies(2)];
+            assert_eq!(held[0] + held[1], 30, "{held:?}");
+            let is_enough = held
+                .iter()
+                .zip(at_least)
+                .all(|(held, least)| *held >= least);
+            assert!(is_enough, "{free:?}: {held:?}");
+        });
+    }
+}
+
+#[test]
 fn a_queue_is_found_on_any_node_when_the_node_that_had_it_is_gone() {
     for other in [0, 2] {
         play(false, |world| {

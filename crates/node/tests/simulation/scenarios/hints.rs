@@ -127,6 +127,38 @@ fn what_is_published_where_no_copy_is_in_reach_comes_once_when_the_parting_is_ov
 }
 
 #[test]
+fn what_came_before_a_parting_does_not_come_again_after_it() {
+    for delay in 1..12 {
+        play(
+            4,
+            |_| {},
+            |world, parting| {
+                subscribe_at_one(world);
+                let client = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK present");
+                // What this one takes is admitted when the node beyond the parting has it, or is out.
+                let decoy = client_at(world, 3, Connect::new(V5, "decoy"), "CONNACK");
+                world.subscribe(decoy, "b/#", 0);
+                let other = client_at(world, 1, resuming(V5, "other", 1000), "CONNACK");
+                world.subscribe(other, "b/#", 2);
+                become_covered(world);
+                world.subscribe(other, "a/#", 2);
+                world.hang_up(decoy);
+                let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+                world.hear(client);
+                world.publish(publisher, "a/1", "one", 2, 1);
+                world.run_for(delay);
+                part(world, parting);
+                heal(world);
+                let heard = world.hear(client);
+                let times = heard.iter().filter(|said| said.contains("'one'")).count();
+                let seed = world.net.seed;
+                assert_eq!(times, 1, "{delay} ms, seed {seed}: {heard:?}");
+            },
+        );
+    }
+}
+
+#[test]
 fn a_client_that_is_connected_on_the_other_side_gets_it_too() {
     play(
         3,

@@ -344,6 +344,18 @@ impl World {
             .collect()
     }
 
+    /// The nodes say how much of their CPU and memory is free, in percent, and hear it of each other.
+    pub fn say_resources(&mut self, free: &[u8]) {
+        for _ in 0..3 {
+            for (node, free) in self.nodes.iter_mut().zip(free) {
+                if let Some(machines) = &mut node.machines {
+                    machines.hub.set_resources(*free, *free);
+                }
+            }
+            self.run_for(3_000);
+        }
+    }
+
     /// Whether the node's side of the cluster serves, and how many nodes it counts.
     pub fn membership(&self, node: usize) -> MembershipReport {
         let machines = self.nodes[node].machines.as_ref().expect("it runs");
