@@ -423,6 +423,7 @@ impl Registrar {
             }
             if known.claimed_by == Some(node) {
                 known.claimed_by = None;
+                known.claim_ends();
             }
             known.line.retain(|(waiting, _)| *waiting != node);
             known.rivals.remove(&node);

@@ -9,6 +9,8 @@
 //! | in flight | under its packet identifier, see `Outbound::branch` | |
 //! | QoS 2 of its client | identifiers in use, generations | |
 //!
+//! The other one ends when this one has taken it in, as its claim says: if the two lose sight of each other before, it goes on by itself.
+//!
 //! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message came here is known
 //! by its number: since a node is up (again) its streams come here whole.
 
@@ -64,6 +66,8 @@ pub(super) struct Merging {
     is_void: bool,
     /// Filters that were not held here before.
     fresh: Vec<SubscriptionFilter>,
+    /// Filters that were held here until now.
+    ended: Vec<SubscriptionFilter>,
 }
 
 impl Apart {
@@ -200,6 +204,7 @@ impl Worker {
             is_same,
             is_void,
             fresh: Vec::new(),
+            ended: Vec::new(),
         };
         if !is_void {
             if is_same {
@@ -253,11 +258,12 @@ impl Worker {
         };
         let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
         let is_connected = session.connection.is_some();
-        for filter in ended {
-            session.subscriptions.remove(&filter);
-            self.journal.subscription(session.stored, &filter, None);
-            changes.extend(self.interests.unsubscribe(key, &filter));
+        for filter in &ended {
+            session.subscriptions.remove(filter);
+            self.journal.subscription(session.stored, filter, None);
+            changes.extend(self.interests.unsubscribe(key, filter));
         }
+        merging.ended = ended;
         for (filter, subscription) in taken {
             if session
                 .subscriptions
@@ -353,6 +359,7 @@ impl Session {
             branch,
             is_same,
             fresh,
+            ended,
             ..
         } = merging;
         let apart = self.apart.take().unwrap_or_default();
@@ -375,8 +382,11 @@ impl Session {
         if !branch.is_interrupted && self.interrupted_at == 0 {
             self.end_what_is_done(&there, is_known);
         }
+        // What its client has unsubscribed from meanwhile came as long as it was wanted, here or there.
         let was_wanted = |topic: &str| {
-            let held = self.subscriptions.keys();
+            let given_up = apart.touched.iter();
+            let given_up = given_up.filter(|filter| !self.subscriptions.contains_key(filter));
+            let held = self.subscriptions.keys().chain(given_up).chain(&ended);
             let mut plain = held.filter(|filter| !filter.is_shared() && !fresh.contains(filter));
             plain.any(|filter| filter.filter.matches(topic))
         };

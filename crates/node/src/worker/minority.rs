@@ -60,6 +60,10 @@ impl Worker {
     fn refuse_what_is_open(&mut self) -> Vec<ConnectionId> {
         let mut closing = Vec::new();
         for (_, session) in self.sessions.iter_mut() {
+            if !session.orphaned.is_empty() {
+                // Its client is back, and may have sent again what its connection before had published: it does so once more.
+                closing.extend(session.connection);
+            }
             let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
             let is_named = session.is_persistent();
             for owed in session.acknowledgements.iter_mut().filter(|it| it.open > 0) {

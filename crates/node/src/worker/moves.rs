@@ -6,13 +6,13 @@
 //! | import | | session made, without connection; its messages are queued behind a queue still to come |
 //! | settled | | everybody sends its messages here too |
 //! | drain | the queue goes | |
-//! | queue | | what came twice is dropped; the session is stored and copied, the client's CONNECT answered |
+//! | queue | | what came twice is dropped, what came to a copy here alone is taken in; the session is stored and copied, the client's CONNECT answered |
 //! | evict | the session ends without a will | |
 
 use std::{rc::Rc, sync::Arc};
 
 use thicket_session::server::{
-    Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+    Delivery, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
 };
 use thicket_session::time::Instant;
 
@@ -166,9 +166,7 @@ impl Worker {
                     *mark = (*mark).max(*number);
                 }
                 session.will = None;
-                if !session.is_contested {
-                    session.let_go_at = Some(session.outbound.next_sequence());
-                }
+                session.let_go_at = Some(session.outbound.next_sequence());
                 let front = session.outbound.front_sequence();
                 let skipped = session.first_own_sequence().saturating_sub(front);
                 queue::encode(
@@ -180,16 +178,12 @@ impl Worker {
             }
             None => queue::empty(),
         };
-        match key.and_then(|key| self.sessions.get(key)).zip(key) {
-            Some((session, key)) if session.let_go_at.is_some() => {
+        if let Some((session, key)) = key.and_then(|key| self.sessions.get(key)).zip(key) {
+            if !session.is_contested {
+                // One of two that become one is what it was before if this node is started again: the other one may not have it.
                 self.journal.let_go(session.stored);
-                self.leave_groups(key);
             }
-            // One of two that become one is over.
-            Some((_, key)) => {
-                self.remove_session(key);
-            }
-            None => {}
+            self.leave_groups(key);
         }
         self.mail(Peer::Hub, Content::Drained { request, queue });
     }
@@ -351,12 +345,17 @@ impl Worker {
         if self.finish_merge(now, key, bytes) {
             return;
         }
+        let moved = queue::decode(bytes, now.instant);
+        let mut missed = match &moved {
+            Some(moved) => self.missed_by(key, &moved.marks),
+            None => Vec::new(),
+        };
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         session.awaits_queue = false;
         session.epoch = session.epoch.max(epoch);
-        match queue::decode(bytes, now.instant) {
+        match moved {
             Some(queue::Moved {
                 marks,
                 taken,
@@ -369,10 +368,13 @@ impl Worker {
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
                 session.imported.extend(ids.filter(|id| id.is_sent()));
+                missed.retain(|it| !session.imported.contains(&it.message.id()));
                 session.marks = marks;
                 let mut early = std::mem::take(&mut session.early);
                 early.retain(|(publication, _)| session.taken.is_before(*publication));
                 let here = session.outbound.take_queue();
+                let is_here = |id| here.iter().any(|it| it.message.id() == id);
+                missed.retain(|it| !is_here(it.message.id()));
                 let here = here
                     .into_iter()
                     .filter(|delivery| {
@@ -382,6 +384,7 @@ impl Worker {
                     })
                     .collect();
                 session.outbound.prepend(here);
+                session.outbound.prepend(missed);
                 session.outbound.prepend(earlier);
                 session.outbound.resequence_queue();
             }
@@ -393,6 +396,23 @@ impl Worker {
         }
         self.store_anew(now, key);
         self.pull(now, key);
+    }
+
+    /// What came to a copy here and did not come where `marks` are from: whoever sent it had lost sight of that node, and the copy alone
+    /// has it.
+    fn missed_by(&self, key: SessionKey, marks: &Marks) -> Vec<Delivery> {
+        let Some(session) = self.sessions.get(key) else {
+            return Vec::new();
+        };
+        let uid = session.uid;
+        let copies = self.sessions.iter_shadows();
+        let copies = copies.filter(|shadow| shadow.stored.uid == uid);
+        let pending = copies.flat_map(|shadow| shadow.pending());
+        let is_missed = |delivery: &&Delivery| {
+            let id = delivery.message.id();
+            id.is_sent() && !queue::came_by(marks, id)
+        };
+        pending.filter(is_missed).cloned().collect()
     }
 
     /// Expiry and will of a session without connection.
@@ -499,6 +519,10 @@ impl Session {
         session.outbound.restore(snapshot.in_flight.iter().cloned());
         session.outbound.set_next_packet_id(snapshot.next_packet_id);
         let branch = snapshot.branch.as_ref();
+        if branch.is_some_and(|branch| branch.from.is_some()) {
+            // Whoever has the session too gives other names to what its client publishes there.
+            session.inbound.branch_names();
+        }
         session.apart = branch.map(|branch| Box::new(Apart::of(branch)));
         session.awaits_queue = true;
         let in_flight = snapshot

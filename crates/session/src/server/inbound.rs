@@ -140,8 +140,13 @@ impl Inbound {
 
     /// Another node goes on with the session: generations jump. What its client sends again first keeps its generations.
     pub fn branch(&mut self) {
-        self.is_branched = true;
+        self.branch_names();
         self.split();
+    }
+
+    /// Likewise of a session that has moved since then: what its client releases is heard of where it is.
+    pub const fn branch_names(&mut self) {
+        self.is_branched = true;
     }
 
     /// Another node may have the session too: what the client releases there is heard of here later.
@@ -162,7 +167,11 @@ impl Inbound {
             self.ids
                 .retain(|id, (state, _)| *state != State::Split || is_there(*id));
         }
-        for id in theirs.iter().filter(|id| !id.is_split) {
+        // What is not finished there and has its name here too was sent again here: it is in use, or released.
+        let is_newer = |id: &InboundId| id.generation.wrapping_sub(self.generation) as i32 > 0;
+        let is_taken = |id: &&InboundId| !id.is_split && (id.is_held || is_newer(id));
+        let taken: Vec<InboundId> = theirs.iter().filter(is_taken).copied().collect();
+        for id in taken {
             // Its client may have released it here.
             self.has_split |= id.is_held;
             let state = if id.is_held {
@@ -490,13 +499,37 @@ mod tests {
             known(2, 71, 1),
             known(4, 3, 3),
             known(5, 2, 3),
+            // Not finished there: released here meanwhile, or unknown here.
+            known(6, 5, 0),
+            known(7, 72, 0),
         ];
         inbound.merge(&theirs, 80, true);
-        let expected = [known(1, 5, 1), known(2, 71, 3), known(4, 3, 3)];
+        let expected = [
+            known(1, 5, 1),
+            known(2, 71, 3),
+            known(4, 3, 3),
+            known(7, 72, 0),
+        ];
         assert_eq!(inbound.moving().collect::<Vec<_>>(), expected);
         assert_eq!(inbound.generation(), 80);
         inbound.merge(&[], 7, false);
         assert_eq!(inbound.generation(), 80);
-        assert_eq!(inbound.len(), 3, "the other one may have forgotten them");
+        assert_eq!(inbound.len(), 4, "the other one may have forgotten them");
+    }
+
+    #[test]
+    fn a_branch_that_moved_names_what_is_new_otherwise_than_the_other_one() {
+        let mut moved = Inbound::restore([], 5);
+        moved.branch_names();
+        for (packet_id, dup, expected) in
+            [(1, true, 6), (2, false, 7 + BRANCH), (3, false, 8 + BRANCH)]
+        {
+            let InboundPublish::Deliver { generation, .. } =
+                moved.handle_publish(id(packet_id), dup)
+            else {
+                panic!("{packet_id} is new");
+            };
+            assert_eq!(generation, expected, "{packet_id}");
+        }
     }
 }

@@ -191,8 +191,13 @@ impl Worker {
         rendezvous_by_weight(client_id, &best)
     }
 
-    /// Tells a session whole to as many nodes as lack it, those that have what an earlier owner told them first.
+    /// Tells a session whole to as many nodes as lack it, those that have what an earlier owner told them first. Not on a side that does
+    /// not serve: others may have gone on with it, and what they are sent does not come here, so that no copy would have all of it.
     pub(super) fn tell_missing(&mut self, now: Now, key: SessionKey, filters: &[TopicFilter]) {
+        if self.is_minority {
+            // All are told when it serves again.
+            return;
+        }
         let wanted = self.wanted_copies();
         let mut has_changed = false;
         while let Some(session) = self.sessions.get(key) {

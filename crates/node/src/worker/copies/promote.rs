@@ -184,7 +184,8 @@ impl Worker {
             return false;
         };
         if let Some(here) = self.sessions.find(&client_id) {
-            let is_in_service = |it: &Session| !it.awaits_queue && it.let_go_at.is_none();
+            let is_in_service =
+                |it: &Session| !it.awaits_queue && (it.let_go_at.is_none() || it.is_contested);
             if self.sessions.get(here).is_none_or(is_in_service) {
                 changes.extend(self.drop_shadow(key));
                 return false;

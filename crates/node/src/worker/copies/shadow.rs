@@ -146,6 +146,11 @@ impl Shadow {
         None
     }
 
+    /// Messages of which the owner has not spoken, in the order they came.
+    pub fn pending(&self) -> impl Iterator<Item = &Delivery> {
+        self.pending.iter().map(|pending| &pending.delivery)
+    }
+
     /// Messages held, and those of which the owner has not spoken.
     pub fn messages(&self) -> usize {
         self.held.len() + self.pending.len()

@@ -137,7 +137,7 @@ impl Plan {
         ..Self::PARTED
     };
     /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is to be lost,
-    /// whenever that was. Not reached yet, see the test.
+    /// whenever that was.
     pub const MAJORITY: Self = Self {
         majority: true,
         sets_clocks: false,
