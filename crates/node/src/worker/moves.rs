@@ -347,8 +347,9 @@ impl Worker {
         }
         let moved = queue::decode(bytes, now.instant);
         let mut missed = match &moved {
-            Some(moved) => self.missed_by(key, &moved.marks),
-            None => Vec::new(),
+            // Nobody loses sight of a node while all are there.
+            Some(moved) if self.owned.is_apart(now.instant) => self.missed_by(key, &moved.marks),
+            Some(_) | None => Vec::new(),
         };
         let Some(session) = self.sessions.get_mut(key) else {
             return;
