@@ -295,6 +295,10 @@ impl Worker {
         else {
             return;
         };
+        if connection.out.holds_connack() {
+            // The client has nothing to say before that.
+            connection.last_packet = now.instant;
+        }
         let due = connection.last_packet + allowed;
         if due > now.instant {
             connection.out.release();

@@ -191,14 +191,22 @@ impl OutBuffer {
         !self.holds.is_empty()
     }
 
+    /// Whether the CONNACK waits.
+    pub fn holds_connack(&self) -> bool {
+        let is_connack = |byte: &u8| byte >> 4 == PacketKind::Connack as u8;
+        self.holds.front().is_some_and(|hold| {
+            let at = self.start + (hold.from - self.taken) as usize;
+            self.bytes.get(at).is_some_and(is_connack)
+        })
+    }
+
     /// What waits is never sent: the connection ends. Whether the CONNACK was sent before.
     pub fn drop_held(&mut self) -> bool {
         let Some(hold) = self.holds.front() else {
             return true;
         };
         let at = self.start + (hold.from - self.taken) as usize;
-        let is_connack = |byte: &u8| byte >> 4 == PacketKind::Connack as u8;
-        let is_acknowledged = !self.bytes.get(at).is_some_and(is_connack);
+        let is_acknowledged = !self.holds_connack();
         self.bytes.truncate(at);
         self.holds.clear();
         is_acknowledged

@@ -37,14 +37,15 @@ pub(super) enum KeepAliveAction {
 }
 
 impl KeepAlive {
-    /// `seconds` is what holds: the server's if it gave one, else ours [MQTT-3.2.2-21].
-    pub(super) fn new(now: Instant, seconds: u16, ping_timeout: Duration) -> Self {
+    /// `seconds` is what holds: the server's if it gave one, else ours [MQTT-3.2.2-21]. `last_sent`: when the last packet before the
+    /// CONNACK left, as the server may count from there.
+    pub(super) fn new(last_sent: Instant, seconds: u16, ping_timeout: Duration) -> Self {
         // Early enough that a slow timer or network does not use up what the server allows.
         let idle_limit = (seconds > 0).then(|| Duration::from_secs(seconds.into()) * 3 / 4);
         Self {
             idle_limit,
             ping_timeout,
-            last_sent: now,
+            last_sent,
             response: Response::NotAwaited,
         }
     }

@@ -89,6 +89,7 @@ enum State {
     Disconnected,
     Connecting {
         clean_start: CleanStart,
+        last_sent: Instant,
         deadline: Instant,
     },
     Connected(Box<Connection>),

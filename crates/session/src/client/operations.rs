@@ -30,6 +30,7 @@ impl Client {
         connect.encode(self.config.version, self.output.appender())?;
         self.state = State::Connecting {
             clean_start,
+            last_sent: now,
             deadline: now + self.config.connect_timeout,
         };
         Ok(())
@@ -250,8 +251,9 @@ impl Client {
             return Err(ClientError::NoAuthenticationMethod);
         }
         let packet = Packet::Auth(auth.clone());
-        match self.state {
-            State::Connecting { .. } => {
+        match &mut self.state {
+            State::Connecting { last_sent, .. } => {
+                *last_sent = now;
                 Ok(packet.encode(self.config.version, self.output.appender())?)
             }
             State::Connected(_) => self.send_request(now, &packet),

@@ -29,9 +29,13 @@ impl Client {
                 Packet::Publish(publish) => self.on_publish(now, publish, on_event),
                 packet => self.on_other_packet(now, &packet, on_event),
             },
-            State::Connecting { clean_start, .. } => {
-                let clean_start = *clean_start;
-                self.on_packet_before_connack(now, clean_start, &packet, on_event)
+            State::Connecting {
+                clean_start,
+                last_sent,
+                ..
+            } => {
+                let begun = (*clean_start, *last_sent);
+                self.on_packet_before_connack(now, begun, &packet, on_event)
             }
             // The caller of this reads only from open connections.
             State::Disconnected | State::Closing => Ok(()),
@@ -41,7 +45,7 @@ impl Client {
     fn on_packet_before_connack(
         &mut self,
         now: Instant,
-        clean_start: CleanStart,
+        (clean_start, last_sent): (CleanStart, Instant),
         packet: &Packet<'_>,
         on_event: &mut impl FnMut(Event<'_>),
     ) -> Result<(), PeerError> {
@@ -51,11 +55,12 @@ impl Client {
                 on_event(Event::Disconnected(DisconnectReason::Refused(connack)));
                 Ok(())
             }
-            Packet::Connack(connack) => self.on_connack(now, clean_start, connack, on_event),
+            Packet::Connack(connack) => self.on_connack(last_sent, clean_start, connack, on_event),
             Packet::Auth(auth) if self.config.authentication.is_some() => {
                 let deadline = now + self.config.connect_timeout;
                 self.state = State::Connecting {
                     clean_start,
+                    last_sent,
                     deadline,
                 };
                 on_event(Event::Authentication(auth));
@@ -67,7 +72,7 @@ impl Client {
 
     fn on_connack(
         &mut self,
-        now: Instant,
+        last_sent: Instant,
         clean_start: CleanStart,
         connack: &Connack<'_>,
         on_event: &mut impl FnMut(Event<'_>),
@@ -89,7 +94,7 @@ impl Client {
             .outbound_topic_aliases
             .min(limits.topic_alias_maximum);
         self.state = State::Connected(Box::new(Connection {
-            keep_alive: KeepAlive::new(now, keep_alive, self.config.ping_timeout),
+            keep_alive: KeepAlive::new(last_sent, keep_alive, self.config.ping_timeout),
             inbound_aliases: InboundAliases::new(self.config.topic_alias_maximum),
             outbound_aliases: OutboundAliases::new(aliases),
             limits: limits.clone(),

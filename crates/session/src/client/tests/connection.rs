@@ -301,6 +301,22 @@ fn the_servers_keep_alive_holds() {
 }
 
 #[test]
+fn a_connack_that_comes_late_does_not_prolong_the_silence_that_the_server_hears() {
+    let config = ClientConfig {
+        keep_alive: 8,
+        ..ClientConfig::new(V5, "c")
+    };
+    let mut bench = Bench::new(config);
+    let begun = bench.now;
+    bench.client.connect(begun, CleanStart::Yes).unwrap();
+    bench.sent();
+    bench.pass(9);
+    bench.feed(&Packet::Connack(Box::default()));
+    let due = begun + std::time::Duration::from_secs(6);
+    assert_eq!(bench.client.poll_timeout(), Some(due), "at once");
+}
+
+#[test]
 fn an_authentication_goes_back_and_forth_before_the_connack_and_again_later() {
     // [MQTT-4.12.0-3] [MQTT-4.12.1-1]
     let authentication = AuthenticationConfig {
