@@ -291,9 +291,7 @@ impl Journal {
     }
 
     fn key(&self, number: u64) -> Vec<u8> {
-        let mut key = vec![self.log];
-        key.extend_from_slice(&number.to_be_bytes());
-        key
+        key_in(self.log, number)
     }
 
     fn subscription_key(&self, number: u64, filter: &SubscriptionFilter) -> Vec<u8> {
@@ -344,8 +342,7 @@ impl Journal {
                 let key = self.subscription_key(stored.number, filter);
                 self.put(Keyspace::Subscriptions, key, None);
             }
-            let key = self.key(stored.number);
-            self.put(Keyspace::Sessions, key, None);
+            self.remove_session(self.log, stored.number);
         }
     }
 
@@ -356,8 +353,12 @@ impl Journal {
 
     /// All who want the will have it.
     pub fn remove_will(&mut self, log: u8, number: u64) {
-        let key = [&[log], &number.to_be_bytes()[..]].concat();
-        self.put(Keyspace::Sessions, key, None);
+        self.remove_session(log, number);
+    }
+
+    /// Removes the value of a session that a log of this node has, perhaps one that is no more.
+    pub fn remove_session(&mut self, log: u8, number: u64) {
+        self.put(Keyspace::Sessions, key_in(log, number), None);
     }
 
     fn put_session(&mut self, number: u64, value: Vec<u8>) {
@@ -369,6 +370,11 @@ impl Journal {
     pub fn remove_key(&mut self, keyspace: Keyspace, key: Vec<u8>) {
         self.put(keyspace, key, None);
     }
+}
+
+/// The key of a session in the store.
+fn key_in(log: u8, number: u64) -> Vec<u8> {
+    [&[log], &number.to_be_bytes()[..]].concat()
 }
 
 /// How a session takes a message.

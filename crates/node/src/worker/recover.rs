@@ -216,8 +216,7 @@ impl Worker {
         self.restart_timers(now, key);
         self.tell_session(&client_id, SessionState::Waiting);
         if !is_ours {
-            let key = [&[log], &number.to_be_bytes()[..]].concat();
-            self.journal.remove_key(Keyspace::Sessions, key);
+            self.journal.remove_session(log, number);
         }
         if !is_ours || !is_whole {
             // Written anew, under its own number.

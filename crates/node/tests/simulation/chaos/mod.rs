@@ -131,7 +131,7 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
         &[
             (RoutingMode::Mesh, &[20_484]),
             (RoutingMode::Topic, &[10_097]),
-            (RoutingMode::Flood, &[1_057]),
+            (RoutingMode::Flood, &[1_057, 21_471]),
         ],
     );
 }
@@ -141,7 +141,7 @@ fn nodes_of_which_two_die_at_once_lose_nothing_with_two_copies() {
     play(
         "nodes_of_which_two_die_at_once_lose_nothing_with_two_copies",
         Plan::DYING_IN_TWOS,
-        &[],
+        &[(RoutingMode::Topic, &[5]), (RoutingMode::Tree, &[198])],
     );
 }
 
@@ -203,9 +203,12 @@ fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted(
         Plan::MAJORITY,
         &[
             (RoutingMode::Mesh, &[63, 128, 156, 40_210, 40_248]),
-            (RoutingMode::Topic, &[32, 158, 296, 40_264]),
+            (RoutingMode::Topic, &[32, 158, 296, 10_221, 40_264]),
             (RoutingMode::Tree, &[12, 146, 40_152]),
-            (RoutingMode::Flood, &[4, 32, 53, 228, 263, 40_033, 40_173]),
+            (
+                RoutingMode::Flood,
+                &[4, 32, 53, 228, 263, 10_039, 40_033, 40_173],
+            ),
         ],
     );
 }
@@ -215,7 +218,7 @@ fn nodes_that_fall_into_two_sides_lose_nothing() {
     play(
         "nodes_that_fall_into_two_sides_lose_nothing",
         Plan::SIDES,
-        &[],
+        &[(RoutingMode::Flood, &[10_083])],
     );
 }
 

@@ -1,6 +1,6 @@
 //! Copies of sessions on other nodes: what a client finds when the node that had its session is gone.
 
-use thicket_mqtt::{Connect, Packet, Unsubscribe, Will};
+use thicket_mqtt::{Connect, Packet, Publish, Qos, Unsubscribe, Will};
 use thicket_node::MemoryReport;
 
 use super::{
@@ -51,16 +51,20 @@ pub(super) fn subscriber_gone_from(world: &mut World, node: usize) {
     become_covered(world);
 }
 
+/// A publication with identifier 7 at QoS 2 that was sent before.
+fn sent_again() -> Packet<'static> {
+    Packet::Publish(Publish {
+        qos: Qos::ExactlyOnce,
+        packet_id: Some(id(7)),
+        dup: true,
+        ..Publish::new("a", b"x")
+    })
+}
+
 /// A publisher sends its publication with identifier 7 at QoS 2 again, where it has come to, and goes through with it.
 #[track_caller]
 pub(super) fn send_again(world: &mut World, publisher: TesterId) {
-    let publish = thicket_mqtt::Publish {
-        qos: thicket_mqtt::Qos::ExactlyOnce,
-        packet_id: Some(id(7)),
-        dup: true,
-        ..thicket_mqtt::Publish::new("a", b"x")
-    };
-    world.send(publisher, &Packet::Publish(publish));
+    world.send(publisher, &sent_again());
     world.expect(publisher, &["PUBREC 7"]);
     world.send(publisher, &Packet::Pubrel(plain(7)));
     world.expect(publisher, &["PUBCOMP 7"]);
@@ -232,13 +236,7 @@ fn a_publication_that_is_sent_again_when_the_subscriber_s_node_dies_is_not_taken
             become_covered(world);
             // The copy gets it once more, and does not hear what the owner makes of it.
             world.net.part(0, second, Parting::Held);
-            let publish = thicket_mqtt::Publish {
-                qos: thicket_mqtt::Qos::ExactlyOnce,
-                packet_id: Some(id(7)),
-                dup: true,
-                ..thicket_mqtt::Publish::new("a", b"x")
-            };
-            world.send(back, &Packet::Publish(publish));
+            world.send(back, &sent_again());
             world.run_for(100);
             world.kill(0);
             world.run_for(8_000);
