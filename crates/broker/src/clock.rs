@@ -23,12 +23,16 @@ impl Clock {
 
     /// Both clocks.
     pub(crate) fn now(&self) -> Now {
-        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let instant = Instant::from_millis(BEFORE_START_MS.saturating_add(elapsed));
         Now {
-            instant,
+            instant: self.instant(),
             wall: WallClock::from_unix_millis(wall_ms()),
         }
+    }
+
+    /// The clock that nobody sets.
+    pub(crate) fn instant(&self) -> Instant {
+        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Instant::from_millis(BEFORE_START_MS.saturating_add(elapsed))
     }
 }
 

@@ -231,7 +231,7 @@ impl Thread {
         if self.sockets.has_work() {
             return Some(Duration::ZERO);
         }
-        let now = self.clock.now().instant;
+        let now = self.clock.instant();
         let deadlines = [
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),

@@ -32,7 +32,7 @@ impl Thread {
         for _ in 0..PASSES {
             busy = self.settle(now).map_err(io::Error::other)?;
             // What came in while outputs were performed has filled buffers too.
-            self.store(now).map_err(io::Error::other)?;
+            busy |= self.store(now).map_err(io::Error::other)?;
             busy |= self.flush_all(now);
             if !busy {
                 break;
@@ -42,22 +42,25 @@ impl Thread {
         Ok(busy)
     }
 
-    /// Stores what the machines gathered.
-    fn store(&mut self, now: Now) -> Result<(), StorageError> {
+    /// Stores what the machines gathered. `true`: there was something, and perhaps somebody has waited for that.
+    fn store(&mut self, now: Now) -> Result<bool, StorageError> {
         let Some(storage) = &mut self.storage else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut has_stored = false;
         if let Some(unstored) = self.worker.unstored(now) {
             let status = storage.store(&unstored)?;
             self.worker.handle_stored(status);
+            has_stored = true;
         }
         if let Some(hub) = &mut self.hub
             && let Some(unstored) = hub.unstored()
         {
             storage.store(&unstored)?;
             hub.handle_stored(storage.store_status());
+            has_stored = true;
         }
-        Ok(())
+        Ok(has_stored)
     }
 
     /// What is due on the disk; before the inputs of a round, which ask for room.
@@ -290,16 +293,18 @@ impl Thread {
         }
     }
 
-    /// Flushes every dirty connection. `true`: something was written, so there may be room for more.
+    /// Flushes every dirty connection. `true`: there is room for more, and there is more.
     fn flush_all(&mut self, now: Now) -> bool {
         let mut list = std::mem::take(&mut self.to_flush);
         self.sockets.take_dirty(&mut list);
-        let wrote = !list.is_empty();
+        if list.is_empty() {
+            return false;
+        }
         for connection in list.drain(..) {
             self.flush(now, connection);
         }
         self.to_flush = list;
-        wrote
+        self.worker.wants_round() || self.hub.as_ref().is_some_and(Hub::wants_round)
     }
 
     /// Writes what is pending until the peer takes no more, if the connection is dirty.

@@ -252,6 +252,12 @@ impl Hub {
         self.drain_overlay(now);
     }
 
+    /// Whether `end_round` has something to do after what `handle_written` was told.
+    #[must_use]
+    pub const fn wants_round(&self) -> bool {
+        self.at_rest.is_none()
+    }
+
     /// Whether clients are served (rule 3 between nodes). Until then their CONNECTs wait.
     #[must_use]
     pub const fn is_ready(&self) -> bool {

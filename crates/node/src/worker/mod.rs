@@ -59,7 +59,7 @@ use self::{
     pending::Pending,
     retained::Queries,
     seen::Seen,
-    sessions::{SessionKey, Sessions},
+    sessions::{Session, SessionKey, Sessions},
     subscribe::Gates,
     timers::Timers,
 };
@@ -277,7 +277,8 @@ impl Worker {
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
         self.hand_over_leaving(now);
-        for connection in std::mem::take(&mut self.dirty) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for connection in dirty.drain(..) {
             let Some(state) = self.connection_mut(connection) else {
                 continue;
             };
@@ -286,6 +287,8 @@ impl Worker {
                 self.outputs.push_back(WorkerOutput::Flush(connection));
             }
         }
+        // The next round uses its memory again.
+        self.dirty = dirty;
     }
 
     /// The next order to the shell.
@@ -318,13 +321,23 @@ impl Worker {
         let before = state.out.len();
         state.out.consume(count);
         let after = state.out.len();
-        let session = state.attached().map(|attached| attached.session);
         // The queue is no longer pulled while the buffer is full; half empty is soon enough to go on.
-        if let Some(session) = session
-            && (after == 0 || (before > limit / 2 && after <= limit / 2))
+        let is_relieved = after == 0 || (before > limit / 2 && after <= limit / 2);
+        let session = state.attached().map(|attached| attached.session);
+        if let Some(key) = session.filter(|_| is_relieved)
+            && self.sessions.get(key).is_some_and(Session::has_more)
         {
-            self.relieved.push(session);
+            self.relieved.push(key);
         }
+        if after == 0 {
+            self.note_emptied();
+        }
+    }
+
+    /// Whether another `end_round` has something to do after what `handle_written` was told: there is room for more.
+    #[must_use]
+    pub fn wants_round(&self) -> bool {
+        !self.relieved.is_empty() || self.may_hand_over()
     }
 
     /// Sessions whose connections took what they had get more. Not while the shell writes: what is sent must be stored first.

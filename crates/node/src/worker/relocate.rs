@@ -111,6 +111,8 @@ struct Leaving {
 #[derive(Debug, Default)]
 pub(super) struct Relocations {
     leaving: Vec<Leaving>,
+    /// A connection took all it was sent since the last round that looked at those that leave.
+    has_emptied: bool,
     /// Messages a second in the last whole window, and since it ended those of connections that came, or will.
     load: u64,
     taken: u64,
@@ -344,8 +346,19 @@ impl Worker {
         self.mail(Peer::Hub, Content::Relocated { client_id });
     }
 
+    /// A connection took all it was sent: one that leaves may have come to rest.
+    pub(super) const fn note_emptied(&mut self) {
+        self.relocations.has_emptied = !self.relocations.leaving.is_empty();
+    }
+
+    /// Whether a connection that leaves may have come to rest since the last round.
+    pub(super) const fn may_hand_over(&self) -> bool {
+        self.relocations.has_emptied
+    }
+
     /// Hands over what has come to rest, and gives up what does not. At the end of a round, behind all that it has to say.
     pub(super) fn hand_over_leaving(&mut self, now: Now) {
+        self.relocations.has_emptied = false;
         for leaving in std::mem::take(&mut self.relocations.leaving) {
             if !leaving.is_granted {
                 self.relocations.leaving.push(leaving);

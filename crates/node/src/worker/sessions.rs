@@ -315,6 +315,11 @@ impl Session {
                 > maximum
     }
 
+    /// Whether something waits for room at the connection.
+    pub fn has_more(&self) -> bool {
+        !self.outbound.is_drained() || !self.replays.is_empty()
+    }
+
     /// Puts an acknowledgement in line.
     pub fn owe(&mut self, owed: OwedAcknowledgement) {
         self.acknowledgements.push_back(owed);

@@ -392,16 +392,15 @@ impl Node {
             let Some(machines) = &mut self.machines else {
                 return;
             };
-            machines.store(now, peer, &mut self.disk);
+            let has_stored = machines.store(now, peer, &mut self.disk);
             if self.disk.has_failed() {
                 return self.kill(net);
             }
             machines.add_blocked(peer, &mut to_flush);
-            let mut wrote = false;
             for connection in to_flush {
-                wrote |= machines.flush(now, peer, connection, net);
+                machines.flush(now, peer, connection, net);
             }
-            if !wrote {
+            if !has_stored && !machines.wants_round(peer) {
                 return;
             }
         }
@@ -519,22 +518,33 @@ fn thread_of(peer: Peer) -> usize {
 }
 
 impl Machines {
-    /// Stores what the machine has to have stored before anything it said may leave.
-    fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) {
+    /// Stores what the machine has to have stored before anything it said may leave. Whether there was something.
+    fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) -> bool {
         match peer {
             Peer::Worker(id) => {
                 let worker = &mut self.workers[usize::from(id.0)];
-                if let Some(unstored) = worker.unstored(now) {
-                    let status = disk.store(id.0, &unstored);
-                    worker.handle_stored(status);
-                }
+                let Some(unstored) = worker.unstored(now) else {
+                    return false;
+                };
+                let status = disk.store(id.0, &unstored);
+                worker.handle_stored(status);
             }
             Peer::Hub => {
-                if let Some(unstored) = self.hub.unstored() {
-                    let status = disk.store(0, &unstored);
-                    self.hub.handle_stored(status);
-                }
+                let Some(unstored) = self.hub.unstored() else {
+                    return false;
+                };
+                let status = disk.store(0, &unstored);
+                self.hub.handle_stored(status);
             }
+        }
+        true
+    }
+
+    /// Whether the machine has more to say after what was written.
+    fn wants_round(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Worker(id) => self.workers[usize::from(id.0)].wants_round(),
+            Peer::Hub => self.hub.wants_round(),
         }
     }
 
@@ -710,12 +720,11 @@ impl Machines {
         }
     }
 
-    /// Writes until nothing is pending or the connection takes no more. True: something was written.
-    fn flush(&mut self, now: Now, peer: Peer, connection: ConnectionId, net: &mut Net) -> bool {
-        let mut wrote = false;
+    /// Writes until nothing is pending or the connection takes no more.
+    fn flush(&mut self, now: Now, peer: Peer, connection: ConnectionId, net: &mut Net) {
         loop {
             let Some(slot) = self.threads[thread_of(peer)].get_mut(connection) else {
-                return wrote;
+                return;
             };
             let pending = match peer {
                 Peer::Worker(id) => self.workers[usize::from(id.0)].pending_output(connection),
@@ -723,13 +732,12 @@ impl Machines {
             };
             slot.is_blocked = !pending.is_empty();
             if pending.is_empty() {
-                return wrote;
+                return;
             }
             let count = net.write(slot.end, pending);
             if count == 0 {
-                return wrote;
+                return;
             }
-            wrote = true;
             match peer {
                 Peer::Worker(id) => {
                     self.workers[usize::from(id.0)].handle_written(connection, count)
