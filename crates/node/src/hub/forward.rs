@@ -272,7 +272,7 @@ impl Hub {
                     .released(origin.slot, origin.incarnation, run.released);
             }
             for (from, to) in run.unwanted {
-                self.overlay.admitted(origin, from..=to);
+                self.admit(origin, from..=to);
             }
             let several = run.several.into_iter();
             let open = several.map(|(number, takers)| ((mail_origin, number), takers));
@@ -308,7 +308,7 @@ impl Hub {
             0 => self
                 .overlay
                 .released(origin.slot, origin.incarnation, bytes.len() as u64),
-            number if takers == 0 => self.overlay.admitted(origin, number..=number),
+            number if takers == 0 => self.admit(origin, number..=number),
             number if takers > 1 => {
                 self.admissions.open.insert((mail_origin, number), takers);
             }
@@ -355,14 +355,24 @@ impl Hub {
         };
         for &(from, to) in numbers {
             if self.admissions.open.is_empty() {
-                self.overlay.admitted(whose, from..=to);
+                self.admit(whose, from..=to);
                 continue;
             }
             for number in from..=to {
                 if self.admissions.is_last(origin, number) {
-                    self.overlay.admitted(whose, number..=number);
+                    self.admit(whose, number..=number);
                 }
             }
+        }
+    }
+
+    /// Nobody here has to take these messages of another node any more.
+    fn admit(&mut self, origin: thicket_overlay::Origin, numbers: RangeInclusive<u64>) {
+        self.overlay.admitted(origin, numbers.clone());
+        if self.has_doubles()
+            && let Some(origin) = self.mail_origin(origin)
+        {
+            self.doubles_are_taken(origin, numbers);
         }
     }
 }

@@ -31,6 +31,9 @@ impl Hub {
         // Whoever kept some of them for this node is answered as if they had been taken.
         let others = self.hints_are_taken(origin, &runs);
         let runs = others.unwrap_or(runs);
+        for (from, to) in &runs {
+            self.doubles_are_taken(origin, *from..=*to);
+        }
         if runs.is_empty() {
             return;
         }

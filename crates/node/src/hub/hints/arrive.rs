@@ -1,6 +1,7 @@
 //! The side of the node that was out: messages that others kept for it go to its workers, once, and are answered when those have them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 use thicket_overlay::{Known, NodeId, record::Record};
 
@@ -173,7 +174,7 @@ impl Hub {
         numbers: &NumberRuns,
     ) -> Option<NumberRuns> {
         let arrivals = &mut self.hints.arrivals;
-        if arrivals.under_way.is_empty() && arrivals.doubled.is_empty() {
+        if arrivals.under_way.is_empty() {
             return None;
         }
         let mut others = NumberRuns::new();
@@ -188,12 +189,32 @@ impl Hub {
                 continue;
             }
             push_number(&mut others, number);
-            if arrivals.doubled.remove(&name) {
-                arrivals.close(name);
-            }
         }
         self.answer_hints();
         Some(others)
+    }
+
+    /// Nobody here has to take these messages any more, as they came from their origin: whoever kept some of them is answered.
+    pub(in super::super) fn doubles_are_taken(
+        &mut self,
+        origin: Origin,
+        numbers: RangeInclusive<u64>,
+    ) {
+        let arrivals = &mut self.hints.arrivals;
+        let names = (origin, *numbers.start())..=(origin, *numbers.end());
+        let taken: Vec<Name> = arrivals.doubled.range(names).copied().collect();
+        for name in &taken {
+            arrivals.doubled.remove(name);
+            arrivals.close(*name);
+        }
+        if !taken.is_empty() {
+            self.answer_hints();
+        }
+    }
+
+    /// Whether what others kept came from its origin too, and is not taken yet.
+    pub(in super::super) fn has_doubles(&self) -> bool {
+        !self.hints.arrivals.doubled.is_empty()
     }
 
     /// Says which batches are taken, of each node in order.
