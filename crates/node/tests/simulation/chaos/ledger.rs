@@ -40,6 +40,8 @@ pub struct Arrival {
     pub qos: Qos,
     /// `forks` of the session then.
     pub forks: usize,
+    /// Which of the client's connections it came over.
+    pub connection: usize,
     /// Came because of a SUBSCRIBE.
     pub is_replay: bool,
     pub at: u64,

@@ -340,9 +340,10 @@ impl Run {
                         "topics arrive as published: p{publication} on {topic}"
                     ));
                 }
-                let forks = record.life().forks;
+                let (forks, connection) = (record.life().forks, record.connections);
                 let arrival = super::ledger::Arrival {
                     forks,
+                    connection,
                     publication,
                     qos,
                     is_replay: retain,
