@@ -153,9 +153,9 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             let once = (publication.qos == Qos::AtMostOnce && !is_told_again)
                 || (is_taken_once && arrival.qos != Qos::AtLeastOnce && !is_chosen_again);
             if once {
-                // Without a number nobody can tell that a client which moved while a link stood still has it from where it was.
-                let is_unknown = publication.qos == Qos::AtMostOnce
-                    && !ledger.is_calm(publication.submitted_at, arrival.at);
+                // Without a number nobody can tell that a client which moved while a link stood still, be it too short for anyone to
+                // notice, has it from where it was.
+                let is_unknown = publication.qos == Qos::AtMostOnce && ledger.disturbed.len() > 1;
                 let connection = is_unknown.then_some(arrival.connection);
                 *count
                     .entry((arrival.publication, arrival.forks, connection))
