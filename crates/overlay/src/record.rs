@@ -30,6 +30,8 @@ mod flag {
     pub(super) const DESTINATIONS: u16 = 1 << 8;
     pub(super) const PROPERTIES: u16 = 1 << 9;
     pub(super) const RESERVED: u16 = !0x03FF;
+    /// A record without any of these has its number, topic and payload only, as most have.
+    pub(super) const OPTIONAL: u16 = !(QOS | RETAIN);
 }
 
 /// What stands in front of the records of a batch.
@@ -174,11 +176,33 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// Appends the record to `out`. Nothing is checked: what is no topic name is refused by the reader.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let body_len = self.body_len();
+        let flags = self.flags();
+        let is_plain = flags & flag::OPTIONAL == 0;
+        let body_len = if is_plain {
+            self.plain_len()
+        } else {
+            self.body_len()
+        };
         out.reserve(varint_len(body_len as u64) + body_len);
         put_varint(out, body_len as u64);
         let body_start = out.len();
-        out.extend_from_slice(&self.flags().to_le_bytes());
+        out.extend_from_slice(&flags.to_le_bytes());
+        if is_plain {
+            put_varint(out, self.number);
+            put_bytes(out, self.topic.as_bytes());
+        } else {
+            self.encode_optional(out);
+        }
+        out.extend_from_slice(self.payload);
+        debug_assert_eq!(
+            out.len() - body_start,
+            body_len,
+            "the length in front is the length written"
+        );
+    }
+
+    /// All between the flags and the payload.
+    fn encode_optional(&self, out: &mut Vec<u8>) {
         if let Some(expiry) = self.expiry_left_ms {
             out.extend_from_slice(&expiry.to_le_bytes());
         }
@@ -206,12 +230,6 @@ impl<'a> Record<'a> {
             put_varint(out, self.properties.encoded_len() as u64);
             self.properties.write_to(out);
         }
-        out.extend_from_slice(self.payload);
-        debug_assert_eq!(
-            out.len() - body_start,
-            body_len,
-            "the length in front is the length written"
-        );
     }
 
     /// Bytes of the record when encoded.
@@ -221,11 +239,17 @@ impl<'a> Record<'a> {
         varint_len(body_len as u64) + body_len
     }
 
+    /// Bytes of flags, number, topic and payload.
+    const fn plain_len(&self) -> usize {
+        let topic = self.topic.len();
+        2 + varint_len(self.number) + varint_len(topic as u64) + topic + self.payload.len()
+    }
+
     fn body_len(&self) -> usize {
         let with_length = |len: usize| varint_len(len as u64) + len;
         let optional = |len: usize| if len == 0 { 0 } else { with_length(len) };
-        2 + self.expiry_left_ms.map_or(0, |_| 8)
-            + varint_len(self.number)
+        self.plain_len()
+            + self.expiry_left_ms.map_or(0, |_| 8)
             + self.time.map_or(0, |_| 10)
             + self.publication.map_or(0, |_| 22)
             + self
@@ -233,9 +257,7 @@ impl<'a> Record<'a> {
                 .map_or(0, |publisher| with_length(publisher.len()))
             + optional(self.shared.raw.len())
             + optional(self.destinations.raw.len())
-            + with_length(self.topic.len())
             + optional(self.properties.encoded_len())
-            + self.payload.len()
     }
 
     fn flags(&self) -> u16 {
@@ -281,31 +303,10 @@ impl<'a> Record<'a> {
             retain: flags & flag::RETAIN != 0,
             ..Self::default()
         };
-        if flags & flag::EXPIRY != 0 {
-            record.expiry_left_ms = Some(reader.u64()?);
-        }
-        record.number = reader.varint()?;
-        if flags & flag::TIME != 0 {
-            record.time = Some(HybridTime {
-                millis: reader.u64()?,
-                counter: reader.u16()?,
-            });
-        }
-        if flags & flag::PUBLICATION != 0 {
-            record.publication = Some(PublicationId {
-                session: reader.u128()?,
-                packet_id: reader.u16()?,
-                generation: reader.u32()?,
-            });
-        }
-        if flags & flag::PUBLISHER != 0 {
-            record.publisher = Some(reader.str("publisher")?);
-        }
-        if flags & flag::SHARED != 0 {
-            record.shared = SharedChoices::check(reader.bytes()?)?;
-        }
-        if flags & flag::DESTINATIONS != 0 {
-            record.destinations = Destinations::check(reader.bytes()?)?;
+        if flags & flag::OPTIONAL == 0 {
+            record.number = reader.varint()?;
+        } else {
+            record.decode_optional(flags, &mut reader)?;
         }
         let topic = reader.bytes()?;
         record.topic = if topic == known.as_bytes() && !topic.is_empty() {
@@ -318,6 +319,37 @@ impl<'a> Record<'a> {
         }
         record.payload = reader.rest();
         Ok((record, len))
+    }
+
+    /// Reads all between the flags and the topic.
+    fn decode_optional(&mut self, flags: u16, reader: &mut Reader<'a>) -> Result<(), WireError> {
+        if flags & flag::EXPIRY != 0 {
+            self.expiry_left_ms = Some(reader.u64()?);
+        }
+        self.number = reader.varint()?;
+        if flags & flag::TIME != 0 {
+            self.time = Some(HybridTime {
+                millis: reader.u64()?,
+                counter: reader.u16()?,
+            });
+        }
+        if flags & flag::PUBLICATION != 0 {
+            self.publication = Some(PublicationId {
+                session: reader.u128()?,
+                packet_id: reader.u16()?,
+                generation: reader.u32()?,
+            });
+        }
+        if flags & flag::PUBLISHER != 0 {
+            self.publisher = Some(reader.str("publisher")?);
+        }
+        if flags & flag::SHARED != 0 {
+            self.shared = SharedChoices::check(reader.bytes()?)?;
+        }
+        if flags & flag::DESTINATIONS != 0 {
+            self.destinations = Destinations::check(reader.bytes()?)?;
+        }
+        Ok(())
     }
 }
 

@@ -126,6 +126,7 @@ impl Worker {
                     self.seen.insert(publication_id(publication));
                 }
                 JournalEntry::Seen { uid, highest, bits } => {
+                    let bits = *bits;
                     self.seen.restore(uid, Generations { highest, bits });
                 }
                 entry => {
@@ -320,7 +321,7 @@ impl Recovery {
             } => {
                 let taken = Generations {
                     highest: *highest,
-                    bits: *bits,
+                    bits: **bits,
                 };
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
                     recovering.taken.insert_before(*uid, taken);

@@ -89,11 +89,11 @@ pub const SEEN_WORDS: usize = 8;
 /// What names a QoS 2 publication: the publisher's session, the packet identifier, the generation.
 pub type Publication = (u128, u16, u32);
 
-/// One entry, borrowed from its record.
+/// One entry, borrowed from its record. Small, as each one that is read is moved: what is large and rare is in a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalEntry<'a> {
     /// A message; the `Append`s that follow without a name of their own mean it.
-    Message(StoredMessage<'a>),
+    Message(Box<StoredMessage<'a>>),
     /// A session takes a message.
     Append(Append<'a>),
     /// A queued message got its packet identifier.
@@ -162,7 +162,7 @@ pub enum JournalEntry<'a> {
         /// The highest generation seen.
         highest: u32,
         /// Those below it.
-        bits: [u128; SEEN_WORDS],
+        bits: Box<[u128; SEEN_WORDS]>,
     },
     /// A publication came that no session had to store.
     Noted(Publication),
@@ -244,7 +244,7 @@ pub enum JournalEntry<'a> {
         /// The highest generation taken.
         highest: u32,
         /// Those below it.
-        bits: [u128; SEEN_WORDS],
+        bits: Box<[u128; SEEN_WORDS]>,
     },
 }
 

@@ -135,9 +135,11 @@ impl RecoveredSession {
 
     /// A queued message got its identifier.
     pub fn handle_assign(&mut self, sequence: u64, packet_id: PacketId) {
-        if let Some(Entry::Queued(delivery)) = self.entries.remove(sequence) {
-            self.entries
-                .insert(sequence, Entry::InFlight(packet_id, delivery));
+        if let Some(entry) = self.entries.get_mut(sequence) {
+            *entry = match std::mem::replace(entry, Entry::Received(packet_id)) {
+                Entry::Queued(delivery) => Entry::InFlight(packet_id, delivery),
+                other @ (Entry::InFlight(..) | Entry::Received(_)) => other,
+            };
         }
         self.note_identifier(packet_id, sequence);
     }

@@ -224,7 +224,7 @@ impl Worker {
                 } => {
                     let taken = Generations {
                         highest: *highest,
-                        bits: *bits,
+                        bits: **bits,
                     };
                     self.shadow_took(reading.source, *session, *uid, taken);
                 }

@@ -33,7 +33,10 @@ impl<'a> JournalEntries<'a> {
 
     fn entry(&mut self) -> Result<JournalEntry<'a>, JournalError> {
         match self.u8("tag")? {
-            tag::MESSAGE => self.message().map(JournalEntry::Message),
+            tag::MESSAGE => {
+                let message = Box::new(self.message()?);
+                Ok(JournalEntry::Message(message))
+            }
             tag::APPEND => self.append().map(JournalEntry::Append),
             tag::ASSIGN => Ok(JournalEntry::Assign {
                 session: self.varint("session")?,
@@ -140,11 +143,11 @@ impl<'a> JournalEntries<'a> {
         }
     }
 
-    fn generations(&mut self) -> Result<(u128, u32, [u128; SEEN_WORDS]), JournalError> {
+    fn generations(&mut self) -> Result<(u128, u32, Box<[u128; SEEN_WORDS]>), JournalError> {
         let uid = u128::from_le_bytes(self.array("uid")?);
         let highest = u32::from_le_bytes(self.array("highest")?);
-        let mut bits = [0; SEEN_WORDS];
-        for word in &mut bits {
+        let mut bits = Box::new([0; SEEN_WORDS]);
+        for word in bits.iter_mut() {
             *word = u128::from_le_bytes(self.array("bits")?);
         }
         Ok((uid, highest, bits))
@@ -304,6 +307,7 @@ impl<'a> JournalEntries<'a> {
 impl<'a> Iterator for JournalEntries<'a> {
     type Item = Result<JournalEntry<'a>, JournalError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;

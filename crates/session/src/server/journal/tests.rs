@@ -49,7 +49,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     for number in 1..4 {
         let message = message(number, number - 1);
         writer.message(&message);
-        entries.push(JournalEntry::Message(message));
+        entries.push(JournalEntry::Message(Box::new(message)));
         let append = append(number + 4);
         writer.append(&append);
         entries.push(JournalEntry::Append(append));
@@ -114,7 +114,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         JournalEntry::Seen {
             uid: 11,
             highest: 12,
-            bits,
+            bits: Box::new(bits),
         },
         JournalEntry::Noted((5, 6, 7)),
         JournalEntry::Value {
@@ -139,7 +139,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             session: 3,
             uid: 9,
             highest: 8,
-            bits,
+            bits: Box::new(bits),
         },
         JournalEntry::Handed { session: 3 },
         JournalEntry::Members {
@@ -175,7 +175,10 @@ fn a_cleared_writer_begins_a_record_that_stands_alone() {
     let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
         .expect("our version")
         .collect();
-    assert_eq!(read, Ok(vec![JournalEntry::Message(message(3, 0))]));
+    assert_eq!(
+        read,
+        Ok(vec![JournalEntry::Message(Box::new(message(3, 0)))])
+    );
 }
 
 #[test]
