@@ -32,8 +32,9 @@ impl Thread {
         for _ in 0..PASSES {
             busy = self.settle(now).map_err(io::Error::other)?;
             // What came in while outputs were performed has filled buffers too.
-            busy |= self.store(now).map_err(io::Error::other)?;
-            busy |= self.flush_all(now);
+            self.store(now).map_err(io::Error::other)?;
+            self.flush_all(now);
+            busy |= self.wants_round();
             if !busy {
                 break;
             }
@@ -42,25 +43,27 @@ impl Thread {
         Ok(busy)
     }
 
-    /// Stores what the machines gathered. `true`: there was something, and perhaps somebody has waited for that.
-    fn store(&mut self, now: Now) -> Result<bool, StorageError> {
+    /// Whether the machines have more to say after what was stored and written.
+    fn wants_round(&self) -> bool {
+        self.worker.wants_round() || self.hub.as_ref().is_some_and(Hub::wants_round)
+    }
+
+    /// Stores what the machines gathered.
+    fn store(&mut self, now: Now) -> Result<(), StorageError> {
         let Some(storage) = &mut self.storage else {
-            return Ok(false);
+            return Ok(());
         };
-        let mut has_stored = false;
         if let Some(unstored) = self.worker.unstored(now) {
             let status = storage.store(&unstored)?;
             self.worker.handle_stored(status);
-            has_stored = true;
         }
         if let Some(hub) = &mut self.hub
             && let Some(unstored) = hub.unstored()
         {
             storage.store(&unstored)?;
             hub.handle_stored(storage.store_status());
-            has_stored = true;
         }
-        Ok(has_stored)
+        Ok(())
     }
 
     /// What is due on the disk; before the inputs of a round, which ask for room.
@@ -293,18 +296,14 @@ impl Thread {
         }
     }
 
-    /// Flushes every dirty connection. `true`: there is room for more, and there is more.
-    fn flush_all(&mut self, now: Now) -> bool {
+    /// Flushes every dirty connection.
+    fn flush_all(&mut self, now: Now) {
         let mut list = std::mem::take(&mut self.to_flush);
         self.sockets.take_dirty(&mut list);
-        if list.is_empty() {
-            return false;
-        }
         for connection in list.drain(..) {
             self.flush(now, connection);
         }
         self.to_flush = list;
-        self.worker.wants_round() || self.hub.as_ref().is_some_and(Hub::wants_round)
     }
 
     /// Writes what is pending until the peer takes no more, if the connection is dirty.

@@ -334,10 +334,11 @@ impl Worker {
         }
     }
 
-    /// Whether another `end_round` has something to do after what `handle_written` was told: there is room for more.
+    /// Whether another `end_round` has something to do after what `handle_written` and `handle_stored` were told.
     #[must_use]
     pub fn wants_round(&self) -> bool {
-        !self.relieved.is_empty() || self.may_hand_over()
+        !(self.relieved.is_empty() && self.dirty.is_empty() && self.met.is_empty())
+            || self.may_hand_over()
     }
 
     /// Sessions whose connections took what they had get more. Not while the shell writes: what is sent must be stored first.

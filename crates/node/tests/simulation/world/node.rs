@@ -392,7 +392,7 @@ impl Node {
             let Some(machines) = &mut self.machines else {
                 return;
             };
-            let has_stored = machines.store(now, peer, &mut self.disk);
+            machines.store(now, peer, &mut self.disk);
             if self.disk.has_failed() {
                 return self.kill(net);
             }
@@ -400,7 +400,7 @@ impl Node {
             for connection in to_flush {
                 machines.flush(now, peer, connection, net);
             }
-            if !has_stored && !machines.wants_round(peer) {
+            if !machines.wants_round(peer) {
                 return;
             }
         }
@@ -518,29 +518,26 @@ fn thread_of(peer: Peer) -> usize {
 }
 
 impl Machines {
-    /// Stores what the machine has to have stored before anything it said may leave. Whether there was something.
-    fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) -> bool {
+    /// Stores what the machine has to have stored before anything it said may leave.
+    fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) {
         match peer {
             Peer::Worker(id) => {
                 let worker = &mut self.workers[usize::from(id.0)];
-                let Some(unstored) = worker.unstored(now) else {
-                    return false;
-                };
-                let status = disk.store(id.0, &unstored);
-                worker.handle_stored(status);
+                if let Some(unstored) = worker.unstored(now) {
+                    let status = disk.store(id.0, &unstored);
+                    worker.handle_stored(status);
+                }
             }
             Peer::Hub => {
-                let Some(unstored) = self.hub.unstored() else {
-                    return false;
-                };
-                let status = disk.store(0, &unstored);
-                self.hub.handle_stored(status);
+                if let Some(unstored) = self.hub.unstored() {
+                    let status = disk.store(0, &unstored);
+                    self.hub.handle_stored(status);
+                }
             }
         }
-        true
     }
 
-    /// Whether the machine has more to say after what was written.
+    /// Whether the machine has more to say after what was stored and written.
     fn wants_round(&self, peer: Peer) -> bool {
         match peer {
             Peer::Worker(id) => self.workers[usize::from(id.0)].wants_round(),
