@@ -119,7 +119,7 @@ fn a_node_that_is_killed_keeps_what_it_acknowledged() {
     play(
         "a_node_that_is_killed_keeps_what_it_acknowledged",
         Plan::KILLED,
-        &[],
+        &[(RoutingMode::Mesh, &[300_304])],
     );
 }
 
