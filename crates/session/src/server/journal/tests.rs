@@ -214,3 +214,9 @@ fn a_count_that_is_merely_claimed_sets_no_memory_aside() {
     let mut entries = JournalEntries::new(&record).expect("our version");
     assert!(matches!(entries.next(), Some(Err(_))));
 }
+
+#[test]
+fn entries_are_cheap_to_move() {
+    let size = size_of::<JournalEntry<'_>>();
+    assert!(size <= 128, "{size} bytes");
+}
