@@ -155,7 +155,7 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             if once {
                 // Without a number nobody can tell that a client which moved while a link stood still, be it too short for anyone to
                 // notice, has it from where it was.
-                let is_unknown = publication.qos == Qos::AtMostOnce && ledger.disturbed.len() > 1;
+                let is_unknown = publication.qos == Qos::AtMostOnce && ledger.is_parted;
                 let connection = is_unknown.then_some(arrival.connection);
                 *count
                     .entry((arrival.publication, arrival.forks, connection))
@@ -350,7 +350,11 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
         // Whoever holds the will of a client whose node is out of sight takes the client for gone: too early (rule 17), once a parting,
         // and once more for each node that has it held then and loses sight of the client's node in its turn.
         let early = (ledger.disturbed.len() - 1) * ledger.others;
-        if came > record.dropped + record.uncertain + early {
+        // A node that dies while it publishes the will of a client of another dead node leaves it to the next one.
+        let is_soon =
+            |at: &&u64| (ledger.kills.iter()).any(|it| it < *at && it + HEARD_MILLIS >= **at);
+        let again = ledger.kills.iter().filter(is_soon).count();
+        if came > record.dropped + record.uncertain + early + again {
             return Err(format!(
                 "wills are published as promised: {came} of {}, who lost {} connections and perhaps {} more",
                 record.client_id, record.dropped, record.uncertain

@@ -100,6 +100,8 @@ pub struct Ledger {
     pub disturbed: Vec<(u64, Option<u64>)>,
     /// Whenever nodes were parted each had all sessions.
     pub is_split: bool,
+    /// Links stand still now and then, for whatever time.
+    pub is_parted: bool,
     /// While nodes were parted clients stayed where they were.
     pub is_still: bool,
     /// When a node was killed.

@@ -159,7 +159,7 @@ fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothin
     play(
         "nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothing",
         Plan::DYING_MIXED,
-        &[],
+        &[(RoutingMode::Flood, &[300_843, 301_259])],
     );
 }
 

@@ -78,6 +78,7 @@ impl Run {
             world,
             ledger: Ledger {
                 is_split: plan.splits || plan.majority,
+                is_parted: plan.parts,
                 others: plan.nodes - 1,
                 is_still: plan.sides,
                 ..Ledger::default()
