@@ -321,7 +321,12 @@ impl Worker {
         self.announce(changes);
     }
 
+    /// The session may leave the node where it was when everybody reachable knows what is wanted here, those too who are back since
+    /// they were told last.
     pub(super) fn wait_for_import(&mut self, request: u64) {
+        if self.is_settled() {
+            self.announce_all(Vec::new());
+        }
         self.wait_for_interests(Gate::Import { request });
     }
 

@@ -227,7 +227,8 @@ impl Overlay {
         self.own_interests.clear(key)
     }
 
-    /// The highest version that every reachable node had applied at some time; what `InterestSettled` said last.
+    /// The version that every reachable node has applied, as of the end of the last round: a node that is up again has applied none
+    /// until it says so.
     #[must_use]
     pub const fn settled_version(&self) -> u64 {
         self.settled

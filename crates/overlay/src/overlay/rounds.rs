@@ -496,8 +496,9 @@ impl Overlay {
             .chain([Some(self.own_interests.version())])
             .min()
             .flatten();
-        if let Some(version) = settled.filter(|version| *version > self.settled) {
-            self.settled = version;
+        let version = settled.unwrap_or(0);
+        let before = std::mem::replace(&mut self.settled, version);
+        if version > before {
             self.outputs.push_back(Output::InterestSettled { version });
         }
     }
