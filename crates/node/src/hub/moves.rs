@@ -477,6 +477,8 @@ impl Hub {
     pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
         self.thaw_all(node);
         for request in self.arriving_from(node) {
+            // It may have been asked after that, if what follows from it waited here until this side knew how it stands.
+            self.send(node, &Message::Thaw { request });
             if let Some(client_id) = self.give_up_merge(request) {
                 self.end_claim(now, &client_id, None);
             } else if let Some(client_id) = self.give_up_move(request) {

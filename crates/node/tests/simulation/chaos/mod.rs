@@ -203,7 +203,7 @@ fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted(
         Plan::MAJORITY,
         &[
             (RoutingMode::Mesh, &[63, 128, 156, 40_210, 40_248]),
-            (RoutingMode::Topic, &[32, 158, 296, 10_221, 40_264]),
+            (RoutingMode::Topic, &[32, 158, 296, 10_221, 40_264, 301_017]),
             (RoutingMode::Tree, &[12, 146, 40_152]),
             (
                 RoutingMode::Flood,
@@ -218,7 +218,10 @@ fn nodes_that_fall_into_two_sides_lose_nothing() {
     play(
         "nodes_that_fall_into_two_sides_lose_nothing",
         Plan::SIDES,
-        &[(RoutingMode::Flood, &[10_083])],
+        &[
+            (RoutingMode::Flood, &[10_083]),
+            (RoutingMode::Tree, &[300_850]),
+        ],
     );
 }
 
