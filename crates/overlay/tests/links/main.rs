@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
 use thicket_overlay::{
-    ControlError, Forward, ForwardError, Incarnation, Input, LinkId, NodeId, NodeSlot, Output,
-    OverlayConfig, StreamId, WireVersion,
+    ControlError, Forward, ForwardError, Incarnation, Input, InterestKey, InterestValue, LinkId,
+    NodeId, NodeSlot, Output, OverlayConfig, Sharing, StreamId, WireVersion,
 };
 
 use pair::{A, B, Pair, config};
@@ -494,6 +494,45 @@ fn control_outlives_a_broken_link_and_is_refused_where_nobody_is() {
             slot: NodeSlot::LOCAL
         })
     );
+}
+
+#[test]
+fn a_node_that_is_back_has_applied_nothing_until_it_says_so() {
+    let mut pair = Pair::linked(config(1), config(2));
+    let confirm = |pair: &mut Pair| {
+        for output in std::mem::take(&mut pair.sides[B].outputs) {
+            if let Output::InterestChanged { slot, version, .. } = output {
+                pair.nodes[B].interests_applied(slot, version);
+            }
+        }
+        pair.run();
+    };
+    let key = InterestKey {
+        filter: thicket_session::topic::TopicFilter::new("a/#").expect("a filter"),
+        sharing: Sharing::Plain,
+    };
+    let value = InterestValue {
+        qos: Qos::AtLeastOnce,
+        persistent: true,
+        weight: 1,
+    };
+    let version = pair.nodes[A].set_interest(key, value);
+    pair.run();
+    assert!(pair.nodes[A].settled_version() < version);
+    confirm(&mut pair);
+    assert_eq!(pair.nodes[A].settled_version(), version);
+    pair.is_writable = [false; 2];
+    pair.advance(20_000);
+    let is_out = |pair: &Pair| pair.nodes[A].is_out(PEER);
+    assert!(is_out(&pair));
+    assert_eq!(pair.nodes[A].settled_version(), version, "nobody is there");
+    pair.is_writable = [true; 2];
+    pair.cut();
+    pair.advance(20_000);
+    assert!(!is_out(&pair));
+    assert!(pair.nodes[A].settled_version() < version);
+    confirm(&mut pair);
+    assert_eq!(pair.nodes[A].settled_version(), version);
 }
 
 #[test]

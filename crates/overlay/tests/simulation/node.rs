@@ -39,7 +39,6 @@ pub struct Life {
     pub ever_applied: BTreeMap<(usize, usize), u32>,
     /// Versions of its own interests and their marks.
     pub marks: BTreeMap<u64, u32>,
-    pub settled: u64,
     pub numbers: BTreeMap<StreamId, u64>,
     pub sent: BTreeMap<(u16, u64), Sent>,
     pub delivered: BTreeSet<MessageName>,
@@ -73,7 +72,6 @@ impl Life {
             tables: BTreeMap::new(),
             ever_applied: BTreeMap::new(),
             marks: BTreeMap::new(),
-            settled: 0,
             numbers: BTreeMap::new(),
             sent: BTreeMap::new(),
             delivered: BTreeSet::new(),
