@@ -223,7 +223,7 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                 && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
             // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those
             // who kept it see the subscriber's node: between parted nodes no order is promised.
-            let is_apart = life.forks > 0 || ledger.is_split || ledger.is_still;
+            let is_apart = life.forks > 0 || ledger.is_parted || ledger.is_still;
             let is_late = is_parted && (publication.is_sent_again || is_apart);
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
@@ -234,12 +234,7 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);
             let before = last.insert(key, arrival.publication);
-            // Nor is any order promised between what one publisher published here and there while nodes were parted.
-            let is_beside = |before: &usize| {
-                is_parted && ledger.publications[*before].connection != publication.connection
-            };
-            let is_earlier = |before: &usize| *before > arrival.publication;
-            if let Some(before) = before.filter(is_earlier).filter(|it| !is_beside(it)) {
+            if let Some(before) = before.filter(|before| *before > arrival.publication) {
                 return Err(format!(
                     "messages come in order: p{} {publication:?} came to {client_id} after p{before} {:?}",
                     arrival.publication, ledger.publications[before]

@@ -242,7 +242,7 @@ fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
             ),
             (RoutingMode::Topic, &[48, 138, 139, 334, 453, 956, 200_093]),
             (RoutingMode::Tree, &[1, 50, 98, 636, 201_474]),
-            (RoutingMode::Flood, &[95, 117, 203, 764]),
+            (RoutingMode::Flood, &[95, 117, 203, 283, 764]),
         ],
     );
 }
