@@ -170,7 +170,11 @@ fn system_topics_come_to_whoever_asks_for_them_and_to_nobody_else() {
     // Who comes later gets the last values at once, marked as retained.
     let mut late = TestClient::connect(address, "late");
     late.subscribe("$SYS/broker/version", Qos::AtMostOnce);
-    let message = late.message();
+    let mut message = late.message();
+    if !message.retain {
+        // Told to all just now.
+        message = late.message();
+    }
     assert!(
         message.retain && message.payload.starts_with(b"thicket version "),
         "{message:?}"
