@@ -369,9 +369,7 @@ impl Hub {
     /// Nobody here has to take these messages of another node any more.
     fn admit(&mut self, origin: thicket_overlay::Origin, numbers: RangeInclusive<u64>) {
         self.overlay.admitted(origin, numbers.clone());
-        if self.has_doubles()
-            && let Some(origin) = self.mail_origin(origin)
-        {
+        if let Some(origin) = self.mail_origin(origin) {
             self.doubles_are_taken(origin, numbers);
         }
     }

@@ -252,7 +252,7 @@ impl Hub {
         self.drain_overlay(now);
     }
 
-    /// Whether `end_round` has something to do after what `handle_written` was told.
+    /// Whether `end_round` has something to do after writes to links, or after what was stored.
     #[must_use]
     pub const fn wants_round(&self) -> bool {
         self.at_rest.is_none()

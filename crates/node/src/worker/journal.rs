@@ -351,12 +351,8 @@ impl Journal {
         self.put_session(number, value);
     }
 
-    /// All who want the will have it.
-    pub fn remove_will(&mut self, log: u8, number: u64) {
-        self.remove_session(log, number);
-    }
-
-    /// Removes the value of a session that a log of this node has, perhaps one that is no more.
+    /// Removes the value of a session, or of a will that all who want it have, that a log of this node has, perhaps one that is
+    /// no more.
     pub fn remove_session(&mut self, log: u8, number: u64) {
         self.put(Keyspace::Sessions, key_in(log, number), None);
     }

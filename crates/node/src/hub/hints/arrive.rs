@@ -201,6 +201,9 @@ impl Hub {
         numbers: RangeInclusive<u64>,
     ) {
         let arrivals = &mut self.hints.arrivals;
+        if arrivals.doubled.is_empty() {
+            return;
+        }
         let names = (origin, *numbers.start())..=(origin, *numbers.end());
         let taken: Vec<Name> = arrivals.doubled.range(names).copied().collect();
         for name in &taken {
@@ -210,11 +213,6 @@ impl Hub {
         if !taken.is_empty() {
             self.answer_hints();
         }
-    }
-
-    /// Whether what others kept came from its origin too, and is not taken yet.
-    pub(in super::super) fn has_doubles(&self) -> bool {
-        !self.hints.arrivals.doubled.is_empty()
     }
 
     /// Says which batches are taken, of each node in order.

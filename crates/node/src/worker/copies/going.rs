@@ -155,7 +155,7 @@ impl Worker {
             self.journal.pass_number(number);
             number
         } else {
-            self.journal.remove_will(log, number);
+            self.journal.remove_session(log, number);
             let number = self.journal.next_number();
             self.journal.put_will(number, stored.encode());
             number
@@ -208,7 +208,7 @@ impl Worker {
             }
             Outcome::NoTakers | Outcome::Met => {
                 if let Stored::Under(number) = author.stored {
-                    self.journal.remove_will(self.journal.log(), number);
+                    self.journal.remove_session(self.journal.log(), number);
                 }
                 if let Some(client_id) = author.client_id {
                     self.end_will_copy(client_id, author.copy.map(Box::new));
@@ -275,7 +275,7 @@ impl Worker {
             && let Some(will) = self.owned.going.wills.remove(&number)
         {
             if let Some(number) = will.stored {
-                self.journal.remove_will(self.journal.log(), number);
+                self.journal.remove_session(self.journal.log(), number);
             }
             self.have_forgotten(will.client_id, will.copy);
         }

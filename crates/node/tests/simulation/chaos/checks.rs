@@ -155,7 +155,7 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             if once {
                 // Without a number nobody can tell that a client which moved while a link stood still, be it too short for anyone to
                 // notice, has it from where it was.
-                let is_unknown = publication.qos == Qos::AtMostOnce && ledger.is_parted;
+                let is_unknown = publication.qos == Qos::AtMostOnce && ledger.has_partings;
                 let connection = is_unknown.then_some(arrival.connection);
                 *count
                     .entry((arrival.publication, arrival.forks, connection))
@@ -223,7 +223,7 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                 && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
             // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those
             // who kept it see the subscriber's node: between parted nodes no order is promised.
-            let is_apart = life.forks > 0 || ledger.is_parted || ledger.is_still;
+            let is_apart = life.forks > 0 || ledger.has_partings || ledger.is_still;
             let is_late = is_parted && (publication.is_sent_again || is_apart);
             // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;

@@ -101,7 +101,7 @@ pub struct Ledger {
     /// Whenever nodes were parted each had all sessions.
     pub is_split: bool,
     /// Links stand still now and then, for whatever time.
-    pub is_parted: bool,
+    pub has_partings: bool,
     /// While nodes were parted clients stayed where they were.
     pub is_still: bool,
     /// When a node was killed.

@@ -150,7 +150,10 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
     play(
         "nodes_of_which_three_die_at_once_lose_nothing_with_three_copies",
         Plan::DYING_IN_THREES,
-        &[(RoutingMode::Mesh, &[1054])],
+        &[
+            (RoutingMode::Mesh, &[1054]),
+            (RoutingMode::Flood, &[300_843, 301_259]),
+        ],
     );
 }
 
@@ -159,7 +162,7 @@ fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothin
     play(
         "nodes_that_die_one_at_a_time_and_have_different_numbers_of_copies_lose_nothing",
         Plan::DYING_MIXED,
-        &[(RoutingMode::Flood, &[300_843, 301_259])],
+        &[],
     );
 }
 

@@ -78,7 +78,7 @@ impl Run {
             world,
             ledger: Ledger {
                 is_split: plan.splits || plan.majority,
-                is_parted: plan.parts,
+                has_partings: plan.parts,
                 others: plan.nodes - 1,
                 is_still: plan.sides,
                 ..Ledger::default()
