@@ -14,7 +14,7 @@
 //! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message came here is known
 //! by its number: since a node is up (again) its streams come here whole.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use thicket_mqtt::PacketId;
 use thicket_overlay::NodeId;
@@ -311,7 +311,7 @@ impl Worker {
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
             let (own, marks) = (self.config.node, &self.marks);
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
-            let come: BTreeSet<MessageId> = theirs.filter_map(named).filter(has_come).collect();
+            let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
             session.take_in(*merging, queue, |id| come.contains(&id))
         };
         session.apart = None;
@@ -332,8 +332,16 @@ impl Worker {
     }
 }
 
-/// A message with a number of its own, so that it is known again.
-fn named(delivery: &Delivery) -> Option<MessageId> {
+/// A delivery of a message with a number of its own, so that it is known again: the message, and the group that chose the session.
+type Name = (MessageId, Option<Arc<str>>);
+
+fn name(delivery: &Delivery) -> Option<Name> {
+    let id = delivery.message.id();
+    (id.number > 0).then(|| (id, delivery.group.clone()))
+}
+
+/// What no group chose the session for: it comes to each node under its number.
+fn plain(delivery: &Delivery) -> Option<MessageId> {
     let id = delivery.message.id();
     (id.number > 0 && delivery.group.is_none()).then_some(id)
 }
@@ -366,48 +374,44 @@ impl Session {
         // Whoever is no copy has had all that a copy knew when it was split off, wherever the session has moved since.
         let is_ours_split = is_same && apart.from.is_some() && branch.from.is_none();
         let is_theirs_split = is_same && apart.from.is_none() && branch.from.is_some();
-        let known: &[MessageId] = if is_ours_split {
-            &apart.known
-        } else if is_theirs_split {
-            &branch.known
-        } else {
-            &[]
+        let known = Known {
+            ids: if is_ours_split {
+                &apart.known
+            } else if is_theirs_split {
+                &branch.known
+            } else {
+                &[]
+            },
+            filters: self.filters_before(&apart, &fresh, &ended),
         };
-        let is_known = |id: MessageId| known.binary_search(&id).is_ok();
         let mut there = Sent::default();
         for redelivery in &in_flight {
             there.note(redelivery);
         }
-        there.ids.extend(theirs.iter().filter_map(named));
+        there.names.extend(theirs.iter().filter_map(name));
         if !branch.is_interrupted && self.interrupted_at == 0 {
-            self.end_what_is_done(&there, is_known);
+            self.end_what_is_done(&there, &known);
         }
-        // What its client has unsubscribed from meanwhile came as long as it was wanted, here or there.
-        let was_wanted = |topic: &str| {
-            let given_up = apart.touched.iter();
-            let given_up = given_up.filter(|filter| !self.subscriptions.contains_key(filter));
-            let held = self.subscriptions.keys().chain(given_up).chain(&ended);
-            let mut plain = held.filter(|filter| !filter.is_shared() && !fresh.contains(filter));
-            plain.any(|filter| filter.filter.matches(topic))
-        };
         let mut here = Sent::default();
         for redelivery in self.outbound.in_flight() {
             here.note(&redelivery);
         }
         let mut queue = Vec::from(self.outbound.take_queue());
-        let queued: BTreeSet<MessageId> = queue.iter().filter_map(named).collect();
+        let queued: BTreeSet<Name> = queue.iter().filter_map(name).collect();
+        let waits = |delivery: &Delivery| name(delivery).is_some_and(|name| queued.contains(&name));
+        let came_by_itself = |delivery: &Delivery| {
+            let topic = delivery.message.topic();
+            plain(delivery).is_some_and(|id| {
+                let was_split_off = is_ours_split && apart.pending.binary_search(&id).is_ok();
+                was_split_off || (!apart.is_partial && known.was_wanted(topic) && came_here(id))
+            })
+        };
         let is_new = |delivery: &Delivery| {
-            let Some(id) = named(delivery) else {
-                return true;
-            };
-            let was_split_off = is_ours_split && apart.pending.binary_search(&id).is_ok();
-            let came = !apart.is_partial && was_wanted(delivery.message.topic()) && came_here(id);
-            !(is_known(id) || was_split_off || came || here.ids.contains(&id))
+            let is_here = name(delivery).is_some_and(|name| here.names.contains(&name));
+            !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
         // What waits here and was sent there goes on as it was sent.
-        let goes_on = |delivery: &Delivery| {
-            is_new(delivery) || named(delivery).is_some_and(|id| queued.contains(&id))
-        };
+        let goes_on = |delivery: &Delivery| is_new(delivery) || waits(delivery);
         let in_flight: Vec<Redelivery> = in_flight
             .into_iter()
             .filter(|redelivery| match redelivery {
@@ -417,23 +421,22 @@ impl Session {
             .collect();
         let new: Vec<Delivery> = theirs
             .into_iter()
-            .filter(|it| is_new(it) && !named(it).is_some_and(|id| queued.contains(&id)))
+            .filter(|it| is_new(it) && !waits(it))
             .collect();
         let merged = (in_flight.len() + new.len()) as u64;
         for redelivery in &in_flight {
             if let Redelivery::Publish(_, delivery) = redelivery {
-                queue.retain(|queued| named(queued).is_none_or(|id| named(delivery) != Some(id)));
+                let sent = name(delivery);
+                queue.retain(|queued| name(queued).is_none_or(|name| sent != Some(name)));
             }
         }
         let taken_in = new
             .iter()
             .chain(in_flight.iter().filter_map(unacknowledged));
-        let ids = taken_in.filter_map(named).filter(MessageId::is_sent);
+        let ids = taken_in.filter_map(plain).filter(MessageId::is_sent);
         self.imported.extend(ids);
         let left = self.outbound.adopt(in_flight);
-        let (older, newer): (Vec<_>, Vec<_>) = queue
-            .into_iter()
-            .partition(|it| named(it).is_some_and(is_known));
+        let (older, newer): (Vec<_>, Vec<_>) = queue.into_iter().partition(|it| known.contains(it));
         for part in [newer, new, left, older] {
             self.outbound.prepend(part);
         }
@@ -441,10 +444,27 @@ impl Session {
         merged
     }
 
+    /// The filters under which messages came until now. What its client has unsubscribed from meanwhile came as long as it was wanted,
+    /// here or there.
+    fn filters_before(
+        &self,
+        apart: &Apart,
+        fresh: &[SubscriptionFilter],
+        ended: &[SubscriptionFilter],
+    ) -> Vec<SubscriptionFilter> {
+        let given_up = apart.touched.iter();
+        let given_up = given_up.filter(|filter| !self.subscriptions.contains_key(filter));
+        let held = self.subscriptions.keys().chain(given_up).chain(ended);
+        held.filter(|filter| !fresh.contains(filter))
+            .cloned()
+            .collect()
+    }
+
     /// Of what both held when they were split, what the other one holds no more is done with.
-    fn end_what_is_done(&mut self, there: &Sent, is_known: impl Fn(MessageId) -> bool) {
+    fn end_what_is_done(&mut self, there: &Sent, known: &Known<'_>) {
         let is_done = |delivery: &Delivery| {
-            named(delivery).is_some_and(|id| is_known(id) && !there.ids.contains(&id))
+            let is_there = name(delivery).is_some_and(|name| there.names.contains(&name));
+            known.contains(delivery) && !is_there
         };
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
         for redelivery in in_flight {
@@ -464,10 +484,35 @@ impl Session {
     }
 }
 
+/// Messages that both held when they were split.
+struct Known<'a> {
+    /// Ascending.
+    ids: &'a [MessageId],
+    /// See `Session::filters_before`.
+    filters: Vec<SubscriptionFilter>,
+}
+
+impl Known<'_> {
+    /// It is not told for which filter a message was known: if there are several, a group may have chosen the session since.
+    fn contains(&self, delivery: &Delivery) -> bool {
+        let id = delivery.message.id();
+        let is_known = id.number > 0 && self.ids.binary_search(&id).is_ok();
+        is_known && (delivery.group.is_none() || self.wanted(delivery.message.topic()).count() == 1)
+    }
+
+    fn was_wanted(&self, topic: &str) -> bool {
+        self.wanted(topic).any(|filter| !filter.is_shared())
+    }
+
+    fn wanted(&self, topic: &str) -> impl Iterator<Item = &SubscriptionFilter> {
+        self.filters.iter().filter(|it| it.filter.matches(topic))
+    }
+}
+
 /// What a session holds, and what it has in flight.
 #[derive(Debug, Default)]
 struct Sent {
-    ids: BTreeSet<MessageId>,
+    names: BTreeSet<Name>,
     packet_ids: BTreeSet<PacketId>,
     /// PUBREC came for these.
     received: BTreeSet<PacketId>,
@@ -478,7 +523,7 @@ impl Sent {
         match redelivery {
             Redelivery::Publish(packet_id, delivery) => {
                 self.packet_ids.insert(*packet_id);
-                self.ids.extend(named(delivery));
+                self.names.extend(name(delivery));
             }
             Redelivery::Pubrel(packet_id) => {
                 self.packet_ids.insert(*packet_id);

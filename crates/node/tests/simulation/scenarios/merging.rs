@@ -135,9 +135,18 @@ fn a_client_that_stayed_where_it_was_stays_and_gets_what_was_published_on_the_ot
 
 #[test]
 fn what_was_delivered_on_one_side_does_not_come_again() {
+    what_was_delivered_on_one_side_stays_away("a");
+}
+
+#[test]
+fn what_a_group_gave_to_a_session_and_was_delivered_on_one_side_does_not_come_again() {
+    what_was_delivered_on_one_side_stays_away("$share/g/a");
+}
+
+fn what_was_delivered_on_one_side_stays_away(filter: &str) {
     play(|world, parting| {
         let away = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
-        world.subscribe(away, "a", 2);
+        world.subscribe(away, filter, 2);
         world.hang_up(away);
         become_covered(world);
         for payload in ["one", "two"] {
