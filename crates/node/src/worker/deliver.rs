@@ -190,11 +190,7 @@ impl Worker {
             packet_id: None,
             identifiers,
         };
-        if outgoing.id.number == 0
-            && qos > Qos::AtMostOnce
-            && outgoing.group.is_none()
-            && session.is_persistent()
-        {
+        if outgoing.id.number == 0 && qos > Qos::AtMostOnce && session.is_persistent() {
             // Others may have the session too one day, and must know it again.
             self.unsent += 1;
             let (node, incarnation) = (self.config.node.0, self.config.incarnation.0);
