@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
 
 use super::{
-    ClientCertificates, ServerTls, TlsError, authorities, certificates, library, pair, private_key,
+    AnyName, ClientCertificates, ServerTls, TlsError, authorities, certificates, library, pair,
+    private_key,
 };
 
 /// What the TLS of links is made of. The files are read again at every [`LinkTls::load`].
@@ -47,7 +45,7 @@ impl LinkTls {
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier = AnyName {
-            authorities: authorities(&self.authority)?,
+            authorities: Some(authorities(&self.authority)?),
             provider: Arc::clone(&provider),
         };
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -63,64 +61,12 @@ impl LinkTls {
     }
 }
 
-/// Believes what an authority has signed, whatever name it bears.
-#[derive(Debug)]
-struct AnyName {
-    authorities: RootCertStore,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        verify_server_cert_signed_by_trust_anchor(
-            &ParsedCertificate::try_from(end_entity)?,
-            &self.authorities,
-            intermediates,
-            now,
-            self.provider.signature_verification_algorithms.all,
-        )?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::ServerName;
     use rustls::{ClientConnection, Connection, ServerConnection};
 
     use super::*;

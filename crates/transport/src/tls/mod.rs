@@ -1,19 +1,19 @@
 //! TLS 1.2 and 1.3 by rustls: certificates and keys from PEM files become configurations that are checked as a whole.
 
+mod any_name;
 mod link;
 mod name;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use any_name::AnyName;
 pub use link::LinkTls;
 pub use name::certificate_name;
 pub use rustls;
@@ -159,9 +159,13 @@ impl ClientTls {
             .with_safe_default_protocol_versions()
             .map_err(library)?;
         let builder = if self.insecure {
+            let verifier = AnyName {
+                authorities: None,
+                provider,
+            };
             builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Credulous(provider)))
+                .with_custom_certificate_verifier(Arc::new(verifier))
         } else {
             builder.with_root_certificates(match &self.authorities {
                 Some(path) => authorities(path)?,
@@ -249,55 +253,6 @@ fn system_authorities() -> Result<RootCertStore, TlsError> {
     // A system's file may hold some that are out of fashion.
     store.add_parsable_certificates(certificates(path)?);
     Ok(store)
-}
-
-/// Believes every certificate, as the user asked for; what is signed with it is still checked.
-#[derive(Debug)]
-struct Credulous(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Credulous {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]
