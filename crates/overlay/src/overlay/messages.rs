@@ -499,7 +499,7 @@ impl Overlay {
         let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
             return Ok(());
         };
-        peer.hears_us = true;
+        let hears_now = !std::mem::replace(&mut peer.hears_us, true);
         peer.outbound.raise_limit(view.credit_limit);
         peer.control.confirm(view.control_received);
         let mut relayed = None;
@@ -522,7 +522,13 @@ impl Overlay {
         match (relayed, never_sent) {
             (Some(origin), _) => Err(LinkError::Relayed { origin }),
             (None, Some(number)) => Err(LinkError::NeverSent { number }),
-            (None, None) => Ok(()),
+            (None, None) => {
+                if hears_now {
+                    // What went over trees before may have come while this node was out for it: it was not taken.
+                    self.send_again(now, slot);
+                }
+                Ok(())
+            }
         }
     }
 
