@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use thicket_overlay::record::PublicationId;
-use thicket_session::server::SEEN_WORDS;
+use thicket_session::server::{GENERATIONS_OF_A_BRANCH, SEEN_WORDS};
 
 /// Publishers remembered.
 const PUBLISHERS: usize = 10_000;
@@ -80,13 +80,20 @@ impl Generations {
     }
 }
 
+/// A publisher's session, and which branch of it: what was under way when generations jumped may come again after it.
+type Publisher = (u128, u32);
+
+const fn publisher(uid: u128, generation: u32) -> Publisher {
+    (uid, generation / GENERATIONS_OF_A_BRANCH)
+}
+
 /// What came from all publishers.
 #[derive(Debug)]
 pub(super) struct Seen {
     maximum: usize,
-    publishers: BTreeMap<u128, Generations>,
+    publishers: BTreeMap<Publisher, Generations>,
     /// The one that came first is forgotten first.
-    order: VecDeque<u128>,
+    order: VecDeque<Publisher>,
 }
 
 impl Default for Seen {
@@ -106,51 +113,59 @@ impl Seen {
     }
 
     fn contains(&self, id: PublicationId) -> bool {
-        let publisher = self.publishers.get(&id.session);
-        publisher.is_some_and(|it| it.contains(id.generation))
+        let seen = self.publishers.get(&publisher(id.session, id.generation));
+        seen.is_some_and(|it| it.contains(id.generation))
     }
 
-    /// Whether nothing of the publisher was forgotten for want of room.
-    fn is_whole_for(&self, uid: u128) -> bool {
-        self.order.len() < self.maximum || self.publishers.contains_key(&uid)
+    /// Whether nothing of its publisher was forgotten for want of room.
+    fn is_whole_for(&self, id: PublicationId) -> bool {
+        let publisher = publisher(id.session, id.generation);
+        self.order.len() < self.maximum || self.publishers.contains_key(&publisher)
     }
 
     fn merge(&mut self, uid: u128, generations: Generations) {
-        match self.publishers.get_mut(&uid) {
+        let publisher = publisher(uid, generations.highest);
+        match self.publishers.get_mut(&publisher) {
             Some(known) => known.merge(generations),
-            None => self.remember(uid, generations),
+            None => self.remember(publisher, generations),
         }
     }
 
     /// Notes a publication; whether it is new.
     pub fn insert(&mut self, id: PublicationId) -> bool {
-        if let Some(generations) = self.publishers.get_mut(&id.session) {
+        let publisher = publisher(id.session, id.generation);
+        if let Some(generations) = self.publishers.get_mut(&publisher) {
             return generations.insert(id.generation);
         }
-        self.remember(id.session, Generations::new(id.generation));
+        self.remember(publisher, Generations::new(id.generation));
         true
     }
 
     /// Puts back what a store kept.
     pub fn restore(&mut self, uid: u128, generations: Generations) {
-        if self.publishers.insert(uid, generations).is_none() {
-            self.order.push_back(uid);
+        self.put(publisher(uid, generations.highest), generations);
+    }
+
+    fn put(&mut self, publisher: Publisher, generations: Generations) {
+        if self.publishers.insert(publisher, generations).is_none() {
+            self.order.push_back(publisher);
         }
     }
 
-    fn remember(&mut self, uid: u128, generations: Generations) {
+    fn remember(&mut self, publisher: Publisher, generations: Generations) {
         if self.order.len() >= self.maximum
             && let Some(oldest) = self.order.pop_front()
         {
             self.publishers.remove(&oldest);
         }
-        self.restore(uid, generations);
+        self.put(publisher, generations);
     }
 
+    /// All of them: of one publisher as often as it has branches.
     pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
         self.publishers
             .iter()
-            .map(|(uid, generations)| (*uid, generations))
+            .map(|((uid, _), generations)| (*uid, generations))
     }
 }
 
@@ -186,11 +201,11 @@ impl Taken {
 
     /// The same of a publication that others here have seen before; false as well if nobody can say.
     pub fn insert_again(&mut self, id: PublicationId) -> bool {
-        let is_known = self.before.is_whole_for(id.session) && self.here.is_whole_for(id.session);
+        let is_known = self.before.is_whole_for(id) && self.here.is_whole_for(id);
         is_known && !self.before.contains(id) && self.here.insert(id)
     }
 
-    /// Publishers remembered; of one perhaps twice.
+    /// Publishers remembered; of one perhaps several times.
     pub fn publishers(&self) -> usize {
         self.before.order.len() + self.here.order.len()
     }
@@ -213,7 +228,7 @@ impl Taken {
         }
     }
 
-    /// All that it took, by publisher; of one perhaps twice.
+    /// All that it took, by publisher; of one perhaps several times.
     pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
         self.before.iter().chain(self.here.iter())
     }
@@ -250,6 +265,22 @@ mod tests {
         assert!(seen.insert(id(0)));
         assert!(!seen.insert(id(u32::MAX)));
         assert!(!seen.insert(id(0)));
+    }
+
+    #[test]
+    fn what_was_under_way_when_generations_jumped_is_known_after_it() {
+        let mut taken = Taken::default();
+        taken.insert(id(3));
+        taken.insert(id(GENERATIONS_OF_A_BRANCH + 5));
+        taken.go_on();
+        let mut moved = Taken::default();
+        for (uid, generations) in taken.iter() {
+            moved.insert_before(uid, *generations);
+        }
+        let known = [(2, true), (3, false), (GENERATIONS_OF_A_BRANCH + 5, false)];
+        for (generation, is_new) in known {
+            assert_eq!(moved.insert(id(generation)), is_new, "{generation}");
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub struct Inbound {
 
 /// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
 /// different publications the same generation.
-const BRANCH: u32 = 1 << 20;
+pub const GENERATIONS_OF_A_BRANCH: u32 = 1 << 20;
 
 impl Inbound {
     /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
@@ -126,7 +126,7 @@ impl Inbound {
     /// as a client sends again in the order of its first sending, it has the same generation here.
     fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
         if self.is_branched && !is_repeated {
-            self.generation = self.generation.wrapping_add(BRANCH);
+            self.generation = self.generation.wrapping_add(GENERATIONS_OF_A_BRANCH);
             self.is_branched = false;
         }
         self.generation = self.generation.wrapping_add(1);
@@ -149,8 +149,11 @@ impl Inbound {
         self.is_branched = true;
     }
 
-    /// Another node may have the session too: what the client releases there is heard of here later.
+    /// Another node may have the session too, or had it: what the client releases there is heard of here later, or never. It is not
+    /// connected here.
     pub fn split(&mut self) {
+        // What it sent again there may be released there as well.
+        self.interrupt();
         for (state, _) in self.ids.values_mut() {
             if *state == State::Held {
                 *state = State::Split;
@@ -210,7 +213,8 @@ impl Inbound {
         }
     }
 
-    /// Whoever would say that the conditions of what is orphaned are met cannot be asked: it is taken again when it comes again.
+    /// Whoever would say that the conditions of what is orphaned are met cannot be asked, or is not waited for: it is taken again when it
+    /// comes again.
     pub fn interrupt(&mut self) {
         for (state, _) in self.ids.values_mut() {
             if *state == State::Orphaned {
@@ -521,9 +525,11 @@ mod tests {
     fn a_branch_that_moved_names_what_is_new_otherwise_than_the_other_one() {
         let mut moved = Inbound::restore([], 5);
         moved.branch_names();
-        for (packet_id, dup, expected) in
-            [(1, true, 6), (2, false, 7 + BRANCH), (3, false, 8 + BRANCH)]
-        {
+        for (packet_id, dup, expected) in [
+            (1, true, 6),
+            (2, false, 7 + GENERATIONS_OF_A_BRANCH),
+            (3, false, 8 + GENERATIONS_OF_A_BRANCH),
+        ] {
             let InboundPublish::Deliver { generation, .. } =
                 moved.handle_publish(id(packet_id), dup)
             else {

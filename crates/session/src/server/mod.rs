@@ -12,7 +12,7 @@ mod snapshot;
 mod stored;
 mod subscription;
 
-pub use inbound::{Inbound, InboundId, InboundPublish};
+pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
     Append, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,
     Publication, SEEN_WORDS, StoredMessage,
