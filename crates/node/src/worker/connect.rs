@@ -365,10 +365,8 @@ impl Worker {
         let is_apart = self.owned.is_apart(now.instant);
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
-            if is_apart {
-                // It may have been connected to another node meanwhile.
-                session.inbound.split();
-            } else {
+            session.inbound.handle_connected(is_apart);
+            if !is_apart {
                 session.apart = None;
             }
             if session.apart.is_some() || session.interrupted_at > 0 {

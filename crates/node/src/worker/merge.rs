@@ -213,9 +213,6 @@ impl Worker {
                 session
                     .inbound
                     .merge(&snapshot.inbound, generation, is_whole);
-                if session.connection.is_none() {
-                    session.inbound.split();
-                }
             }
             let changes = self.merge_subscriptions(key, &snapshot.subscriptions, &mut merging);
             self.announce(changes);

@@ -86,6 +86,8 @@ pub struct Inbound {
     is_branched: bool,
     /// Some are [`State::Split`].
     has_split: bool,
+    /// Another node had the session too: whoever is connected here since then may have left for there long ago.
+    was_merged: bool,
 }
 
 /// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
@@ -149,9 +151,8 @@ impl Inbound {
         self.is_branched = true;
     }
 
-    /// Another node may have the session too, or had it: what the client releases there is heard of here later, or never. It is not
-    /// connected here.
-    pub fn split(&mut self) {
+    /// Another node may have the session too, or had it: what the client releases there is heard of here later, or never.
+    fn split(&mut self) {
         // What it sent again there may be released there as well.
         self.interrupt();
         for (state, _) in self.ids.values_mut() {
@@ -188,6 +189,14 @@ impl Inbound {
         }
         if (generation.wrapping_sub(self.generation) as i32) > 0 {
             self.generation = generation;
+        }
+        self.was_merged = true;
+    }
+
+    /// The client has connected. `is_split`: it may have been connected to another node meanwhile that has the session too.
+    pub fn handle_connected(&mut self, is_split: bool) {
+        if is_split || std::mem::take(&mut self.was_merged) {
+            self.split();
         }
     }
 
@@ -272,7 +281,11 @@ impl Inbound {
     /// Identifiers in use, ascending. A session that moves takes all of them along as held, the node it leaves
     /// finishes what it has taken; but what an earlier stop of the node interrupted is finished by nobody.
     pub fn moving(&self) -> impl Iterator<Item = InboundId> + '_ {
-        self.ids_with(|state| state != State::Interrupted)
+        let ids = self.ids_with(|state| state != State::Interrupted);
+        ids.map(|id| InboundId {
+            is_split: id.is_split || (id.is_held && self.was_merged),
+            ..id
+        })
     }
 
     /// Identifiers in use, ascending, for a store: if the node stops now, what is not held is interrupted.
@@ -301,6 +314,7 @@ impl Inbound {
             ids,
             generation,
             is_branched: false,
+            was_merged: false,
         }
     }
 }
@@ -377,7 +391,7 @@ mod tests {
         assert!(!interrupted().handle_pubrel(id(7)), "interrupted, PUBREL");
         let split = || {
             let mut inbound = held();
-            inbound.split();
+            inbound.handle_connected(true);
             inbound
         };
         assert_eq!(
@@ -492,6 +506,26 @@ mod tests {
         let ours: Vec<u32> = (2..9).map(|id| generation(&mut here, id, false)).collect();
         let theirs: Vec<u32> = (2..9).map(|id| generation(&mut there, id, false)).collect();
         assert!(ours.iter().all(|generation| !theirs.contains(generation)));
+    }
+
+    #[test]
+    fn what_was_released_elsewhere_is_free_when_the_client_is_back_after_a_merge() {
+        let mut inbound = Inbound::default();
+        for value in [1, 2] {
+            inbound.handle_publish(id(value), false);
+        }
+        inbound.handle_met(id(1));
+        inbound.handle_disconnected();
+        inbound.merge(&[], 7, true);
+        assert!(inbound.moving().all(|it| it.is_split));
+        inbound.handle_connected(false);
+        for (value, generation) in [(1, 8), (2, 9)] {
+            let expected = InboundPublish::Deliver {
+                generation,
+                is_repeated: false,
+            };
+            assert_eq!(inbound.handle_publish(id(value), false), expected);
+        }
     }
 
     #[test]

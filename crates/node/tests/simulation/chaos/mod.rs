@@ -131,7 +131,7 @@ fn nodes_that_die_one_at_a_time_lose_nothing() {
         &[
             (RoutingMode::Mesh, &[20_484]),
             (RoutingMode::Topic, &[10_097]),
-            (RoutingMode::Flood, &[1_057, 21_471]),
+            (RoutingMode::Flood, &[1_057, 21_471, 501_123]),
         ],
     );
 }
@@ -230,7 +230,11 @@ fn nodes_that_fall_into_two_sides_lose_nothing() {
 
 #[test]
 fn two_nodes_that_are_parted_lose_nothing() {
-    play("two_nodes_that_are_parted_lose_nothing", Plan::SPLIT, &[]);
+    play(
+        "two_nodes_that_are_parted_lose_nothing",
+        Plan::SPLIT,
+        &[(RoutingMode::Mesh, &[501_124])],
+    );
 }
 
 #[test]
@@ -244,7 +248,7 @@ fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
                 &[0, 6, 20, 209, 679, 1102, 1241, 1812, 2364, 201_192, 201_236],
             ),
             (RoutingMode::Topic, &[48, 138, 139, 334, 453, 956, 200_093]),
-            (RoutingMode::Tree, &[1, 50, 98, 636, 201_474]),
+            (RoutingMode::Tree, &[1, 50, 98, 636, 201_474, 501_522]),
             (RoutingMode::Flood, &[95, 117, 203, 283, 764]),
         ],
     );
