@@ -469,7 +469,7 @@ impl Session {
                 .iter()
                 .map(|(filter, subscription)| (filter.clone(), *subscription))
                 .collect(),
-            inbound: self.inbound.moving().collect(),
+            inbound: self.inbound.moving(!self.is_contested).collect(),
             inbound_generation: self.inbound.generation(),
             next_packet_id: self.outbound.next_packet_id(),
             in_flight: self.in_flight_from(self.first_own_sequence()),

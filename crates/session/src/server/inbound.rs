@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | free | take it, `Received` | - | refuse: identifier not found |
 //! | received (conditions open) | nothing: the PUBREC comes | PUBREC, `Held` | refuse: identifier not found |
-//! | orphaned (received on an earlier connection) | `Received` | `Held`, no PUBREC | refuse: identifier not found |
+//! | orphaned (received on an earlier connection) | `Received`; without DUP as a new one if another node may have the session too | `Held`, no PUBREC | refuse: identifier not found |
 //! | interrupted (received before the node stopped, or by a node that was cut off) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
 //! | split (held when nodes lost sight of each other) | PUBREC again, no delivery; without DUP as a new one | - | PUBCOMP, free |
@@ -84,7 +84,7 @@ pub struct Inbound {
     generation: u32,
     /// Another node may go on with the session too: the next publication that is new begins a new range of generations.
     is_branched: bool,
-    /// Some are [`State::Split`].
+    /// Some are [`State::Split`], or were [`State::Orphaned`] when others began to be.
     has_split: bool,
     /// Another node had the session too: whoever is connected here since then may have left for there long ago.
     was_merged: bool,
@@ -99,7 +99,8 @@ impl Inbound {
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
         if !dup && self.has_split {
             // Its client has sent all again that it had under way: what it did not name is released.
-            self.ids.retain(|_, (state, _)| *state != State::Split);
+            let is_released = |state| matches!(state, State::Split | State::Orphaned);
+            self.ids.retain(|_, (state, _)| !is_released(*state));
             self.has_split = false;
         }
         match self.ids.get_mut(&id) {
@@ -153,13 +154,11 @@ impl Inbound {
 
     /// Another node may have the session too, or had it: what the client releases there is heard of here later, or never.
     fn split(&mut self) {
-        // What it sent again there may be released there as well.
-        self.interrupt();
         for (state, _) in self.ids.values_mut() {
             if *state == State::Held {
                 *state = State::Split;
-                self.has_split = true;
             }
+            self.has_split |= matches!(state, State::Split | State::Orphaned);
         }
     }
 
@@ -222,8 +221,7 @@ impl Inbound {
         }
     }
 
-    /// Whoever would say that the conditions of what is orphaned are met cannot be asked, or is not waited for: it is taken again when it
-    /// comes again.
+    /// Whoever would say that the conditions of what is orphaned are met cannot be asked: it is taken again when it comes again.
     pub fn interrupt(&mut self) {
         for (state, _) in self.ids.values_mut() {
             if *state == State::Orphaned {
@@ -280,10 +278,12 @@ impl Inbound {
 
     /// Identifiers in use, ascending. A session that moves takes all of them along as held, the node it leaves
     /// finishes what it has taken; but what an earlier stop of the node interrupted is finished by nobody.
-    pub fn moving(&self) -> impl Iterator<Item = InboundId> + '_ {
+    /// `follows`: its client is connecting there; else another session takes in what is new to it.
+    pub fn moving(&self, follows: bool) -> impl Iterator<Item = InboundId> + '_ {
         let ids = self.ids_with(|state| state != State::Interrupted);
-        ids.map(|id| InboundId {
-            is_split: id.is_split || (id.is_held && self.was_merged),
+        let splits = follows && self.was_merged;
+        ids.map(move |id| InboundId {
+            is_split: id.is_split || (id.is_held && splits),
             ..id
         })
     }
@@ -517,7 +517,8 @@ mod tests {
         inbound.handle_met(id(1));
         inbound.handle_disconnected();
         inbound.merge(&[], 7, true);
-        assert!(inbound.moving().all(|it| it.is_split));
+        assert!(inbound.moving(true).all(|it| it.is_split));
+        assert!(inbound.moving(false).all(|it| !it.is_split));
         inbound.handle_connected(false);
         for (value, generation) in [(1, 8), (2, 9)] {
             let expected = InboundPublish::Deliver {
@@ -548,7 +549,7 @@ mod tests {
             known(4, 3, 3),
             known(7, 72, 0),
         ];
-        assert_eq!(inbound.moving().collect::<Vec<_>>(), expected);
+        assert_eq!(inbound.moving(false).collect::<Vec<_>>(), expected);
         assert_eq!(inbound.generation(), 80);
         inbound.merge(&[], 7, false);
         assert_eq!(inbound.generation(), 80);
