@@ -46,7 +46,7 @@ pub(super) struct Orphaned {
     strays: Vec<u64>,
 }
 
-/// Time that a copy has to go on with its session, until everybody knows.
+/// Time that a copy has to go on with its session (see `copies::orphans`), and a second until everybody knows.
 const GRACE: Duration = Duration::from_secs(3);
 /// Time that the other nodes have after a start, with the members there.
 const STRAY_GRACE: Duration = Duration::from_secs(60);
@@ -76,15 +76,16 @@ impl Worker {
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
                 let is_kept = outgoing.publish.qos.min(interest.qos) > Qos::AtMostOnce;
-                if is_kept && self.orphaned.homeless.len() < HOMELESS {
-                    *open += u16::from(debt.is_some());
-                    self.orphaned.homeless.push(Homeless {
+                let waits = is_kept
+                    && self.wait_for_members(Homeless {
                         until: now.instant + GRACE,
                         group: Arc::clone(&group.key),
                         message: outgoing.message(),
                         debt,
                         is_stray: false,
                     });
+                if waits {
+                    *open += u16::from(debt.is_some());
                 } else {
                     self.traffic.dropped_messages += 1;
                 }
@@ -201,7 +202,7 @@ impl Worker {
 
     /// Another member of a group takes a message; if all were on nodes that are out, one whose copy goes on elsewhere.
     fn choose_again(&mut self, now: Now, chosen: Homeless) {
-        let message = &chosen.message;
+        let message = Rc::clone(&chosen.message);
         let publish = Publish {
             qos: message.qos(),
             message_expiry_interval: message.expiry_left(now.instant),
@@ -216,16 +217,22 @@ impl Worker {
         let mut open = 0;
         match group {
             Some(group) => self.publish_to_group(now, group, &mut outgoing, debt, &mut open),
-            None if chosen.until > now.instant => {
-                self.orphaned.homeless.push(chosen);
-                return;
-            }
+            None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
             None => self.traffic.dropped_messages += 1,
         }
         open += self.wait_for_copies(&outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
             self.met.push(debt);
         }
+    }
+
+    /// Keeps a message until members appear again. False: there is no room.
+    fn wait_for_members(&mut self, homeless: Homeless) -> bool {
+        let has_room = self.orphaned.homeless.len() < HOMELESS;
+        if has_room {
+            self.orphaned.homeless.push(homeless);
+        }
+        has_room
     }
 
     fn is_up(&self, slot: NodeSlot) -> bool {

@@ -278,7 +278,10 @@ impl Hub {
             self.open_hints(target);
             self.send_hints(now, target);
         }
-        self.hints.queues.retain(|_, queue| !queue.is_empty());
+        // One that found no room is told of once.
+        let Hints { queues, absent, .. } = &mut self.hints;
+        let is_kept = |node: &NodeId| absent.contains_key(node);
+        queues.retain(|node, queue| !queue.is_empty() || (queue.is_overrun && is_kept(node)));
     }
 
     /// Nodes that were removed from the cluster do not come back.

@@ -67,6 +67,8 @@ impl Hint {
 pub(super) struct HintQueue {
     /// Those this node answers for, by serial.
     own: VecDeque<Hint>,
+    /// No second holder is wanted for any of `own` before this serial.
+    wanted_from: u64,
     /// Those of others, by who answers for them.
     kept: BTreeMap<NodeId, VecDeque<Hint>>,
     /// Nodes that were asked to keep some of `own`.
@@ -120,6 +122,7 @@ impl HintQueue {
         for mut hint in self.kept.remove(&from).unwrap_or_default() {
             *last_serial += 1;
             hint.serial = *last_serial;
+            hint.holder = Holder::Wanted;
             self.own.push_back(hint);
         }
     }
@@ -132,6 +135,7 @@ impl HintQueue {
         for hint in self.own.iter_mut().filter(lost) {
             hint.holder = Holder::Wanted;
         }
+        self.wanted_from = 0;
     }
 
     /// Somebody else may keep what only this node has.
@@ -139,13 +143,23 @@ impl HintQueue {
         for hint in self.own.iter_mut().filter(|it| it.holder == Holder::Alone) {
             hint.holder = Holder::Wanted;
         }
+        self.wanted_from = 0;
     }
 
     /// Those that nobody else has yet, up to about `maximum` bytes.
     pub fn unheld(&mut self, maximum: usize) -> Vec<&mut Hint> {
         let mut bytes = 0;
-        let unheld = self.own.iter_mut().filter(|it| it.holder == Holder::Wanted);
+        let is_wanted = |hint: &Hint| hint.holder == Holder::Wanted;
+        let known = (self.own).partition_point(|hint| hint.serial < self.wanted_from);
+        let first = self.own.range(known..).position(is_wanted);
+        let Some(first) = first.map(|after| known + after) else {
+            self.wanted_from = self.last() + 1;
+            return Vec::new();
+        };
+        self.wanted_from = self.own[first].serial;
+        let unheld = self.own.range_mut(first..);
         unheld
+            .filter(|hint| is_wanted(hint))
             .take_while(|hint| {
                 let has_room = bytes < maximum;
                 bytes += hint.record.len();
@@ -160,6 +174,7 @@ impl HintQueue {
         for hint in self.own.iter_mut().filter(untold) {
             hint.holder = Holder::Wanted;
         }
+        self.wanted_from = 0;
     }
 
     /// A node was told to keep some.
@@ -365,13 +380,19 @@ mod tests {
     #[test]
     fn what_another_node_answers_for_is_inherited_or_forgotten() {
         let mut queue = HintQueue::default();
-        (1..=4).for_each(|serial| queue.keep(NodeId(7), hint(serial, None)));
+        for serial in 1..=4 {
+            let holder = Holder::Alone;
+            let hint = hint(serial, None);
+            queue.keep(NodeId(7), Hint { holder, ..hint });
+        }
+        assert!(queue.unheld(90).is_empty(), "another node answers for them");
         queue.forget_kept(NodeId(7), 2);
         queue.forget_kept(NodeId(8), 4);
         assert_eq!((queue.len(), queue.iter().count()), (2, 0));
         let mut last = 40;
         queue.inherit(NodeId(7), &mut last);
         assert_eq!((last, serials(queue.iter())), (42, vec![41, 42]));
+        assert_eq!(queue.unheld(90).len(), 2, "nobody else has them now");
         assert!(queue.remove(41).is_some() && queue.remove(41).is_none());
         assert_eq!(queue.last(), 42);
     }

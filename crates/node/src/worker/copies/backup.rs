@@ -603,6 +603,7 @@ impl Worker {
         }
         self.sources.timer_at = None;
         self.sources.lacks = false;
+        self.sources.orphans.forget_replaced(now.instant);
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         for shadow in self.sessions.shadows_mut() {

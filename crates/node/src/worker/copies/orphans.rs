@@ -80,10 +80,15 @@ impl Orphans {
                 orphan.since = now;
             }
         }
-        self.announced.retain(|_, announced| {
-            let is_kept = |since: Instant| since + REMEMBERED > now;
-            !is_out(&announced.by) && announced.over_since.is_none_or(is_kept)
-        });
+        self.announced.retain(|_, announced| !is_out(&announced.by));
+        self.forget_replaced(now);
+    }
+
+    /// Forgets what was replaced long enough ago.
+    pub(super) fn forget_replaced(&mut self, now: Instant) {
+        let is_kept = |since: Instant| since + REMEMBERED > now;
+        self.announced
+            .retain(|_, announced| announced.over_since.is_none_or(is_kept));
     }
 }
 
