@@ -161,7 +161,7 @@ pub(crate) enum Content {
     /// To a worker: messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
-    Copies { origin: Origin, bytes: Vec<u8> },
+    RetainedRecords { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: a message that others kept for this node while it was out: like one of `Records`, but no copy gets it by itself.
     Hinted { origin: Origin, bytes: Vec<u8> },
     /// Worker to hub: each persistent session with subscriptions has its copies, each at one of these sets of nodes; or one has none.

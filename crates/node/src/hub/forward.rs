@@ -343,7 +343,7 @@ impl Hub {
 
     /// A worker has admitted messages of another node.
     pub(super) fn handle_admitted(&mut self, origin: Origin, numbers: &NumberRuns) {
-        let others = self.hints_are_taken(origin, numbers);
+        let others = self.settle_hints(origin, numbers);
         let numbers = others.as_ref().unwrap_or(numbers);
         let Some(slot) = self.overlay.slot_of(origin.node) else {
             return;
@@ -370,7 +370,7 @@ impl Hub {
     fn admit(&mut self, origin: thicket_overlay::Origin, numbers: RangeInclusive<u64>) {
         self.overlay.admitted(origin, numbers.clone());
         if let Some(origin) = self.mail_origin(origin) {
-            self.doubles_are_taken(origin, numbers);
+            self.settle_doubles(origin, numbers);
         }
     }
 }

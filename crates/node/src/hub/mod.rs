@@ -480,7 +480,7 @@ impl Hub {
             }
             // What only workers are told.
             Content::Records { .. }
-            | Content::Copies { .. }
+            | Content::RetainedRecords { .. }
             | Content::Hinted { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)

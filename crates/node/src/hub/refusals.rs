@@ -29,10 +29,10 @@ impl Hub {
     /// A worker has no room for messages of another node.
     pub(super) fn handle_not_admitted(&mut self, origin: Origin, runs: NumberRuns) {
         // Whoever kept some of them for this node is answered as if they had been taken.
-        let others = self.hints_are_taken(origin, &runs);
+        let others = self.settle_hints(origin, &runs);
         let runs = others.unwrap_or(runs);
         for (from, to) in &runs {
-            self.doubles_are_taken(origin, *from..=*to);
+            self.settle_doubles(origin, *from..=*to);
         }
         if runs.is_empty() {
             return;

@@ -452,7 +452,7 @@ impl Hub {
             if self.retained.observe(now, *origin, &record) == Observed::Newer {
                 for worker in self.wanted.route(record.topic).plain.clone() {
                     let (origin, bytes) = (*origin, bytes.to_vec());
-                    self.mail_after_records(worker, Content::Copies { origin, bytes });
+                    self.mail_after_records(worker, Content::RetainedRecords { origin, bytes });
                 }
             }
         }

@@ -322,7 +322,7 @@ impl Worker {
     }
 
     /// Retained messages that the hub learned of from another node.
-    pub(super) fn handle_copies(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
+    pub(super) fn handle_retained_records(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for (record, _) in Records::new(bytes).flatten() {
             self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
         }

@@ -452,7 +452,9 @@ impl Worker {
             }
             Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
             Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
-            Content::Copies { origin, bytes } => self.handle_copies(now, origin, &bytes),
+            Content::RetainedRecords { origin, bytes } => {
+                self.handle_retained_records(now, origin, &bytes)
+            }
             Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
             Content::Refused(runs) => self.handle_refused(&runs),
             Content::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),

@@ -35,7 +35,7 @@ struct Batch {
 /// What was kept for this node and has come.
 #[derive(Debug, Default)]
 pub(in super::super) struct HintArrivals {
-    /// By who sent it.
+    /// By who sent it: no more than senders have under way (`WINDOW_BYTES`) and a batch.
     early: Vec<(NodeId, Early)>,
     batches: VecDeque<Batch>,
     /// With so many workers that have not said that they have them.
@@ -168,7 +168,7 @@ impl Hub {
     }
 
     /// A worker has taken messages, or has no room for them. Those that were not kept for this node by others; `None`: all of them.
-    pub(in super::super) fn hints_are_taken(
+    pub(in super::super) fn settle_hints(
         &mut self,
         origin: Origin,
         numbers: &NumberRuns,
@@ -195,7 +195,7 @@ impl Hub {
     }
 
     /// Nobody here has to take these messages any more, as they came from their origin: whoever kept some of them is answered.
-    pub(in super::super) fn doubles_are_taken(
+    pub(in super::super) fn settle_doubles(
         &mut self,
         origin: Origin,
         numbers: RangeInclusive<u64>,

@@ -201,7 +201,8 @@ impl Hub {
         }
     }
 
-    /// Nodes that are there have admitted these: true if some are waited for elsewhere; then the rest is acknowledged.
+    /// Nodes that are there have admitted these numbers. Answers those whose acknowledgement may leave now; `None`: all of them. The others
+    /// leave when what they wait for elsewhere is settled.
     pub(in super::super) fn hints_hold_back(
         &mut self,
         stream: StreamId,
@@ -365,7 +366,7 @@ impl Hub {
     }
 
     /// Another node answers for these.
-    pub(super) fn keep_for(
+    pub(super) fn handle_keep(
         &mut self,
         now: Now,
         from: NodeId,
@@ -403,7 +404,7 @@ impl Hub {
     }
 
     /// A second holder has answered.
-    pub(super) fn is_kept(&mut self, by: NodeId, target: NodeId, upto: u64, is_full: bool) {
+    pub(super) fn handle_kept(&mut self, by: NodeId, target: NodeId, upto: u64, is_full: bool) {
         let Some(queue) = self.hints.queues.get_mut(&target) else {
             return;
         };
@@ -458,7 +459,7 @@ impl Hub {
     }
 
     /// A node that was out has taken what it was sent.
-    pub(super) fn are_taken(&mut self, target: NodeId, upto: u64) {
+    pub(super) fn handle_taken(&mut self, target: NodeId, upto: u64) {
         let Some(queue) = self.hints.queues.get_mut(&target) else {
             return;
         };

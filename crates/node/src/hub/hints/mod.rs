@@ -145,7 +145,7 @@ impl Hints {
         self.early.retain(|(gone, _)| *gone != node);
     }
 
-    /// Whether messages may have to be kept, or destinations may be out.
+    /// Whether no node is out whose sessions messages may have to be kept for.
     pub fn is_idle(&self) -> bool {
         self.absent.is_empty()
     }
@@ -161,7 +161,7 @@ impl Hints {
         mark == 0 || queue.is_none_or(|queue| queue.has_delivered(mark))
     }
 
-    /// Of these numbers of a stream, those whose acknowledgement may leave now.
+    /// Of these numbers of a stream, those whose acknowledgement may leave now. The others are not under way any more.
     pub fn release_acknowledged(
         &mut self,
         stream: StreamId,
@@ -207,20 +207,20 @@ impl Hub {
                 self.hints.covered.insert(from, sets);
                 self.hints.forget_early(from);
             }
-            HintMessage::TookOver { node } => self.is_taken_over(now, node, from),
-            HintMessage::Keep { target, hints } => self.keep_for(now, from, target, &hints),
+            HintMessage::TookOver { node } => self.handle_took_over(now, node, from),
+            HintMessage::Keep { target, hints } => self.handle_keep(now, from, target, &hints),
             HintMessage::Kept {
                 target,
                 upto,
                 is_full,
-            } => self.is_kept(from, target, upto, is_full),
+            } => self.handle_kept(from, target, upto, is_full),
             HintMessage::Done { target, upto } => {
                 if let Some(queue) = self.hints.queues.get_mut(&target) {
                     queue.forget_kept(from, upto);
                 }
             }
             HintMessage::Hinted { hints } => self.handle_hinted(now, from, &hints),
-            HintMessage::Taken { upto } => self.are_taken(from, upto),
+            HintMessage::Taken { upto } => self.handle_taken(from, upto),
         }
     }
 
@@ -260,14 +260,14 @@ impl Hub {
             return;
         }
         self.hints.took_over.insert(node);
-        self.is_taken_over(now, node, self.own());
+        self.handle_took_over(now, node, self.own());
         for other in self.up.values().copied().collect::<Vec<_>>() {
             self.send_hint_message(other, &HintMessage::TookOver { node });
         }
     }
 
     /// A node goes on with sessions of one that is out. What it did not hear itself while it was out too, it gets now.
-    fn is_taken_over(&mut self, now: Now, node: NodeId, by: NodeId) {
+    fn handle_took_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
             if self.up.values().any(|up| *up == node) {
                 self.hints.early.insert((node, by));

@@ -96,7 +96,7 @@ impl Going {
     }
 
     /// Another node has forgotten a will.
-    pub(super) fn is_forgotten(&mut self, client_id: Option<Rc<str>>) {
+    pub(super) fn note_forgotten(&mut self, client_id: Option<Rc<str>>) {
         self.over.extend(client_id);
     }
 }
@@ -304,7 +304,7 @@ impl Worker {
                 stream.writer.ended(number);
                 stream.wait(Level::Applied, Release::WillForgotten(client_id));
             }
-            None => self.owned.going.is_forgotten(client_id),
+            None => self.owned.going.note_forgotten(client_id),
         }
     }
 

@@ -9,7 +9,11 @@ use super::{
 };
 use crate::{
     Now,
-    worker::{SessionKey, Worker, journal::write_messages, sessions::Session},
+    worker::{
+        SessionKey, Worker,
+        journal::{write_messages, write_taken},
+        sessions::Session,
+    },
 };
 
 /// Filters that are looked at when a backup is chosen.
@@ -17,8 +21,8 @@ const FILTERS: usize = 16;
 /// Bytes of one round's record, beyond which sessions are told anew in the next one.
 pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
-/// Tells the nodes that hold copies of a session who they are: the first one that is up goes on with it when its owner is out. Not
-/// where there is never more than one, of which all nodes know.
+/// Tells the nodes that hold copies of a session who they are: the first one that is up goes on with it when its owner is out. Says
+/// nothing where there is one copy at most: it needs no order.
 pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8) {
     if backups < 2 && stored.copies.len() < 2 {
         return;
@@ -284,9 +288,7 @@ impl Worker {
                 .writer
                 .subscribed(number, &encode_subscription(filter, subscription));
         }
-        for (uid, taken) in session.taken.iter() {
-            stream.writer.taken(number, uid, taken.highest, &taken.bits);
-        }
+        write_taken(&mut stream.writer, session);
         write_messages(&mut stream.writer, now, session);
         if stage == Stage::Learning {
             stream.writer.whole(number);

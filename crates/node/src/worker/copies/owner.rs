@@ -20,7 +20,10 @@ use crate::{
     mail::{Content, UpNode},
     queue::SETTLED,
     worker::{
-        Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_held,
+        Debt, SessionKey, Worker,
+        connection::Connection,
+        deliver::Outgoing,
+        journal::{write_held, write_taken},
         sessions::Session,
     },
 };
@@ -369,7 +372,7 @@ impl Worker {
                     session.apart_mut().touch(filter);
                 }
             }
-            Release::WillForgotten(client_id) => self.owned.going.is_forgotten(client_id),
+            Release::WillForgotten(client_id) => self.owned.going.note_forgotten(client_id),
             Release::Former {
                 session,
                 stream: id,
@@ -479,10 +482,8 @@ impl Worker {
             if !is_here || !numbers.contains(&number) {
                 continue;
             }
-            for (uid, taken) in session.taken.iter() {
-                // Among them are those of the messages that follow.
-                stream.writer.taken(number, uid, taken.highest, &taken.bits);
-            }
+            // Among them are those of the messages that follow.
+            write_taken(&mut stream.writer, session);
             let sequences = wanted.iter().filter(|(of, _)| *of == number);
             for (_, sequence) in sequences {
                 let mut from = session.outbound.held_from(*sequence);

@@ -58,7 +58,7 @@ impl Pendings {
         self.queues.iter().map(|queue| queue.messages.len()).sum()
     }
 
-    /// What they count against a queue's bound, bytes.
+    /// What they take, in bytes, as a queue counts it.
     pub fn bytes(&self) -> u64 {
         let all = self.queues.iter().flat_map(|queue| &queue.messages);
         all.map(|pending| pending.delivery.message.cost()).sum()

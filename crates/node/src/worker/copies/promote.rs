@@ -49,7 +49,7 @@ impl Worker {
         self.tell_promoted();
     }
 
-    /// Sessions go on here: who was given something by a group that is on a node that is out, and everybody who reads.
+    /// So many sessions go on here: messages that waited for members of their groups are given out again, and the log says so.
     pub(super) fn tell_gone_on(
         &mut self,
         now: Now,

@@ -102,7 +102,7 @@ pub(in super::super) struct Sources {
     pub(super) sources: BTreeMap<SourceKey, Source>,
     pub(super) orphans: Orphans,
     /// Their filters, which are not this worker's own.
-    pub subscriptions: usize,
+    pub(super) subscriptions: usize,
     pub(super) will_count: HeldWillCount,
     /// A message that an owner named has not come.
     pub lacks: bool,
@@ -156,7 +156,8 @@ impl Shadow {
         self.held.len() + self.pending.len()
     }
 
-    /// What these count against a queue's bound, bytes.
+    /// What these take, in bytes, as a queue counts it. No bound of this node: the owner's queue has one, and of what the owner has not
+    /// spoken nothing is kept for long.
     pub fn bytes(&self) -> u64 {
         self.held.bytes() + self.pending.bytes()
     }
