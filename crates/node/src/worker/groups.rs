@@ -10,7 +10,9 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
-use super::{Debt, Worker, deliver::Outgoing, interests::GroupRoute, timers::Timer};
+use super::{
+    Debt, Worker, copies::SUCCESSION, deliver::Outgoing, interests::GroupRoute, timers::Timer,
+};
 use crate::{
     Now,
     mail::{Interest, InterestChange, NumberRuns, Place},
@@ -46,8 +48,8 @@ pub(super) struct Orphaned {
     strays: Vec<u64>,
 }
 
-/// Time that a copy has to go on with its session (see `copies::orphans`), and a second until everybody knows.
-const GRACE: Duration = Duration::from_secs(3);
+/// A copy goes on with its session in this time, and everybody knows of it a second later.
+const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
 /// Time that the other nodes have after a start, with the members there.
 const STRAY_GRACE: Duration = Duration::from_secs(60);
 /// The place of members that were on nodes that are out; no node has this slot.

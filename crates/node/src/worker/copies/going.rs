@@ -379,11 +379,8 @@ impl Worker {
 
     /// Wills of clients of nodes that are out that go out from here, and that no other node holds.
     pub(super) fn wills_without_holder(&self) -> u64 {
-        let is_held = |copy: &WillCopy| {
-            let stream = self.journal.streams.get(copy.stream);
-            let stream = stream.filter(|stream| stream.id == copy.stream_id);
-            stream.is_some_and(|stream| stream.has(copy.position, Level::Applied))
-        };
+        let streams = &self.journal.streams;
+        let is_held = |copy: &WillCopy| copy.is_held(streams);
         let wills = self.owned.going.wills.values();
         let lost = wills.filter(|will| will.client_id.is_none());
         lost.filter(|will| !will.copy.as_ref().is_some_and(is_held))

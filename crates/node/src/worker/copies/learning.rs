@@ -60,7 +60,7 @@ impl Worker {
             if session.is_persistent() {
                 !session.awaits_queue && !is_told
             } else {
-                session.will_copy.is_none() && session.has_passing_will()
+                session.has_untold_will()
             }
         };
         self.owned.to_tell = self

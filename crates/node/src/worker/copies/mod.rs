@@ -46,6 +46,7 @@ mod wills;
 pub(super) use self::{
     backup::placeholder,
     held_at::StoredAs,
+    orphans::SUCCESSION,
     owner::{Owned, hold},
     shadow::{Shadow, Sources, Unblocked},
     stream::{Level, Operation, Progress, Release, Streams},

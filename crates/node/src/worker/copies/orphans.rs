@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// A node that is to go on with a session is given this time to say so: it may hear later that the owner is out.
-const GRACE: Duration = Duration::from_secs(2);
+pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
 /// What was replaced is remembered for this time, for the worker whose copy is not yet an orphan.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
@@ -175,7 +175,7 @@ impl Worker {
             Some(Announced { by, session, .. }) => {
                 self.replace_orphan(now, by, session.number, uid, changes);
             }
-            None => self.timers.set(now.instant + GRACE, Timer::Successors),
+            None => self.timers.set(now.instant + SUCCESSION, Timer::Successors),
         }
     }
 
@@ -362,7 +362,7 @@ impl Worker {
         orphans.lose_node(now.instant, node);
         orphans.promoting.insert(node);
         if orphans.is_waiting() {
-            self.timers.set(now.instant + GRACE, Timer::Successors);
+            self.timers.set(now.instant + SUCCESSION, Timer::Successors);
         }
         self.succeed(now, changes)
     }
@@ -370,7 +370,7 @@ impl Worker {
     /// Orphans whose turn it is, or whose time is over, go on here. How many.
     fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
         let is_due = |orphan: &Orphan| {
-            let is_over = orphan.since + GRACE <= now.instant;
+            let is_over = orphan.since + SUCCESSION <= now.instant;
             orphan.adopted_by.is_none() && (is_over || self.is_next(orphan.key))
         };
         let due: Vec<(u128, SessionKey)> = (self.sources.orphans.waiting.iter())

@@ -38,6 +38,15 @@ pub(in super::super) struct WillCopy {
     pub(super) position: u64,
 }
 
+impl WillCopy {
+    /// Whether the other node holds the will.
+    pub(super) fn is_held(&self, streams: &Streams) -> bool {
+        let stream = streams.get(self.stream);
+        let stream = stream.filter(|stream| stream.id == self.stream_id);
+        stream.is_some_and(|stream| stream.has(self.position, Level::Applied))
+    }
+}
+
 /// Wills that are held for the clients of one worker of another node, by number.
 pub(super) type HeldWills = BTreeMap<u64, StoredWill>;
 
@@ -66,13 +75,15 @@ impl Session {
         !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
     }
 
+    /// Whether it has one that nobody else was told of.
+    pub(super) fn has_untold_will(&self) -> bool {
+        self.will_copy.is_none() && self.has_passing_will()
+    }
+
     /// Whether no other node holds its will, though one should.
     pub(super) fn lacks_will_copy(&self, streams: &Streams) -> bool {
-        let is_held = |copy: &WillCopy| {
-            let stream = streams.get(copy.stream);
-            stream.is_some_and(|stream| stream.has(copy.position, Level::Applied))
-        };
-        self.has_passing_will() && !self.will_copy.as_deref().is_some_and(is_held)
+        let copy = self.will_copy.as_deref();
+        self.has_passing_will() && !copy.is_some_and(|copy| copy.is_held(streams))
     }
 }
 
@@ -83,8 +94,8 @@ impl Worker {
         if self.owned.nodes.is_empty() || self.config.backups == 0 {
             return;
         }
-        let wants = |session: &&Session| session.will_copy.is_none() && session.has_passing_will();
-        let Some(session) = self.sessions.get(key).filter(wants) else {
+        let session = self.sessions.get(key);
+        let Some(session) = session.filter(|session| session.has_untold_will()) else {
             return;
         };
         let value = session.value(now).encode();
