@@ -4,7 +4,7 @@
 //!
 //! | of the other one | is taken in | but for |
 //! | --- | --- | --- |
-//! | subscriptions, ended ones too | what its client asked for since the nodes lost sight of each other | filters asked for here since then |
+//! | subscriptions, ended ones too | what its client asked for since the nodes lost sight of each other | filters asked for here since then, if its client was here last |
 //! | messages | what did not come here | what was held here too when they lost sight: it stays or is done with as the first to be done says |
 //! | in flight | under its packet identifier, see `Outbound::branch` | |
 //! | QoS 2 of its client | identifiers in use, generations | |
@@ -62,6 +62,8 @@ pub(super) struct Merging {
     branch: Branch,
     /// Both are branches of one session.
     is_same: bool,
+    /// Its client was connected to the other one last.
+    is_theirs_later: bool,
     /// Nothing is to be taken in.
     is_void: bool,
     /// Filters that were not held here before.
@@ -194,6 +196,9 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        // By clocks that never jump: the wall clocks of two nodes may be far from each other.
+        let away_for = session.disconnected_at.map(|at| now.instant.since(at));
+        let is_theirs_later = snapshot.away_for.unwrap_or_default() < away_for.unwrap_or_default();
         session.epoch = session.epoch.max(merge.epoch);
         let is_same = session.uid == snapshot.uid;
         let is_void = !is_same && session.clean_epoch > merge.source_epoch;
@@ -202,6 +207,7 @@ impl Worker {
             in_flight: snapshot.in_flight,
             branch,
             is_same,
+            is_theirs_later,
             is_void,
             fresh: Vec::new(),
             ended: Vec::new(),
@@ -235,9 +241,11 @@ impl Worker {
             return changes;
         };
         let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
+        // If both were asked, the last word is that of where the client was last.
         let is_ours = |filter: &SubscriptionFilter| {
             let apart = session.apart.as_deref();
-            apart.is_some_and(|apart| apart.touched.contains(filter))
+            let is_outdone = merging.is_theirs_later && touched.contains(filter);
+            apart.is_some_and(|apart| apart.touched.contains(filter)) && !is_outdone
         };
         let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
         let has_ended = |filter: &&SubscriptionFilter| {
