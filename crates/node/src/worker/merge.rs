@@ -62,8 +62,6 @@ pub(super) struct Merging {
     branch: Branch,
     /// Both are branches of one session.
     is_same: bool,
-    /// Its client was connected to the other one last.
-    is_theirs_later: bool,
     /// Nothing is to be taken in.
     is_void: bool,
     /// Filters that were not held here before.
@@ -207,7 +205,6 @@ impl Worker {
             in_flight: snapshot.in_flight,
             branch,
             is_same,
-            is_theirs_later,
             is_void,
             fresh: Vec::new(),
             ended: Vec::new(),
@@ -220,7 +217,8 @@ impl Worker {
                     .inbound
                     .merge(&snapshot.inbound, generation, is_whole);
             }
-            let changes = self.merge_subscriptions(key, &snapshot.subscriptions, &mut merging);
+            let theirs = &snapshot.subscriptions;
+            let changes = self.merge_subscriptions(key, theirs, is_theirs_later, &mut merging);
             self.announce(changes);
         }
         if let Some(session) = self.sessions.get_mut(key) {
@@ -230,10 +228,12 @@ impl Worker {
         self.wait_for_import(request);
     }
 
+    /// `is_theirs_later`: its client was connected to the other one last.
     fn merge_subscriptions(
         &mut self,
         key: SessionKey,
         theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
+        is_theirs_later: bool,
         merging: &mut Merging,
     ) -> Vec<InterestChange> {
         let mut changes = Vec::new();
@@ -244,7 +244,7 @@ impl Worker {
         // If both were asked, the last word is that of where the client was last.
         let is_ours = |filter: &SubscriptionFilter| {
             let apart = session.apart.as_deref();
-            let is_outdone = merging.is_theirs_later && touched.contains(filter);
+            let is_outdone = is_theirs_later && touched.contains(filter);
             apart.is_some_and(|apart| apart.touched.contains(filter)) && !is_outdone
         };
         let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
@@ -350,8 +350,12 @@ fn name(delivery: &Delivery) -> Option<Name> {
 
 /// What no group chose the session for: it comes to each node under its number.
 fn plain(delivery: &Delivery) -> Option<MessageId> {
-    let id = delivery.message.id();
-    (id.number > 0 && delivery.group.is_none()).then_some(id)
+    let (id, group) = name(delivery)?;
+    group.is_none().then_some(id)
+}
+
+fn is_among(delivery: &Delivery, names: &BTreeSet<Name>) -> bool {
+    name(delivery).is_some_and(|name| names.contains(&name))
 }
 
 /// A message in flight that PUBREC has not come for.
@@ -406,7 +410,7 @@ impl Session {
         }
         let mut queue = Vec::from(self.outbound.take_queue());
         let queued: BTreeSet<Name> = queue.iter().filter_map(name).collect();
-        let waits = |delivery: &Delivery| name(delivery).is_some_and(|name| queued.contains(&name));
+        let waits = |delivery: &Delivery| is_among(delivery, &queued);
         let came_by_itself = |delivery: &Delivery| {
             let topic = delivery.message.topic();
             plain(delivery).is_some_and(|id| {
@@ -415,7 +419,7 @@ impl Session {
             })
         };
         let is_new = |delivery: &Delivery| {
-            let is_here = name(delivery).is_some_and(|name| here.names.contains(&name));
+            let is_here = is_among(delivery, &here.names);
             !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
         // What waits here and was sent there goes on as it was sent.
@@ -470,10 +474,8 @@ impl Session {
 
     /// Of what both held when they were split, what the other one holds no more is done with.
     fn end_what_is_done(&mut self, there: &Sent, known: &Known<'_>) {
-        let is_done = |delivery: &Delivery| {
-            let is_there = name(delivery).is_some_and(|name| there.names.contains(&name));
-            known.contains(delivery) && !is_there
-        };
+        let is_done =
+            |delivery: &Delivery| known.contains(delivery) && !is_among(delivery, &there.names);
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
         for redelivery in in_flight {
             if let Redelivery::Publish(id, delivery) = &redelivery

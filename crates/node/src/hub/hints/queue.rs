@@ -150,9 +150,10 @@ impl HintQueue {
     pub fn unheld(&mut self, maximum: usize) -> Vec<&mut Hint> {
         let mut bytes = 0;
         let is_wanted = |hint: &Hint| hint.holder == Holder::Wanted;
-        let known = (self.own).partition_point(|hint| hint.serial < self.wanted_from);
-        let first = self.own.range(known..).position(is_wanted);
-        let Some(first) = first.map(|after| known + after) else {
+        let wanted_from = self.wanted_from;
+        let held = self.own.partition_point(|hint| hint.serial < wanted_from);
+        let first = self.own.range(held..).position(is_wanted);
+        let Some(first) = first.map(|after| held + after) else {
             self.wanted_from = self.last() + 1;
             return Vec::new();
         };
