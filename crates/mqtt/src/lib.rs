@@ -44,7 +44,11 @@ mod write;
 pub use acknowledge::{Acknowledgement, Auth, Disconnect};
 pub use application::{ApplicationProperties, ApplicationProperty};
 pub use connect::{Connack, Connect, Login, Will};
-pub use decode::{FrameHeader, connect_version, decode, frame_header};
+pub use decode::{
+    FrameHeader, PLAIN_ACKNOWLEDGEMENT_LEN, connect_version, decode, decode_publish, frame_header,
+    plain_acknowledgement,
+};
+pub use encode::encode_plain_acknowledgement;
 pub use error::{DecodeError, EncodeError};
 pub use packet::{Packet, PacketKind, UserProperties};
 pub use publish::{Publish, SubscriptionIdentifiers};

@@ -165,10 +165,9 @@ impl<'a> Reader<'a> {
     /// A name without wildcards; may be empty.
     #[inline]
     pub(crate) fn topic_name(&mut self) -> Result<&'a str, DecodeError> {
-        let text = utf8(self.binary()?)?;
-        if contains(text.as_bytes(), |byte| {
-            may_begin_control(byte) | (byte == b'+') | (byte == b'#')
-        }) {
+        let bytes = self.binary()?;
+        let text = utf8(bytes)?;
+        if !is_plain(bytes) {
             check_controls(text)?;
             check_wildcards(text)?;
         }
@@ -214,6 +213,38 @@ fn contains(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> bool {
     found != [false; LANES]
 }
 
+/// Whether all are printable ASCII characters and none a wildcard, as in nearly all topics: then nothing needs a closer look.
+/// Eight bytes at a time; where a rest is left, the last eight are looked at, some of them again.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().all(|&byte| is_plain_byte(byte));
+    };
+    let (chunks, _) = bytes.as_chunks();
+    let others = chunks.iter().fold(others_than_plain(last), |found, chunk| {
+        found | others_than_plain(chunk)
+    });
+    others == 0
+}
+
+const fn is_plain_byte(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'+' && byte != b'#'
+}
+
+/// Not 0 if one of these is no plain byte. A subtraction that borrows sets the high bit of its byte; what it borrows from the next one is
+/// of no matter, as something was found then.
+#[inline]
+const fn others_than_plain(bytes: &[u8; 8]) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    let word = u64::from_ne_bytes(*bytes);
+    let below_space = word.wrapping_sub(ONES * b' ' as u64);
+    let plus = (word ^ (ONES * b'+' as u64)).wrapping_sub(ONES);
+    let hash = (word ^ (ONES * b'#' as u64)).wrapping_sub(ONES);
+    let delete = word.wrapping_add(ONES);
+    (word | below_space | plus | hash | delete) & HIGH
+}
+
 /// Whether a control character may begin with this byte: those below U+0020, U+007F, and the lead byte of U+0080 to U+00BF.
 #[inline]
 const fn may_begin_control(byte: u8) -> bool {
@@ -237,4 +268,26 @@ fn check_wildcards(text: &str) -> Result<(), DecodeError> {
         return Err(DecodeError::TopicNameInvalid);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_that_is_not_plain_is_found_wherever_it_stands() {
+        for len in 1..40 {
+            for at in 0..len {
+                for byte in 0..=u8::MAX {
+                    let mut bytes = vec![b'~'; len];
+                    bytes[at] = byte;
+                    assert_eq!(is_plain(&bytes), is_plain_byte(byte), "{byte} at {at}");
+                    bytes.fill(b' ');
+                    bytes[at] = byte;
+                    assert_eq!(is_plain(&bytes), is_plain_byte(byte), "{byte} at {at}");
+                }
+            }
+        }
+        assert!(is_plain(b""));
+    }
 }

@@ -6,7 +6,7 @@ mod publish;
 mod subscribe;
 
 use crate::reader::{Reader, variable_byte_integer};
-use crate::{DecodeError, Packet, PacketKind, ProtocolVersion};
+use crate::{DecodeError, Packet, PacketId, PacketKind, ProtocolVersion, Publish};
 
 pub use connect::connect_version;
 pub(crate) use connect::{BRIDGE_BIT, flag};
@@ -45,12 +45,83 @@ pub fn frame_header(bytes: &[u8]) -> Result<Option<FrameHeader>, DecodeError> {
 ///
 /// # Errors
 /// Every breach of the format, see [`DecodeError`]; nothing is consumed then.
-#[inline]
 pub fn decode(
     bytes: &[u8],
     version: ProtocolVersion,
     maximum_packet_size: u32,
 ) -> Result<Option<(Packet<'_>, usize)>, DecodeError> {
+    let Some(frame) = frame(bytes, version, maximum_packet_size)? else {
+        return Ok(None);
+    };
+    let packet = match frame.kind {
+        PacketKind::Publish => {
+            Packet::Publish(publish::decode(frame.first_byte, frame.body, version)?)
+        }
+        kind => decode_other(kind, frame.body, version)?,
+    };
+    Ok(Some((packet, frame.packet_len)))
+}
+
+/// The same as [`decode`] where a PUBLISH begins; `None` as well if it is another packet. Most packets are these two kinds and
+/// [plain acknowledgements](plain_acknowledgement): who asks for them first is spared the way through [`Packet`], which is large.
+///
+/// # Errors
+/// As [`decode`].
+#[inline(always)]
+pub fn decode_publish(
+    bytes: &[u8],
+    version: ProtocolVersion,
+    maximum_packet_size: u32,
+) -> Result<Option<(Publish<'_>, usize)>, DecodeError> {
+    if !matches!(bytes, [first_byte, ..] if first_byte >> 4 == PacketKind::Publish as u8) {
+        return Ok(None);
+    }
+    let Some(frame) = frame(bytes, version, maximum_packet_size)? else {
+        return Ok(None);
+    };
+    let publish = publish::decode(frame.first_byte, frame.body, version)?;
+    Ok(Some((publish, frame.packet_len)))
+}
+
+/// Bytes of a plain acknowledgement.
+pub const PLAIN_ACKNOWLEDGEMENT_LEN: usize = 4;
+
+/// The PUBACK, PUBREC, PUBREL or PUBCOMP at the start of `bytes` if it has neither reason code nor properties, which means Success in
+/// all versions: its kind and packet identifier. `None` if it is anything else, of which [`decode`] says more.
+#[must_use]
+#[inline]
+pub const fn plain_acknowledgement(bytes: &[u8]) -> Option<(PacketKind, PacketId)> {
+    let [first_byte, 2, high, low, ..] = bytes else {
+        return None;
+    };
+    let kind = match first_byte {
+        0x40 => PacketKind::Puback,
+        0x50 => PacketKind::Pubrec,
+        0x62 => PacketKind::Pubrel,
+        0x70 => PacketKind::Pubcomp,
+        _ => return None,
+    };
+    match PacketId::new(u16::from_be_bytes([*high, *low])) {
+        Some(packet_id) => Some((kind, packet_id)),
+        None => None,
+    }
+}
+
+/// A whole packet behind its fixed header.
+struct Frame<'a> {
+    first_byte: u8,
+    kind: PacketKind,
+    body: &'a [u8],
+    packet_len: usize,
+}
+
+/// The frame at the start of `bytes`, `None` until it is whole.
+#[inline(always)]
+fn frame(
+    bytes: &[u8],
+    version: ProtocolVersion,
+    maximum_packet_size: u32,
+) -> Result<Option<Frame<'_>>, DecodeError> {
     let Some((&first_byte, after)) = bytes.split_first() else {
         return Ok(None);
     };
@@ -65,21 +136,20 @@ pub fn decode(
             maximum: maximum_packet_size,
         });
     }
-    let Some(body) = bytes.get(1 + len..packet_len as usize) else {
+    let packet_len = packet_len as usize;
+    let body = bytes.get(1 + len..packet_len);
+    if kind != PacketKind::Publish || body.is_none() {
         check_remaining_length(kind, version, remaining)?;
-        return Ok(None);
-    };
-    let packet = if kind == PacketKind::Publish {
-        Packet::Publish(publish::decode(first_byte, body, version)?)
-    } else {
-        check_remaining_length(kind, version, remaining)?;
-        decode_other(kind, body, version)?
-    };
-    Ok(Some((packet, packet_len as usize)))
+    }
+    Ok(body.map(|body| Frame {
+        first_byte,
+        kind,
+        body,
+        packet_len,
+    }))
 }
 
-/// Everything but PUBLISH: kept apart so that the hot path stays small.
-#[inline(never)]
+/// Everything but PUBLISH.
 fn decode_other(
     kind: PacketKind,
     body: &[u8],

@@ -18,8 +18,8 @@ pub(super) const fn check_flags(flags: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// Decodes a body whose flags were checked.
-#[inline]
+/// Decodes a body whose flags were checked. Always inlined: a message that is handed on field by field costs less than one that is copied.
+#[inline(always)]
 pub(super) fn decode(
     first_byte: u8,
     body: &[u8],

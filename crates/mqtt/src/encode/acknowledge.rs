@@ -2,7 +2,21 @@
 
 use super::{Encoder, check_reason_code};
 use crate::property::Property;
-use crate::{Acknowledgement, Auth, Disconnect, EncodeError, PacketKind, ReasonCode};
+use crate::{
+    Acknowledgement, Auth, Disconnect, EncodeError, PLAIN_ACKNOWLEDGEMENT_LEN, PacketId,
+    PacketKind, ReasonCode,
+};
+
+/// A PUBACK, PUBREC, PUBREL or PUBCOMP without reason code and properties, which means Success in all versions.
+#[must_use]
+#[inline]
+pub const fn encode_plain_acknowledgement(
+    kind: PacketKind,
+    packet_id: PacketId,
+) -> [u8; PLAIN_ACKNOWLEDGEMENT_LEN] {
+    let [high, low] = packet_id.value().to_be_bytes();
+    [(kind as u8) << 4 | kind.flags(), 2, high, low]
+}
 
 impl Encoder<'_> {
     pub(super) fn acknowledgement(
@@ -19,9 +33,8 @@ impl Encoder<'_> {
         let with_diagnostics = self.has_diagnostics(*reason_string, user_properties);
         let before_5 = !self.version.has_properties();
         if before_5 || (*reason_code == ReasonCode::Success && !with_diagnostics) {
-            let [high, low] = packet_id.value().to_be_bytes();
             self.out
-                .extend_from_slice(&[(kind as u8) << 4 | kind.flags(), 2, high, low]);
+                .extend_from_slice(&encode_plain_acknowledgement(kind, *packet_id));
             return Ok(());
         }
         self.framed(kind, |encoder| {

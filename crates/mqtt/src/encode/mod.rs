@@ -5,6 +5,8 @@ mod connect;
 mod publish;
 mod subscribe;
 
+pub use acknowledge::encode_plain_acknowledgement;
+
 use crate::property::Property;
 use crate::write::put_with_length;
 use crate::{EncodeError, Packet, PacketId, PacketKind, ProtocolVersion, ReasonCode};

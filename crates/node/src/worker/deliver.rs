@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{Delivery, MatchedIdentifiers, Message, MessageId, Started, seconds_left},
@@ -197,7 +197,7 @@ impl Worker {
             outgoing.id = MessageId::unsent(node, incarnation, self.id.0, self.unsent);
             outgoing.message = None;
         }
-        if outgoing.group.is_none() && session.is_imported(outgoing.id) {
+        if outgoing.group.is_none() && session.is_imported(&outgoing.id) {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
@@ -346,10 +346,7 @@ impl Worker {
             match started {
                 Started::Pubrel(packet_id) => {
                     self.hold_output(id, key);
-                    self.send(
-                        id,
-                        &Packet::Pubrel(Acknowledgement::new(packet_id, ReasonCode::Success)),
-                    );
+                    self.acknowledge_to(id, PacketKind::Pubrel, packet_id, ReasonCode::Success);
                 }
                 Started::Expired(_) => {
                     self.journal.dropped(stored, sequence);
@@ -445,14 +442,15 @@ fn packet<'a>(
     form: Form<'a>,
     expiry: Option<u32>,
 ) -> Publish<'a> {
+    let topic = match &*attached.prefix {
+        "" => publish.topic,
+        prefix => publish.topic.strip_prefix(prefix).unwrap_or(publish.topic),
+    };
     Publish {
         dup: form.dup,
         qos: form.qos,
         retain: form.retain,
-        topic: publish
-            .topic
-            .strip_prefix(&*attached.prefix)
-            .unwrap_or(publish.topic),
+        topic,
         packet_id: form.packet_id,
         topic_alias: None,
         message_expiry_interval: expiry,

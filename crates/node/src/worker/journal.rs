@@ -6,7 +6,7 @@
 use thicket_mqtt::PacketId;
 use thicket_session::{
     server::{
-        Append, Held, InboundId, JournalWriter, MatchedIdentifiers, MessageId, StoredMessage,
+        Append, Held, Inbound, JournalWriter, MatchedIdentifiers, MessageId, StoredMessage,
         Subscription, encode_subscription,
     },
     time::Instant,
@@ -266,9 +266,9 @@ impl Journal {
     }
 
     /// A QoS 2 publication of the session's client came, or its conditions are met.
-    pub fn inbound(&mut self, stored: StoredAs, id: Option<InboundId>) {
-        if let Some(id) = id
-            && stored.is_some()
+    pub fn inbound(&mut self, stored: StoredAs, inbound: &Inbound, packet_id: PacketId) {
+        if stored.is_some()
+            && let Some(id) = inbound.find(packet_id)
         {
             self.write(stored, |writer| writer.inbound(stored.number, id));
         }

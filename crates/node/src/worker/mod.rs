@@ -43,7 +43,7 @@ use std::{
     rc::Rc,
 };
 
-use thicket_mqtt::{PacketId, ReasonCode};
+use thicket_mqtt::{DecodeError, PacketId, ReasonCode};
 use thicket_overlay::StreamId;
 use thicket_session::{server::Message, time::Instant};
 
@@ -177,6 +177,13 @@ impl Refusal {
 
     fn protocol(reason: impl Into<String>) -> Self {
         Self::new(ReasonCode::ProtocolError, reason)
+    }
+}
+
+impl From<DecodeError> for Refusal {
+    #[cold]
+    fn from(error: DecodeError) -> Self {
+        Self::new(error.reason_code(), error.to_string())
     }
 }
 

@@ -381,7 +381,7 @@ impl Worker {
                     .filter(|delivery| {
                         let id = delivery.message.id();
                         let is_early = early.iter().any(|(_, early)| *early == id);
-                        delivery.group.is_some() || !(is_early || session.is_imported(id))
+                        delivery.group.is_some() || !(is_early || session.is_imported(&id))
                     })
                     .collect();
                 session.outbound.prepend(here);

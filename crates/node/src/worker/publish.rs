@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
@@ -63,15 +63,26 @@ impl Worker {
         }
         self.traffic.external_in_messages += 1;
         self.traffic.external_in_bytes += publish.payload.len() as u64;
-        let mut publish = *publish;
-        let resolved;
-        if let Some(full) = self.full_topic(id, &publish)? {
-            resolved = full;
-            publish.topic = &resolved;
-            publish.topic_alias = None;
+        match self.full_topic(id, publish)? {
+            None => self.handle_named(now, id, key, publish),
+            Some(topic) => {
+                let mut publish = *publish;
+                (publish.topic, publish.topic_alias) = (&topic, None);
+                self.handle_named(now, id, key, &publish)
+            }
         }
+    }
+
+    /// A PUBLISH whose topic stands in it.
+    fn handle_named(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        key: SessionKey,
+        publish: &Publish<'_>,
+    ) -> Result<(), Refusal> {
         let route = self.route(publish.topic);
-        self.follow(now, id, &route, &publish);
+        self.follow(now, id, &route, publish);
         let refusal = route
             .refusal
             .or_else(|| self.refuse_publish(key, publish.topic))
@@ -82,7 +93,7 @@ impl Worker {
         let arrival = Arrival {
             connection: id,
             session: key,
-            publish: &publish,
+            publish,
             route: &route,
             refusal,
         };
@@ -93,7 +104,7 @@ impl Worker {
                         session: Some(key),
                         ..Source::default()
                     };
-                    self.publish(now, &publish, &route, source);
+                    self.publish(now, publish, &route, source);
                 }
                 Ok(())
             }
@@ -185,9 +196,9 @@ impl Worker {
             } => (generation, is_repeated),
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
-                let ack = Acknowledgement::new(packet_id, ReasonCode::Success);
-                self.hold_output(arrival.connection, arrival.session);
-                self.send(arrival.connection, &Packet::Pubrec(ack));
+                let id = arrival.connection;
+                self.hold_output(id, arrival.session);
+                self.acknowledge_to(id, PacketKind::Pubrec, packet_id, ReasonCode::Success);
                 return Ok(());
             }
         };
@@ -198,7 +209,7 @@ impl Worker {
         });
         // Others hear of the publication under this name only after it is stored.
         self.journal
-            .inbound(session.stored, session.inbound.find(packet_id));
+            .inbound(session.stored, &session.inbound, packet_id);
         if let Some(reason_code) = arrival.refusal {
             self.answer(arrival, packet_id, reason_code);
             return Ok(());
@@ -352,7 +363,6 @@ impl Worker {
             self.overdrawn.push(id);
             return;
         }
-        let ack = Acknowledgement::new(owed.packet_id, owed.reason_code);
         if owed.qos == Qos::ExactlyOnce {
             if let Some(session) = self.sessions.get_mut(key) {
                 if owed.reason_code.is_error() {
@@ -360,14 +370,14 @@ impl Worker {
                     self.journal.released(session.stored, owed.packet_id);
                 } else {
                     session.inbound.handle_met(owed.packet_id);
-                    let id = session.inbound.find(owed.packet_id);
-                    self.journal.inbound(session.stored, id);
+                    self.journal
+                        .inbound(session.stored, &session.inbound, owed.packet_id);
                 }
             }
             self.hold_output(id, key);
-            self.send(id, &Packet::Pubrec(ack));
+            self.acknowledge_to(id, PacketKind::Pubrec, owed.packet_id, owed.reason_code);
         } else {
-            self.send(id, &Packet::Puback(ack));
+            self.acknowledge_to(id, PacketKind::Puback, owed.packet_id, owed.reason_code);
         }
     }
 
@@ -488,11 +498,10 @@ impl Worker {
         session.orphaned.remove(&owed.sequence);
         let is_awaited = session.inbound.handle_met(owed.packet_id);
         self.journal
-            .inbound(session.stored, session.inbound.find(owed.packet_id));
+            .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
-            let ack = Acknowledgement::new(owed.packet_id, ReasonCode::Success);
             self.hold_output(id, owed.session);
-            self.send(id, &Packet::Pubrec(ack));
+            self.acknowledge_to(id, PacketKind::Pubrec, owed.packet_id, ReasonCode::Success);
         }
         self.answer_freeze(now, owed.session);
     }

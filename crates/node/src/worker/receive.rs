@@ -1,6 +1,10 @@
 //! From bytes to packets to whoever handles them.
 
-use thicket_mqtt::{Acknowledgement, Disconnect, Packet, ProtocolVersion, ReasonCode, decode};
+use thicket_mqtt::{
+    Acknowledgement, Disconnect, PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketId, PacketKind,
+    ProtocolVersion, ReasonCode, decode, decode_publish, encode_plain_acknowledgement,
+    plain_acknowledgement,
+};
 use thicket_session::server::Acknowledged;
 
 use super::{Phase, Refusal, SessionKey, Worker};
@@ -82,30 +86,79 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
-            match decode(&bytes[used..], version, maximum) {
-                Ok(Some((packet, len))) => {
-                    connection.last_packet = now.instant;
-                    used += len;
-                    if let Err(refusal) = self.handle_packet(now, id, session, version, packet) {
-                        self.refuse(now, id, &refusal);
-                        return bytes.len();
-                    }
-                }
-                Ok(None) => return used,
-                Err(error) => {
-                    self.refuse(
-                        now,
-                        id,
-                        &Refusal::new(error.reason_code(), error.to_string()),
-                    );
+            match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {
+                Ok(0) => break,
+                Ok(len) => used += len,
+                Err(refusal) => {
+                    self.refuse(now, id, &refusal);
                     return bytes.len();
                 }
             }
         }
+        if used > 0
+            && let Some(connection) = self.connection_mut(id)
+        {
+            connection.last_packet = now.instant;
+        }
         used
     }
 
+    /// Handles the packet at the start of `bytes`; how long it is, 0 if it is not whole. What most packets are is handled without being
+    /// made a [`Packet`] first.
     #[inline(always)]
+    fn handle_next(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        session: SessionKey,
+        (version, maximum): (ProtocolVersion, u32),
+        bytes: &[u8],
+    ) -> Result<usize, Refusal> {
+        if !self.is_traced() {
+            if let Some((kind, packet_id)) = plain_acknowledgement(bytes) {
+                let of = (session, version);
+                self.handle_acknowledgement(now, id, of, kind, packet_id, false)?;
+                return Ok(PLAIN_ACKNOWLEDGEMENT_LEN);
+            }
+            if let Some((publish, len)) = decode_publish(bytes, version, maximum)? {
+                self.handle_publish(now, id, session, &publish)?;
+                return Ok(len);
+            }
+        }
+        let Some((packet, len)) = decode(bytes, version, maximum)? else {
+            return Ok(0);
+        };
+        self.handle_packet(now, id, session, version, packet)?;
+        Ok(len)
+    }
+
+    /// PUBACK, PUBREC, PUBREL or PUBCOMP.
+    #[inline]
+    fn handle_acknowledgement(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        (session, version): (SessionKey, ProtocolVersion),
+        kind: PacketKind,
+        packet_id: PacketId,
+        is_error: bool,
+    ) -> Result<(), Refusal> {
+        match kind {
+            PacketKind::Puback => self.handle_puback(now, session, packet_id),
+            PacketKind::Pubrec => {
+                self.check_handshake(session)?;
+                self.handle_pubrec(now, id, (session, version), packet_id, is_error)
+            }
+            PacketKind::Pubrel => {
+                self.check_handshake(session)?;
+                self.handle_pubrel(id, (session, version), packet_id);
+                Ok(())
+            }
+            PacketKind::Pubcomp => self.handle_pubcomp(now, session, packet_id),
+            _ => Err(Refusal::protocol("no acknowledgement")),
+        }
+    }
+
     fn handle_packet(
         &mut self,
         now: Now,
@@ -117,18 +170,17 @@ impl Worker {
         if self.is_traced() {
             self.trace(Some(session), Direction::In, &packet);
         }
+        let kind = packet.kind();
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
-            Packet::Puback(ack) => self.handle_puback(now, session, &ack),
-            Packet::Pubrec(ack) => {
-                self.check_handshake(session)?;
-                self.handle_pubrec(now, id, session, version, &ack)
+            Packet::Puback(ack)
+            | Packet::Pubrec(ack)
+            | Packet::Pubrel(ack)
+            | Packet::Pubcomp(ack) => {
+                let is_error = ack.reason_code.is_error();
+                let of = (session, version);
+                self.handle_acknowledgement(now, id, of, kind, ack.packet_id, is_error)
             }
-            Packet::Pubrel(ack) => {
-                self.check_handshake(session)?;
-                self.handle_pubrel(id, session, version, &ack)
-            }
-            Packet::Pubcomp(ack) => self.handle_pubcomp(now, session, &ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => {
                 self.handle_unsubscribe(now, id, session, &unsubscribe)
@@ -150,14 +202,14 @@ impl Worker {
         &mut self,
         now: Now,
         key: SessionKey,
-        ack: &Acknowledgement<'_>,
+        packet_id: PacketId,
     ) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get_mut(key) else {
             return Ok(());
         };
-        match session.outbound.handle_puback(ack.packet_id) {
+        match session.outbound.handle_puback(packet_id) {
             Acknowledged::Done => {
-                self.journal.done(session.stored, ack.packet_id);
+                self.journal.done(session.stored, packet_id);
                 self.pull(now, key);
             }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -170,30 +222,23 @@ impl Worker {
         &mut self,
         now: Now,
         id: ConnectionId,
-        key: SessionKey,
-        version: ProtocolVersion,
-        ack: &Acknowledgement<'_>,
+        (key, version): (SessionKey, ProtocolVersion),
+        packet_id: PacketId,
+        is_error: bool,
     ) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get_mut(key) else {
             return Ok(());
         };
-        match session
-            .outbound
-            .handle_pubrec(ack.packet_id, ack.reason_code.is_error())
-        {
+        match session.outbound.handle_pubrec(packet_id, is_error) {
             Acknowledged::Done => {
-                self.journal.done(session.stored, ack.packet_id);
+                self.journal.done(session.stored, packet_id);
                 self.pull(now, key);
             }
             Acknowledged::SendPubrel => {
-                let sequence = session.outbound.sequence_of(ack.packet_id);
-                self.journal
-                    .received(session.stored, sequence, ack.packet_id);
+                let sequence = session.outbound.sequence_of(packet_id);
+                self.journal.received(session.stored, sequence, packet_id);
                 self.hold_output(id, key);
-                self.send(
-                    id,
-                    &Packet::Pubrel(Acknowledgement::new(ack.packet_id, ReasonCode::Success)),
-                );
+                self.acknowledge_to(id, PacketKind::Pubrel, packet_id, ReasonCode::Success);
             }
             Acknowledged::Unknown => {
                 // Before 5.0 there is no code for this: PUBREL lets the client finish.
@@ -201,10 +246,7 @@ impl Worker {
                     ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
                     ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
                 };
-                self.send(
-                    id,
-                    &Packet::Pubrel(Acknowledgement::new(ack.packet_id, code)),
-                );
+                self.acknowledge_to(id, PacketKind::Pubrel, packet_id, code);
             }
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
         }
@@ -214,16 +256,15 @@ impl Worker {
     fn handle_pubrel(
         &mut self,
         id: ConnectionId,
-        key: SessionKey,
-        version: ProtocolVersion,
-        ack: &Acknowledgement<'_>,
-    ) -> Result<(), Refusal> {
+        (key, version): (SessionKey, ProtocolVersion),
+        packet_id: PacketId,
+    ) {
         let Some(session) = self.sessions.get_mut(key) else {
-            return Ok(());
+            return;
         };
-        let found = session.inbound.handle_pubrel(ack.packet_id);
+        let found = session.inbound.handle_pubrel(packet_id);
         if found {
-            self.journal.released(session.stored, ack.packet_id);
+            self.journal.released(session.stored, packet_id);
         }
         let code = match version {
             ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
@@ -232,25 +273,21 @@ impl Worker {
             }
         };
         self.hold_output(id, key);
-        self.send(
-            id,
-            &Packet::Pubcomp(Acknowledgement::new(ack.packet_id, code)),
-        );
-        Ok(())
+        self.acknowledge_to(id, PacketKind::Pubcomp, packet_id, code);
     }
 
     fn handle_pubcomp(
         &mut self,
         now: Now,
         key: SessionKey,
-        ack: &Acknowledgement<'_>,
+        packet_id: PacketId,
     ) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get_mut(key) else {
             return Ok(());
         };
-        match session.outbound.handle_pubcomp(ack.packet_id) {
+        match session.outbound.handle_pubcomp(packet_id) {
             Acknowledged::Done => {
-                self.journal.done(session.stored, ack.packet_id);
+                self.journal.done(session.stored, packet_id);
                 self.pull(now, key);
             }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -284,6 +321,38 @@ impl Worker {
         }
         self.end_connection(now, id);
         Ok(())
+    }
+
+    /// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP to a connection in service.
+    pub(super) fn acknowledge_to(
+        &mut self,
+        id: ConnectionId,
+        kind: PacketKind,
+        packet_id: PacketId,
+        reason_code: ReasonCode,
+    ) {
+        if reason_code == ReasonCode::Success && !self.is_traced() {
+            let Some(connection) = self.connection_mut(id) else {
+                return;
+            };
+            let is_attached = connection.attached().is_some_and(|attached| {
+                attached.maximum_packet_size as usize >= PLAIN_ACKNOWLEDGEMENT_LEN
+            });
+            if is_attached {
+                let bytes = encode_plain_acknowledgement(kind, packet_id);
+                connection.out.bytes.extend_from_slice(&bytes);
+                self.mark_dirty(id);
+            }
+            return;
+        }
+        let ack = Acknowledgement::new(packet_id, reason_code);
+        let packet = match kind {
+            PacketKind::Puback => Packet::Puback(ack),
+            PacketKind::Pubrec => Packet::Pubrec(ack),
+            PacketKind::Pubrel => Packet::Pubrel(ack),
+            _ => Packet::Pubcomp(ack),
+        };
+        self.send(id, &packet);
     }
 
     /// Appends a packet to a connection in service.

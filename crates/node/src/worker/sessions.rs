@@ -292,13 +292,13 @@ impl Session {
     }
 
     /// Whether a message that comes came already where the session was before.
-    pub fn is_imported(&mut self, id: MessageId) -> bool {
-        if !id.is_sent() || (self.marks.is_empty() && self.imported.is_empty()) {
+    pub fn is_imported(&mut self, id: &MessageId) -> bool {
+        if (self.marks.is_empty() && self.imported.is_empty()) || !id.is_sent() {
             return false;
         }
-        let mark = self.marks.get(&stream_of(id));
+        let mark = self.marks.get(&stream_of(*id));
         // Beyond the mark there can be copies of retained messages.
-        mark.is_some_and(|mark| id.number <= *mark) || self.imported.remove(&id)
+        mark.is_some_and(|mark| id.number <= *mark) || self.imported.remove(id)
     }
 
     /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.
