@@ -2,7 +2,8 @@
 //!
 //! A message that crosses from one worker to another costs a wake-up of a second thread; where the only takers of what a client publishes are
 //! on one other worker, its connection is handed to that worker, while it is open and without the client noticing. It is a connection
-//! without a past: its session ends with it, has no subscriptions and no will, and nothing of it is under way at the moment it goes.
+//! without a past: its session ends with it, has no subscriptions and no will, and nothing of it is under way at the moment it goes but
+//! PUBREL.
 //!
 //! | step | here | there | the hub |
 //! | --- | --- | --- | --- |
@@ -14,7 +15,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use thicket_access::Grant;
 use thicket_mqtt::{ProtocolVersion, Publish, Qos};
-use thicket_session::time::Instant;
+use thicket_session::{server::Inbound, time::Instant};
 
 use super::{
     Worker,
@@ -131,6 +132,8 @@ pub(crate) struct Relocated {
     epoch: u64,
     clean_epoch: u64,
     dropped_messages: u64,
+    /// Identifiers that the client has not released yet.
+    inbound: Inbound,
     grant: Option<Arc<Grant>>,
     version: ProtocolVersion,
     silence_allowed: Option<Duration>,
@@ -326,7 +329,9 @@ impl Worker {
             return;
         };
         if is_granted {
-            self.relocations.leaving[at].is_granted = true;
+            let leaving = &mut self.relocations.leaving[at];
+            leaving.is_granted = true;
+            self.timers.set(leaving.deadline, Timer::Round);
             self.timers.set(now.instant, Timer::Round);
         } else {
             let leaving = self.relocations.leaving.swap_remove(at);
@@ -370,7 +375,6 @@ impl Worker {
                 self.stay(&leaving);
                 self.end_relocation(&leaving.client_id);
             } else {
-                self.timers.set(leaving.deadline, Timer::Round);
                 self.relocations.leaving.push(leaving);
             }
         }
@@ -428,6 +432,7 @@ impl Worker {
             epoch: session.epoch,
             clean_epoch: session.clean_epoch,
             dropped_messages: session.dropped_messages,
+            inbound: session.inbound,
             grant: session.grant,
             version: attached.version,
             silence_allowed: attached.silence_allowed,
@@ -483,6 +488,7 @@ impl Worker {
         session.epoch = relocated.epoch;
         session.clean_epoch = relocated.clean_epoch;
         session.dropped_messages = relocated.dropped_messages;
+        session.inbound = relocated.inbound;
         let key = self.sessions.insert(session);
         self.set_grant(key, relocated.grant);
         let aliases_in = relocated.aliases_in.into_iter();
@@ -525,9 +531,10 @@ impl Worker {
 }
 
 impl Session {
-    /// Whether nothing came or goes that somebody waits for.
+    /// Whether nothing came or goes that anybody but the client still has to do with: the identifiers of QoS 2 that it has not released yet
+    /// go with it.
     fn is_bare(&self) -> bool {
-        self.inbound.is_empty()
+        self.inbound.is_settled()
             && self.outbound.is_empty()
             && self.acknowledgements.is_empty()
             && self.orphaned.is_empty()

@@ -12,7 +12,7 @@
 //! Each publication has a generation, never repeated in a session: with the session it names the publication for ever, so that
 //! whoever got it before the node stopped knows it again (rule 10 between nodes).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use thicket_mqtt::PacketId;
 
@@ -237,12 +237,12 @@ impl Inbound {
 
     /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.
     pub fn handle_pubrel(&mut self, id: PacketId) -> bool {
-        match self.ids.get(&id) {
-            Some((State::Held | State::Split, _)) => {
-                self.ids.remove(&id);
+        match self.ids.entry(id) {
+            Entry::Occupied(entry) if matches!(entry.get().0, State::Held | State::Split) => {
+                entry.remove();
                 true
             }
-            Some((State::Received | State::Orphaned | State::Interrupted, _)) | None => false,
+            Entry::Occupied(_) | Entry::Vacant(_) => false,
         }
     }
 
@@ -268,6 +268,12 @@ impl Inbound {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    /// Whether nobody but the client has anything left to do: PUBREC was due or sent for all that is in use, in one place.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.ids.values().all(|(state, _)| *state == State::Held)
     }
 
     /// Of the last publication taken.

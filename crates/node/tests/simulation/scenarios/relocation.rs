@@ -2,9 +2,9 @@
 
 use std::{cell::Cell, collections::BTreeSet};
 
-use thicket_mqtt::{Connect, Packet, Publish, Will};
+use thicket_mqtt::{Connect, Packet, PacketId, Publish, Qos, Will};
 
-use super::{V5, play_with};
+use super::{V5, cluster::plain, play_with};
 use crate::world::{TesterId, World, node::NodeSpec};
 
 fn soon(spec: &mut NodeSpec) {
@@ -140,6 +140,41 @@ fn a_packet_that_had_come_in_part_and_an_alias_go_along() {
         world.run_for(1_000);
         assert_eq!(world.tester(subscriber).take_heard().len(), 61);
     });
+}
+
+#[test]
+fn what_a_client_has_not_released_yet_goes_along() {
+    let went = Cell::new(0);
+    for names in [["a", "b"], ["c", "d"], ["e", "f"]] {
+        play_with(soon, |world| {
+            let subscriber = world.plain(names[0]);
+            world.subscribe(subscriber, "t", 0);
+            let publisher = world.plain(names[1]);
+            for id in 1..=40 {
+                world.publish(publisher, "t", &id.to_string(), 2, id);
+                world.run_for(20);
+            }
+            world.run_for(1_000);
+            went.set(went.get() + relocated(world));
+            assert_eq!(worker_of(world, names[0]), worker_of(world, names[1]));
+            let expected: Vec<String> = (1..=40).map(|id| format!("PUBREC {id}")).collect();
+            assert_eq!(world.tester(publisher).take_heard(), expected);
+            let again = Publish {
+                dup: true,
+                qos: Qos::ExactlyOnce,
+                packet_id: PacketId::new(40),
+                ..Publish::new("t", b"40")
+            };
+            world.send(publisher, &Packet::Publish(again));
+            world.expect(publisher, &["PUBREC 40"]);
+            for id in 1..=40 {
+                world.send(publisher, &Packet::Pubrel(plain(id)));
+                world.expect(publisher, &[&format!("PUBCOMP {id}")]);
+            }
+            assert_eq!(world.tester(subscriber).take_heard().len(), 40);
+        });
+    }
+    assert!(went.get() > 0, "none was on another worker");
 }
 
 #[test]
