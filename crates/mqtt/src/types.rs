@@ -62,6 +62,15 @@ impl PacketId {
         }
     }
 
+    /// The one after this: 1 follows 65535.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        match Self::new(self.value().wrapping_add(1)) {
+            Some(next) => next,
+            None => Self(NonZeroU16::MIN),
+        }
+    }
+
     /// The number on the wire, 1 to 65535.
     #[must_use]
     pub const fn value(self) -> u16 {

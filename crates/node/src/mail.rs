@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use thicket_mqtt::{Qos, ReasonCode};
-use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, WireVersion};
 use thicket_session::topic::{SubscriptionFilter, TopicFilter};
 
 pub(crate) use crate::doors::Mail;
@@ -404,8 +404,8 @@ pub(crate) struct Adopted {
 pub(crate) struct UpNode {
     pub node: NodeId,
     pub slot: NodeSlot,
-    /// It knows of sessions with more than one copy.
-    pub knows_members: bool,
+    /// What it is not to be told depends on this.
+    pub wire: WireVersion,
 }
 
 /// What a session is fetched for.

@@ -212,7 +212,7 @@ pub struct Delivery<'a> {
     /// Where it comes from.
     pub origin: Origin,
     /// The message.
-    pub record: Record<'a>,
+    pub record: &'a Record<'a>,
     /// The message as encoded: passes on to workers without encoding it again.
     pub bytes: &'a [u8],
 }

@@ -105,6 +105,7 @@ impl<'a> Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<(Record<'a>, &'a [u8]), WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -183,9 +184,10 @@ impl<'a> Record<'a> {
         } else {
             self.body_len()
         };
-        out.reserve(varint_len(body_len as u64) + body_len);
+        let len = varint_len(body_len as u64) + body_len;
+        let start = out.len();
+        out.reserve(len);
         put_varint(out, body_len as u64);
-        let body_start = out.len();
         out.extend_from_slice(&flags.to_le_bytes());
         if is_plain {
             put_varint(out, self.number);
@@ -195,8 +197,8 @@ impl<'a> Record<'a> {
         }
         out.extend_from_slice(self.payload);
         debug_assert_eq!(
-            out.len() - body_start,
-            body_len,
+            out.len() - start,
+            len,
             "the length in front is the length written"
         );
     }
@@ -281,76 +283,89 @@ impl<'a> Record<'a> {
         Self::decode_after("", bytes)
     }
 
-    /// `known`: a topic name, or nothing.
+    /// `known`: a topic name, or nothing. Made in one place of what most records have: one that is completed by a function is copied, which
+    /// costs more than to read it.
     #[inline]
     fn decode_after(known: &'a str, bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
         let mut outer = Reader::new(bytes);
         let mut reader = Reader::new(outer.bytes()?);
         let len = bytes.len() - outer.rest().len();
         let flags = reader.u16()?;
+        if flags & flag::OPTIONAL != 0 {
+            return Ok((Self::decode_optional(flags, reader)?, len));
+        }
+        let record = Self {
+            number: reader.varint()?,
+            qos: qos_of(flags)?,
+            retain: flags & flag::RETAIN != 0,
+            topic: {
+                let topic = reader.bytes()?;
+                if topic == known.as_bytes() && !topic.is_empty() {
+                    known
+                } else {
+                    topic_name(topic)?
+                }
+            },
+            payload: reader.rest(),
+            ..Self::default()
+        };
+        Ok((record, len))
+    }
+
+    /// Reads all that follows the flags.
+    #[inline(never)]
+    fn decode_optional(flags: u16, mut reader: Reader<'a>) -> Result<Self, WireError> {
         if flags & flag::RESERVED != 0 {
             return Err(WireError::Value {
                 field: "record flags",
                 value: flags.into(),
             });
         }
-        let qos = Qos::from_bits((flags & flag::QOS) as u8).ok_or(WireError::Value {
-            field: "record QoS",
-            value: 3,
-        })?;
         let mut record = Self {
-            qos,
+            qos: qos_of(flags)?,
             retain: flags & flag::RETAIN != 0,
             ..Self::default()
         };
-        if flags & flag::OPTIONAL == 0 {
-            record.number = reader.varint()?;
-        } else {
-            record.decode_optional(flags, &mut reader)?;
-        }
-        let topic = reader.bytes()?;
-        record.topic = if topic == known.as_bytes() && !topic.is_empty() {
-            known
-        } else {
-            topic_name(topic)?
-        };
-        if flags & flag::PROPERTIES != 0 {
-            record.properties = ApplicationProperties::from_encoded(reader.bytes()?)?;
-        }
-        record.payload = reader.rest();
-        Ok((record, len))
-    }
-
-    /// Reads all between the flags and the topic.
-    fn decode_optional(&mut self, flags: u16, reader: &mut Reader<'a>) -> Result<(), WireError> {
         if flags & flag::EXPIRY != 0 {
-            self.expiry_left_ms = Some(reader.u64()?);
+            record.expiry_left_ms = Some(reader.u64()?);
         }
-        self.number = reader.varint()?;
+        record.number = reader.varint()?;
         if flags & flag::TIME != 0 {
-            self.time = Some(HybridTime {
+            record.time = Some(HybridTime {
                 millis: reader.u64()?,
                 counter: reader.u16()?,
             });
         }
         if flags & flag::PUBLICATION != 0 {
-            self.publication = Some(PublicationId {
+            record.publication = Some(PublicationId {
                 session: reader.u128()?,
                 packet_id: reader.u16()?,
                 generation: reader.u32()?,
             });
         }
         if flags & flag::PUBLISHER != 0 {
-            self.publisher = Some(reader.str("publisher")?);
+            record.publisher = Some(reader.str("publisher")?);
         }
         if flags & flag::SHARED != 0 {
-            self.shared = SharedChoices::check(reader.bytes()?)?;
+            record.shared = SharedChoices::check(reader.bytes()?)?;
         }
         if flags & flag::DESTINATIONS != 0 {
-            self.destinations = Destinations::check(reader.bytes()?)?;
+            record.destinations = Destinations::check(reader.bytes()?)?;
         }
-        Ok(())
+        record.topic = topic_name(reader.bytes()?)?;
+        if flags & flag::PROPERTIES != 0 {
+            record.properties = ApplicationProperties::from_encoded(reader.bytes()?)?;
+        }
+        record.payload = reader.rest();
+        Ok(record)
     }
+}
+
+fn qos_of(flags: u16) -> Result<Qos, WireError> {
+    Qos::from_bits((flags & flag::QOS) as u8).ok_or(WireError::Value {
+        field: "record QoS",
+        value: 3,
+    })
 }
 
 /// A topic name: UTF-8, not empty, no wildcards, no U+0000.

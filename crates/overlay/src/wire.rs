@@ -90,6 +90,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[cold]
+    const fn past_end(&self, needed: u64) -> WireError {
+        WireError::PastEnd {
+            needed,
+            left: self.bytes.len(),
+        }
+    }
+
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
         match self.bytes.split_at_checked(len) {
@@ -97,10 +105,7 @@ impl<'a> Reader<'a> {
                 self.bytes = rest;
                 Ok(front)
             }
-            None => Err(WireError::PastEnd {
-                needed: len as u64,
-                left: self.bytes.len(),
-            }),
+            None => Err(self.past_end(len as u64)),
         }
     }
 
@@ -111,10 +116,7 @@ impl<'a> Reader<'a> {
                 self.bytes = rest;
                 Ok(*front)
             }
-            None => Err(WireError::PastEnd {
-                needed: N as u64,
-                left: self.bytes.len(),
-            }),
+            None => Err(self.past_end(N as u64)),
         }
     }
 
@@ -150,6 +152,10 @@ impl<'a> Reader<'a> {
         if first < 0x80 {
             return Ok(u64::from(first));
         }
+        self.long_varint(first)
+    }
+
+    fn long_varint(&mut self, first: u8) -> Result<u64, WireError> {
         let mut value = u64::from(first & 0x7F);
         for shift in (7..64).step_by(7) {
             let byte = self.u8()?;
@@ -170,10 +176,7 @@ impl<'a> Reader<'a> {
         let len = self.varint()?;
         match usize::try_from(len) {
             Ok(len) if len <= self.bytes.len() => Ok(len),
-            _ => Err(WireError::PastEnd {
-                needed: len,
-                left: self.bytes.len(),
-            }),
+            _ => Err(self.past_end(len)),
         }
     }
 

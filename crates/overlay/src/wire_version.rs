@@ -17,10 +17,12 @@ impl WireVersion {
     pub const V4: Self = Self(4);
     /// With sessions that have more than one copy, who has them, and what is kept for nodes that are out.
     pub const V5: Self = Self(5);
+    /// With runs in the streams of copies.
+    pub const V6: Self = Self(6);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V3;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V5;
+    pub const NEWEST: Self = Self::V6;
 
     /// As it stands in a hello.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use thicket_overlay::{NodeId, WireVersion};
+use thicket_overlay::NodeId;
 
 use super::{
     Hub, Message,
@@ -39,7 +39,7 @@ impl Hub {
         let up = self.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
-            knows_members: self.overlay.wire_version(*slot) >= WireVersion::V5,
+            wire: self.overlay.wire_version(*slot),
         });
         let nodes: Vec<_> = up.collect();
         for worker in self.workers() {

@@ -451,7 +451,7 @@ impl Arrivals {
     }
 
     fn take(&mut self, wanted: &mut Wanted, delivery: &Delivery<'_>) {
-        let (record, bytes) = (&delivery.record, delivery.bytes);
+        let (record, bytes) = (delivery.record, delivery.bytes);
         if record.retain || !record.shared.is_empty() || !self.late.is_empty() {
             self.late_bytes.extend_from_slice(bytes);
             self.late.push((delivery.origin, bytes.len() as u32));

@@ -4,10 +4,11 @@
 //! session without number: one that ends with its connection, or any session of a node that keeps nothing.
 
 use thicket_mqtt::PacketId;
+use thicket_overlay::WireVersion;
 use thicket_session::{
     server::{
-        Append, Held, Inbound, JournalWriter, MatchedIdentifiers, MessageId, StoredMessage,
-        Subscription, encode_subscription,
+        Append, Held, Inbound, JournalWriter, MatchedIdentifiers, MessageId, PlainAppend,
+        StoredMessage, Subscription, encode_subscription,
     },
     time::Instant,
     topic::SubscriptionFilter,
@@ -176,6 +177,17 @@ impl Journal {
             // What the other node gets itself is named; what only this session gets is told whole, and waited for.
             let is_sent_there = append.group.is_none() && !outgoing.is_alone;
             let is_named = copy.is_covered() && is_sent_there && outgoing.id.is_sent();
+            if is_named && append.identifiers.is_empty() && stream.wire >= WireVersion::V6 {
+                stream.writer.append_plain(PlainAppend {
+                    session: stored.number,
+                    sequence: append.sequence,
+                    reference: outgoing.id,
+                    qos: form.qos,
+                    retain: form.retain,
+                    packet_id: form.packet_id,
+                });
+                continue;
+            }
             append.reference = is_named.then_some(outgoing.id);
             if !is_named {
                 let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);

@@ -385,6 +385,7 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         } => held.handle_session(next_sequence, next_packet_id, inbound_generation),
         JournalEntry::Message(_)
         | JournalEntry::Append(_)
+        | JournalEntry::Run(_)
         | JournalEntry::Seen { .. }
         | JournalEntry::Noted(_)
         | JournalEntry::Value { .. }

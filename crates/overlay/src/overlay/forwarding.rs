@@ -251,7 +251,7 @@ impl Overlay {
             )? {
                 deliver(Delivery {
                     origin,
-                    record,
+                    record: &record,
                     bytes,
                 });
             } else {

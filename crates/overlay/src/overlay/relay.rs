@@ -158,7 +158,7 @@ impl Overlay {
             ) {
                 Arrival::New => deliver(Delivery {
                     origin,
-                    record: *record,
+                    record,
                     bytes,
                 }),
                 Arrival::Waits => {}
@@ -170,7 +170,7 @@ impl Overlay {
                     let bytes = &bytes;
                     deliver(Delivery {
                         origin,
-                        record,
+                        record: &record,
                         bytes,
                     });
                 }

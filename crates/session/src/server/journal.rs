@@ -30,11 +30,13 @@
 //! members 20 | session | count | node u64 each
 //! adopted 21 | session | uid u128 | epoch u64
 //! left    22 | session
+//! run     23 | session | sequence | flags u8 | reference | [packet id u16] | count u16
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
 //!
 //! Those from 12 on stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
-//! message that such a node has from elsewhere.
+//! message that such a node has from elsewhere. A *run* stands for so many `append`s by reference, each with the next sequence, number and
+//! identifier.
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
 
@@ -68,6 +70,7 @@ mod tag {
     pub(super) const MEMBERS: u8 = 20;
     pub(super) const ADOPTED: u8 = 21;
     pub(super) const LEFT: u8 = 22;
+    pub(super) const RUN: u8 = 23;
 }
 
 mod flag {
@@ -96,6 +99,8 @@ pub enum JournalEntry<'a> {
     Message(Box<StoredMessage<'a>>),
     /// A session takes a message.
     Append(Append<'a>),
+    /// A session takes messages in a row.
+    Run(AppendRun),
     /// A queued message got its packet identifier.
     Assign {
         /// Whose.
@@ -254,6 +259,7 @@ impl JournalEntry<'_> {
     pub const fn session(&self) -> Option<u64> {
         match self {
             Self::Append(append) => Some(append.session),
+            Self::Run(run) => Some(run.first.session),
             Self::Assign { session, .. }
             | Self::Done { session, .. }
             | Self::Received { session, .. }
@@ -316,6 +322,52 @@ pub struct Append<'a> {
     pub group: Option<&'a str>,
 }
 
+/// A session takes a message that the reader has from elsewhere, and that came with a number of its own: nothing but that is to be said
+/// of most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainAppend {
+    /// Whose.
+    pub session: u64,
+    /// In the session's order.
+    pub sequence: u64,
+    /// The message.
+    pub reference: MessageId,
+    /// The lower of published and granted QoS.
+    pub qos: Qos,
+    /// RETAIN as the subscription wants it.
+    pub retain: bool,
+    /// Sent at once with this identifier; `None`: queued.
+    pub packet_id: Option<PacketId>,
+}
+
+impl PlainAppend {
+    /// The same of the next message of the same origin, for which all is the same but for what counts on.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self {
+            sequence: self.sequence + 1,
+            reference: MessageId {
+                number: self.reference.number + 1,
+                ..self.reference
+            },
+            packet_id: match self.packet_id {
+                Some(packet_id) => Some(packet_id.next()),
+                None => None,
+            },
+            ..self
+        }
+    }
+}
+
+/// A session takes messages in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppendRun {
+    /// The first.
+    pub first: PlainAppend,
+    /// At least 1.
+    pub count: u16,
+}
+
 /// The record is none of ours, though its checksum is right. Nothing was changed by this entry; the start must be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
@@ -333,6 +385,18 @@ pub struct JournalWriter {
     bytes: Vec<u8>,
     /// Node, incarnation and stream of the last message written: mostly that of the next one.
     origin: Option<(u64, u64, u8)>,
+    /// The last run; another entry behind it ends it.
+    run: Option<OpenRun>,
+}
+
+/// A run that may be longer.
+#[derive(Debug)]
+struct OpenRun {
+    /// Where it ends.
+    end: usize,
+    /// What would make it longer.
+    next: PlainAppend,
+    count: u16,
 }
 
 impl JournalWriter {
@@ -358,6 +422,7 @@ impl JournalWriter {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.origin = None;
+        self.run = None;
     }
 
     fn begin(&mut self, tag: u8) -> &mut Vec<u8> {
@@ -435,6 +500,41 @@ impl JournalWriter {
         if let Some(group) = append.group {
             put_bytes(out, group.as_bytes());
         }
+    }
+
+    /// The same as [`append`](Self::append) for readers that know runs.
+    pub fn append_plain(&mut self, append: PlainAppend) {
+        if let Some(run) = &mut self.run
+            && run.end == self.bytes.len()
+            && run.next == append
+            && run.count < u16::MAX
+        {
+            run.count += 1;
+            run.next = append.next();
+            if let Some(count) = self.bytes.last_chunk_mut() {
+                *count = run.count.to_le_bytes();
+            }
+            return;
+        }
+        let with = |is: bool, bit: u8| if is { bit } else { 0 };
+        let flags = append.qos as u8
+            | with(append.retain, flag::RETAIN)
+            | with(append.packet_id.is_some(), flag::PACKET_ID);
+        let out = self.begin(tag::RUN);
+        put_varint(out, append.session);
+        put_varint(out, append.sequence);
+        out.push(flags);
+        self.reference(append.reference);
+        if let Some(packet_id) = append.packet_id {
+            self.bytes
+                .extend_from_slice(&packet_id.value().to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&1_u16.to_le_bytes());
+        self.run = Some(OpenRun {
+            end: self.bytes.len(),
+            next: append.next(),
+            count: 1,
+        });
     }
 
     fn reference(&mut self, id: MessageId) {

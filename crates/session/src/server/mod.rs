@@ -14,8 +14,8 @@ mod subscription;
 
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
-    Append, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,
-    Publication, SEEN_WORDS, StoredMessage,
+    Append, AppendRun, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,
+    PlainAppend, Publication, SEEN_WORDS, StoredMessage,
 };
 pub use message::{Message, MessageId, seconds_left};
 pub use outbound::{

@@ -10,7 +10,7 @@ use thicket_mqtt::{PacketId, Qos};
 
 use super::{
     Append, Delivery, Inbound, InboundId, MatchedIdentifiers, Message, MessageId, Outbound,
-    Redelivery,
+    PlainAppend, Redelivery,
 };
 
 /// A message the session holds.
@@ -42,12 +42,18 @@ impl Entries {
         }
     }
 
+    #[inline(always)]
     fn insert(&mut self, sequence: u64, entry: Entry) {
         let is_last = self.slots.back().is_none_or(|(last, _)| *last < sequence);
         if is_last {
             self.slots.push_back((sequence, Some(entry)));
             return;
         }
+        self.insert_between(sequence, entry);
+    }
+
+    #[cold]
+    fn insert_between(&mut self, sequence: u64, entry: Entry) {
         match self.place(sequence) {
             Ok(index) => {
                 let before = self.slots[index].1.replace(entry);
@@ -62,9 +68,16 @@ impl Entries {
         self.slots[index].1.as_mut()
     }
 
-    fn remove(&mut self, sequence: u64) -> Option<Entry> {
-        let index = self.place(sequence).ok()?;
-        let removed = self.slots[index].1.take()?;
+    /// Whether it was there.
+    fn remove(&mut self, sequence: u64) -> bool {
+        let held = self.place(sequence).ok();
+        let Some(held) = held
+            .map(|index| &mut self.slots[index].1)
+            .filter(|it| it.is_some())
+        else {
+            return false;
+        };
+        *held = None;
         self.gone += 1;
         while let Some((_, None)) = self.slots.front() {
             self.slots.pop_front();
@@ -75,7 +88,7 @@ impl Entries {
             self.slots.retain(|(_, entry)| entry.is_some());
             self.gone = 0;
         }
-        Some(removed)
+        true
     }
 
     fn len(&self) -> usize {
@@ -92,6 +105,58 @@ impl Entries {
     }
 }
 
+/// The sequence of the message in flight under each identifier. Mostly identifiers are given in a row and come back in that order.
+#[derive(Debug, Default)]
+struct Identifiers {
+    /// Of the first of `row`.
+    first: Option<PacketId>,
+    /// 0: it has come back, and not all before it have; sequences are never 0.
+    row: VecDeque<u64>,
+    /// Those that were not given in a row.
+    others: HashMap<PacketId, u64, foldhash::fast::FixedState>,
+}
+
+impl Identifiers {
+    /// Where an identifier would be in the row.
+    fn place(&self, packet_id: PacketId) -> Option<usize> {
+        let (first, value) = (self.first?.value(), packet_id.value());
+        // 65,535 of them, and no 0.
+        Some(usize::from(match value.checked_sub(first) {
+            Some(distance) => distance,
+            None => value + (u16::MAX - first),
+        }))
+    }
+
+    fn insert(&mut self, packet_id: PacketId, sequence: u64) {
+        if self.row.is_empty() {
+            self.first = Some(packet_id);
+        }
+        match self.place(packet_id) {
+            Some(place) if place == self.row.len() && !self.others.contains_key(&packet_id) => {
+                self.row.push_back(sequence);
+            }
+            Some(place) if self.row.get(place).is_some_and(|held| *held > 0) => {
+                self.row[place] = sequence;
+            }
+            Some(_) | None => {
+                self.others.insert(packet_id, sequence);
+            }
+        }
+    }
+
+    fn remove(&mut self, packet_id: PacketId) -> Option<u64> {
+        let place = self.place(packet_id);
+        let held = place.and_then(|place| self.row.get_mut(place));
+        let Some(sequence) = held.map(std::mem::take).filter(|sequence| *sequence > 0) else {
+            return self.others.remove(&packet_id);
+        };
+        while self.row.pop_front_if(|held| *held == 0).is_some() {
+            self.first = self.first.map(PacketId::next);
+        }
+        Some(sequence)
+    }
+}
+
 /// So many messages that have gone are kept a place for, besides one for each that is held.
 const GONE: usize = 32;
 
@@ -99,8 +164,7 @@ const GONE: usize = 32;
 #[derive(Debug, Default)]
 pub struct RecoveredSession {
     entries: Entries,
-    /// The message in flight under each identifier.
-    in_flight: HashMap<PacketId, u64, foldhash::fast::FixedState>,
+    in_flight: Identifiers,
     inbound: BTreeMap<PacketId, InboundId>,
     inbound_generation: u32,
     next_sequence: u64,
@@ -118,19 +182,38 @@ impl RecoveredSession {
             identifiers: MatchedIdentifiers::from_slice(&append.identifiers),
             group: append.group.map(Into::into),
         };
-        let entry = match append.packet_id {
-            Some(packet_id) => {
-                self.note_identifier(packet_id, append.sequence);
-                Entry::InFlight(packet_id, delivery)
-            }
-            None => Entry::Queued(delivery),
+        self.hold(append.sequence, append.packet_id, delivery);
+    }
+
+    /// The session took `message`, of which there is no more to say.
+    #[inline]
+    pub fn handle_plain_append(&mut self, append: &PlainAppend, message: Rc<Message>) {
+        self.next_sequence = self.next_sequence.max(append.sequence + 1);
+        let delivery = Delivery {
+            message,
+            qos: append.qos,
+            retain: append.retain,
+            identifiers: MatchedIdentifiers::None,
+            group: None,
         };
-        self.entries.insert(append.sequence, entry);
+        self.hold(append.sequence, append.packet_id, delivery);
+    }
+
+    #[inline(always)]
+    fn hold(&mut self, sequence: u64, packet_id: Option<PacketId>, delivery: Delivery) {
+        match packet_id {
+            Some(packet_id) => {
+                self.note_identifier(packet_id, sequence);
+                let entry = Entry::InFlight(packet_id, delivery);
+                self.entries.insert(sequence, entry);
+            }
+            None => self.entries.insert(sequence, Entry::Queued(delivery)),
+        }
     }
 
     fn note_identifier(&mut self, packet_id: PacketId, sequence: u64) {
         self.in_flight.insert(packet_id, sequence);
-        self.next_packet_id = PacketId::new(packet_id.value().wrapping_add(1)).or(PacketId::new(1));
+        self.next_packet_id = Some(packet_id.next());
     }
 
     /// A queued message got its identifier.
@@ -155,14 +238,12 @@ impl RecoveredSession {
 
     /// `count` messages with consecutive identifiers are acknowledged.
     pub fn handle_done(&mut self, packet_id: PacketId, count: u16) {
-        let mut value = packet_id.value();
+        let mut packet_id = packet_id;
         for _ in 0..count {
-            if let Some(sequence) =
-                PacketId::new(value).and_then(|packet_id| self.in_flight.remove(&packet_id))
-            {
+            if let Some(sequence) = self.in_flight.remove(packet_id) {
                 self.entries.remove(sequence);
             }
-            value = value.checked_add(1).unwrap_or(1);
+            packet_id = packet_id.next();
         }
     }
 
@@ -333,19 +414,69 @@ mod tests {
         assert_eq!(entries.len(), 213);
         for sequence in [0, 9, 20, 35, 41, u64::MAX] {
             assert!(entries.get_mut(sequence).is_none(), "{sequence}");
-            assert!(entries.remove(sequence).is_none(), "{sequence}");
+            assert!(!entries.remove(sequence), "{sequence}");
         }
         // The first one stays while all others go, in another order than they came.
         for sequence in numbers().filter(|number| *number != 5) {
             assert!(entries.get_mut(sequence).is_some(), "{sequence}");
-            assert!(entries.remove(sequence).is_some(), "{sequence}");
-            assert!(entries.remove(sequence).is_none(), "{sequence} again");
+            assert!(entries.remove(sequence), "{sequence}");
+            assert!(!entries.remove(sequence), "{sequence} again");
             assert!(entries.slots.len() <= 2 * entries.len() + GONE + 1);
         }
         entries.insert(12, Entry::Received(id(2)));
         entries.insert(12, Entry::Received(id(3)));
         let left: Vec<u64> = entries.into_iter().map(|(sequence, _)| sequence).collect();
         assert_eq!(left, [5, 12]);
+    }
+
+    #[test]
+    fn an_identifier_is_found_however_it_was_given_and_taken_once() {
+        let in_a_row = |from: u16, count: u16| (0..count).map(move |n| from.wrapping_add(n).max(1));
+        let orders: [(&str, Vec<u16>, Vec<u16>); 4] = [
+            (
+                "in a row past the end",
+                (65_530..=65_535).chain(1..5).collect(),
+                (65_530..=65_535).chain(1..5).collect(),
+            ),
+            (
+                "backwards",
+                in_a_row(100, 20).collect(),
+                (100..120).rev().collect(),
+            ),
+            (
+                "with a jump",
+                (5..9).chain(21_850..21_860).chain(9..12).collect(),
+                (21_850..21_855)
+                    .chain(5..12)
+                    .chain(21_855..21_860)
+                    .collect(),
+            ),
+            ("given again", vec![7, 8, 9, 8], vec![8, 9, 7]),
+        ];
+        for (name, given, back) in orders {
+            let mut identifiers = Identifiers::default();
+            let mut known = HashMap::new();
+            for (packet_id, sequence) in given.into_iter().zip(1..) {
+                identifiers.insert(id(packet_id), sequence);
+                known.insert(packet_id, sequence);
+            }
+            assert_eq!(identifiers.remove(id(60_000)), None, "{name}");
+            for packet_id in back {
+                let expected = known.remove(&packet_id);
+                assert_eq!(identifiers.remove(id(packet_id)), expected, "{name}");
+                assert_eq!(identifiers.remove(id(packet_id)), None, "{name}, twice");
+            }
+            assert!(known.is_empty() && identifiers.row.is_empty(), "{name}");
+            assert!(identifiers.others.is_empty(), "{name}");
+        }
+        let mut identifiers = Identifiers::default();
+        for sequence in [1, 2, 3] {
+            identifiers.insert(id(sequence as u16), sequence);
+        }
+        assert_eq!(identifiers.remove(id(2)), Some(2));
+        identifiers.insert(id(2), 9);
+        let left = [1, 2, 3].map(|packet_id| identifiers.remove(id(packet_id)));
+        assert_eq!(left, [Some(1), Some(9), Some(3)]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
-        JournalEntries, JournalEntry, Message, MessageId, Publication, RecoveredSession,
-        StoredMessage, StoredSession, decode_subscription,
+        JournalEntries, JournalEntry, Message, MessageId, PlainAppend, Publication,
+        RecoveredSession, StoredMessage, StoredSession, decode_subscription,
     },
     time::Instant,
     topic::SubscriptionFilter,
@@ -56,6 +56,52 @@ struct Reading {
     replaced: Vec<u128>,
     /// The session that messages were told of last: mostly that of the next entry.
     found: Option<(u64, SessionKey)>,
+}
+
+impl Reading {
+    /// The session took a message that this node gets itself.
+    #[inline]
+    fn take_plain(
+        &mut self,
+        now: Now,
+        shadow: &mut Shadow,
+        append: &PlainAppend,
+        placeholder: &Rc<Message>,
+    ) {
+        let known = shadow.take_pending(append.reference);
+        if !shadow.awaited.is_empty()
+            && let Some(awaited) = shadow.take_awaited(append.sequence)
+        {
+            self.unblocked.extend(shadow.unblocked(awaited));
+        }
+        let has_come = known.is_some();
+        let message = known.unwrap_or_else(|| Rc::clone(placeholder));
+        shadow.held.handle_plain_append(append, message);
+        if !has_come {
+            let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
+            self.await_message(now, shadow, append.reference, append.sequence, is_given);
+        }
+    }
+
+    /// The session took a message that has not come. `is_given`: its client may have it under an identifier that must not go to another one.
+    fn await_message(
+        &mut self,
+        now: Now,
+        shadow: &mut Shadow,
+        id: MessageId,
+        sequence: u64,
+        is_given: bool,
+    ) {
+        let awaited = Awaited {
+            sequence,
+            since: now.instant,
+            blocks: is_given.then_some(self.position),
+            is_asked: false,
+        };
+        self.blocks += u32::from(is_given);
+        shadow.awaited.insert(id, awaited);
+        self.lacks = true;
+    }
 }
 
 impl Worker {
@@ -311,8 +357,14 @@ impl Worker {
                 shadow.is_learning = false;
                 shadow.pending.retain(|pending| pending.arrival > mark);
             }
+            JournalEntry::Run(run) => {
+                let mut append = run.first;
+                for _ in 0..run.count {
+                    reading.take_plain(now, shadow, &append, &self.placeholder);
+                    append = append.next();
+                }
+            }
             JournalEntry::Append(append) => {
-                let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
                 let known = match append.reference {
                     Some(id) => shadow.take_pending(id),
                     None => {
@@ -333,15 +385,8 @@ impl Worker {
                 let message = known.unwrap_or_else(|| Rc::clone(&self.placeholder));
                 shadow.held.handle_append(append, &message);
                 if let (Some(id), true) = (append.reference, !message.has_topic()) {
-                    let awaited = Awaited {
-                        sequence: append.sequence,
-                        since: now.instant,
-                        blocks: is_given.then_some(position),
-                        is_asked: false,
-                    };
-                    reading.blocks += u32::from(is_given);
-                    shadow.awaited.insert(id, awaited);
-                    reading.lacks = true;
+                    let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
+                    reading.await_message(now, shadow, id, append.sequence, is_given);
                 }
             }
             JournalEntry::Assign { sequence, .. } => {

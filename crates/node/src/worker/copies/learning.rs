@@ -1,6 +1,6 @@
 //! Which nodes hold a session's copies, and how they come to have all of it.
 
-use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
+use thicket_overlay::{NodeId, NodeSlot, WireVersion, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
 use super::{
@@ -31,7 +31,7 @@ pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8
     let nodes = nodes.filter_map(|copy| streams.node_of(copy.stream));
     let nodes: Vec<u64> = nodes.map(|node| node.0).collect();
     streams.each(stored.copies, |stream| {
-        if stream.knows_members {
+        if stream.wire >= WireVersion::V5 {
             stream.writer.members(stored.number, &nodes);
         }
     });
@@ -41,7 +41,7 @@ impl Worker {
     /// How many nodes are to have all of a session: all that are up, if they are fewer than it is to have copies (rule 6).
     pub(super) fn wanted_copies(&self) -> usize {
         let nodes = &self.owned.nodes;
-        let all_know_members = nodes.iter().all(|up| up.knows_members);
+        let all_know_members = nodes.iter().all(|up| up.wire >= WireVersion::V5);
         // Nodes that do not know of others would all go on with a session.
         let most = if all_know_members { u8::MAX } else { 1 };
         usize::from(self.config.backups.min(most)).min(nodes.len())

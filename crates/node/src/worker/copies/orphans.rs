@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, WireVersion};
 use thicket_session::time::Instant;
 
 use super::{held_at::Stage, pending::Pending, shadow::SourceKey};
@@ -407,7 +407,7 @@ impl Worker {
     /// A session goes on here: the copies of its other members are ours.
     pub(super) fn adopt_copies(&mut self, key: SessionKey, members: &[NodeId]) {
         for node in members {
-            let is_up = |up: &UpNode| up.node == *node && up.knows_members;
+            let is_up = |up: &UpNode| up.node == *node && up.wire >= WireVersion::V5;
             let Some(index) = (self.owned.nodes.iter())
                 .any(is_up)
                 .then(|| self.stream_to(*node))
@@ -433,7 +433,7 @@ impl Worker {
     /// The copies of other members are out of date, and no others follow.
     pub(super) fn void_copies(&mut self, uid: u128, epoch: u64, members: &[NodeId]) {
         for node in members {
-            let is_up = |up: &UpNode| up.node == *node && up.knows_members;
+            let is_up = |up: &UpNode| up.node == *node && up.wire >= WireVersion::V5;
             if !self.owned.nodes.iter().any(is_up) {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, WireVersion};
 use thicket_session::time::Instant;
 
 use super::{
@@ -246,10 +246,11 @@ impl Worker {
     /// The stream to a node, begun if there is none; `None`: there are too many.
     pub(super) fn stream_to(&mut self, node: NodeId) -> Option<u8> {
         let mut nodes = self.owned.nodes.iter();
-        let knows_members = nodes.any(|up| up.node == node && up.knows_members);
+        let up = nodes.find(|up| up.node == node);
+        let wire = up.map_or(WireVersion::OLDEST, |up| up.wire);
         let random = &mut self.random;
         let streams = &mut self.journal.streams;
-        streams.find_or_begin(node, knows_members, || random.next_u64())
+        streams.find_or_begin(node, wire, || random.next_u64())
     }
 
     fn lose_copies(&mut self, node: NodeId) {

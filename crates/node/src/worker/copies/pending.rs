@@ -104,7 +104,11 @@ impl Pendings {
             Some(_) | None => messages.partition_point(|other| other.id().number < id.number),
         };
         let found = messages.get(at).is_some_and(|found| found.id() == id);
-        let taken = found.then(|| messages.remove(at)).flatten();
+        let taken = match at {
+            _ if !found => None,
+            0 => messages.pop_front(),
+            at => messages.remove(at),
+        };
         if messages.is_empty() && self.queues.len() > ORIGINS {
             self.queues.swap_remove(index);
         }

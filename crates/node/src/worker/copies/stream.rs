@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, collections::VecDeque, rc::Rc};
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, WireVersion};
 use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
 
 use super::{
@@ -81,8 +81,8 @@ pub(in super::super) struct Operation {
 #[derive(Debug)]
 pub(in super::super) struct Stream {
     pub node: NodeId,
-    /// The node may be told who else has a copy.
-    pub knows_members: bool,
+    /// What the node is not to be told depends on this.
+    pub wire: WireVersion,
     /// Tells this stream from earlier ones to the same node.
     pub id: u64,
     /// The record of this round.
@@ -202,7 +202,7 @@ impl Streams {
     pub fn find_or_begin(
         &mut self,
         node: NodeId,
-        knows_members: bool,
+        wire: WireVersion,
         id: impl FnOnce() -> u64,
     ) -> Option<u8> {
         if let Some(index) = self.find(node) {
@@ -213,7 +213,7 @@ impl Streams {
         let found = u8::try_from(index).ok().filter(|index| *index < WILLS)?;
         let stream = Stream {
             node,
-            knows_members,
+            wire,
             id: id(),
             writer: JournalWriter::default(),
             sent: 0,

@@ -3,8 +3,8 @@
 use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
 
 use super::{
-    Append, JOURNAL_VERSION, JournalEntry, JournalError, Publication, SEEN_WORDS, StoredMessage,
-    flag, tag,
+    Append, AppendRun, JOURNAL_VERSION, JournalEntry, JournalError, PlainAppend, Publication,
+    SEEN_WORDS, StoredMessage, flag, tag,
 };
 use crate::server::{InboundId, MessageId};
 
@@ -135,6 +135,7 @@ impl<'a> JournalEntries<'a> {
                     bits,
                 })
             }
+            tag::RUN => self.run().map(JournalEntry::Run),
             tag::PASSED => Ok(JournalEntry::Passed {
                 session: self.varint("session")?,
                 message: self.reference()?,
@@ -253,6 +254,33 @@ impl<'a> JournalEntries<'a> {
             identifiers,
             group,
         })
+    }
+
+    fn run(&mut self) -> Result<AppendRun, JournalError> {
+        let session = self.varint("session")?;
+        let sequence = self.varint("sequence")?;
+        let flags = self.u8("run flags")?;
+        let first = PlainAppend {
+            session,
+            sequence,
+            reference: self.reference()?,
+            qos: qos(flags)?,
+            retain: flags & flag::RETAIN != 0,
+            packet_id: match flags & flag::PACKET_ID {
+                0 => None,
+                _ => Some(self.packet_id()?),
+            },
+        };
+        let count = u16::from_le_bytes(self.array("count")?);
+        let last = u64::from(count.saturating_sub(1));
+        let is_countable = count > 0
+            && first.sequence.checked_add(last + 1).is_some()
+            && first.reference.number.checked_add(last + 1).is_some();
+        if is_countable {
+            Ok(AppendRun { first, count })
+        } else {
+            Err(JournalError::Malformed("count"))
+        }
     }
 
     fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], JournalError> {

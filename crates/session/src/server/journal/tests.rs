@@ -43,6 +43,17 @@ fn append(sequence: u64) -> Append<'static> {
     }
 }
 
+fn plain(sequence: u64, packet_id: Option<u16>) -> PlainAppend {
+    PlainAppend {
+        session: 300,
+        sequence,
+        reference: message(sequence + 100, 0).id,
+        qos: Qos::ExactlyOnce,
+        retain: true,
+        packet_id: packet_id.map(id),
+    }
+}
+
 fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     let mut writer = JournalWriter::default();
     let mut entries = Vec::new();
@@ -77,6 +88,16 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.adopted(3, 1 << 100, 9);
     writer.left(3);
     writer.ended(3);
+    for append in [
+        plain(7, Some(65534)),
+        plain(8, Some(65535)),
+        plain(9, Some(1)),
+        plain(10, None),
+    ] {
+        writer.append_plain(append);
+    }
+    writer.whole(3);
+    writer.append_plain(plain(11, None));
     entries.extend([
         JournalEntry::Assign {
             session: 1,
@@ -153,6 +174,19 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         },
         JournalEntry::Left { session: 3 },
         JournalEntry::Ended { session: 3 },
+        JournalEntry::Run(AppendRun {
+            first: plain(7, Some(65534)),
+            count: 3,
+        }),
+        JournalEntry::Run(AppendRun {
+            first: plain(10, None),
+            count: 1,
+        }),
+        JournalEntry::Whole { session: 3 },
+        JournalEntry::Run(AppendRun {
+            first: plain(11, None),
+            count: 1,
+        }),
     ]);
     (writer, entries)
 }
@@ -213,6 +247,72 @@ fn a_count_that_is_merely_claimed_sets_no_memory_aside() {
     record.extend_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
     let mut entries = JournalEntries::new(&record).expect("our version");
     assert!(matches!(entries.next(), Some(Err(_))));
+}
+
+#[test]
+fn a_run_ends_where_anything_is_not_the_next_or_another_entry_stands() {
+    let after = plain(7, Some(5)).next();
+    let other = |change: fn(&mut PlainAppend)| {
+        let mut other = after;
+        change(&mut other);
+        other
+    };
+    let others = [
+        other(|append| append.session = 1),
+        other(|append| append.sequence += 1),
+        other(|append| append.reference.number += 1),
+        other(|append| append.reference.stream = 0),
+        other(|append| append.qos = Qos::AtLeastOnce),
+        other(|append| append.retain = false),
+        other(|append| append.packet_id = None),
+        other(|append| append.packet_id = Some(id(9))),
+    ];
+    for second in others {
+        let mut writer = JournalWriter::default();
+        writer.append_plain(plain(7, Some(5)));
+        writer.append_plain(second);
+        let read: Vec<_> = JournalEntries::new(writer.record())
+            .expect("our version")
+            .collect();
+        let single = |first| Ok(JournalEntry::Run(AppendRun { first, count: 1 }));
+        assert_eq!(read, [single(plain(7, Some(5))), single(second)]);
+    }
+    let mut writer = JournalWriter::default();
+    let mut append = plain(1, None);
+    for _ in 0..=u16::MAX {
+        writer.append_plain(append);
+        append = append.next();
+    }
+    let counts: Vec<_> = JournalEntries::new(writer.record())
+        .expect("our version")
+        .map(|entry| match entry {
+            Ok(JournalEntry::Run(run)) => run.count,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(counts, [u16::MAX, 1]);
+}
+
+#[test]
+fn a_run_of_nothing_or_past_all_numbers_is_refused() {
+    let mut writer = JournalWriter::default();
+    writer.append_plain(plain(7, None));
+    let mut empty = writer.record().to_vec();
+    let at = empty.len() - 2;
+    empty[at..].fill(0);
+    writer.clear();
+    writer.append_plain(PlainAppend {
+        sequence: u64::MAX - 1,
+        ..plain(7, None)
+    });
+    let mut endless = writer.record().to_vec();
+    let at = endless.len() - 2;
+    endless[at..].fill(0xFF);
+    for record in [empty, endless] {
+        let mut entries = JournalEntries::new(&record).expect("our version");
+        assert_eq!(entries.next(), Some(Err(JournalError::Malformed("count"))));
+        assert_eq!(entries.next(), None);
+    }
 }
 
 #[test]
