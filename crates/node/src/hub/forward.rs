@@ -2,7 +2,6 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive};
 
-use hashbrown::HashMap;
 use thicket_overlay::{
     Delivery, Forward, ForwardError, LinkId, StreamId,
     record::{Record, split},
@@ -99,12 +98,6 @@ pub(super) enum Forwarded {
     Sent,
     /// There is no room for it: the worker hears that.
     Refused,
-}
-
-/// Messages of other nodes that more than one worker has to admit. What only one worker takes is acknowledged as that worker says.
-#[derive(Debug, Default)]
-pub(super) struct Admissions {
-    open: HashMap<(Origin, u64), u32, foldhash::fast::FixedState>,
 }
 
 impl Hub {
@@ -274,9 +267,9 @@ impl Hub {
             for (from, to) in run.unwanted {
                 self.admit(origin, from..=to);
             }
-            let several = run.several.into_iter();
-            let open = several.map(|(number, takers)| ((mail_origin, number), takers));
-            self.admissions.open.extend(open);
+            for (numbers, workers) in run.several {
+                self.admissions.expect(mail_origin, numbers, workers);
+            }
         }
     }
 
@@ -310,7 +303,8 @@ impl Hub {
                 .released(origin.slot, origin.incarnation, bytes.len() as u64),
             number if takers == 0 => self.admit(origin, number..=number),
             number if takers > 1 => {
-                self.admissions.open.insert((mail_origin, number), takers);
+                self.admissions
+                    .expect(mail_origin, (number, number), takers);
             }
             _ => {}
         }
@@ -353,16 +347,8 @@ impl Hub {
             incarnation: origin.incarnation,
             stream: origin.stream,
         };
-        for &(from, to) in numbers {
-            if self.admissions.open.is_empty() {
-                self.admit(whose, from..=to);
-                continue;
-            }
-            for number in from..=to {
-                if self.admissions.is_last(origin, number) {
-                    self.admit(whose, number..=number);
-                }
-            }
+        for (from, to) in self.admissions.admit(origin, numbers) {
+            self.admit(whose, from..=to);
         }
     }
 
@@ -371,21 +357,6 @@ impl Hub {
         self.overlay.admitted(origin, numbers.clone());
         if let Some(origin) = self.mail_origin(origin) {
             self.settle_doubles(origin, numbers);
-        }
-    }
-}
-
-impl Admissions {
-    /// Whether no other worker has still to admit the message.
-    fn is_last(&mut self, origin: Origin, number: u64) -> bool {
-        let key = (origin, number);
-        match self.open.get_mut(&key) {
-            None => true,
-            Some(1) => self.open.remove(&key).is_some(),
-            Some(open) => {
-                *open -= 1;
-                false
-            }
         }
     }
 }
@@ -415,8 +386,8 @@ struct Run {
     released: u64,
     /// Numbers that no worker wants.
     unwanted: NumberRuns,
-    /// Numbers that more than one worker has to admit, with how many.
-    several: Vec<(u64, u32)>,
+    /// Numbers in a row that more than one worker has to admit, with how many.
+    several: Vec<((u64, u64), u32)>,
 }
 
 impl Run {
@@ -435,7 +406,12 @@ impl Run {
             (0, _) => self.released += len as u64,
             (_, 0) => push_number(&mut self.unwanted, number),
             (_, 1) => {}
-            (_, takers) => self.several.push((number, takers as u32)),
+            (_, takers) => match self.several.last_mut() {
+                Some(((_, last), workers)) if *last + 1 == number && *workers == takers as u32 => {
+                    *last = number;
+                }
+                Some(_) | None => self.several.push(((number, number), takers as u32)),
+            },
         }
     }
 }

@@ -4,6 +4,7 @@
 //! nodes want comes in to every worker; records cross it in both directions. It keeps what a node has once: the directory of
 //! client identifiers and the retained messages.
 
+mod admissions;
 mod barriers;
 mod claims;
 mod control;
@@ -30,12 +31,13 @@ use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, NodeStatus, Output, Overl
 use thicket_session::time::{Instant, WallClock};
 
 use self::{
+    admissions::Admissions,
     barriers::Barriers,
     claims::Claims,
     control::{CopyPosition, Message},
     copies::Copies,
     directory::Directory,
-    forward::{Admissions, Arrivals, Outgoing},
+    forward::{Arrivals, Outgoing},
     hints::Hints,
     interests::Wanted,
     members::{Member, Members},

@@ -152,9 +152,36 @@ impl Journal {
         let (stored, group) = (session.stored, outgoing.group());
         debug_assert!(stored.is_some(), "only what is stored is journaled");
         self.write_done();
+        let sequence = session.outbound.next_sequence() - 1;
+        // What the other node gets itself is named; what only this session gets is told whole, and waited for.
+        let is_sent_there = group.is_none() && !outgoing.is_alone && outgoing.id.is_sent();
+        let plain = PlainAppend {
+            session: stored.number,
+            sequence,
+            reference: outgoing.id,
+            qos: form.qos,
+            retain: form.retain,
+            packet_id: form.packet_id,
+        };
+        let is_plain = is_sent_there && form.identifiers.as_slice().is_empty();
+        let is_told_plainly =
+            |is_covered: bool, wire: WireVersion| is_plain && is_covered && wire >= WireVersion::V6;
+        let mut are_all_told = !self.is_on;
+        for copy in stored.copies.told() {
+            if let Some(stream) = self.streams.get_mut(copy.stream) {
+                if is_told_plainly(copy.is_covered(), stream.wire) {
+                    stream.writer.append_plain(plain);
+                } else {
+                    are_all_told = false;
+                }
+            }
+        }
+        if are_all_told {
+            return;
+        }
         let mut append = Append {
             session: stored.number,
-            sequence: session.outbound.next_sequence() - 1,
+            sequence,
             message: 0,
             reference: None,
             qos: form.qos,
@@ -174,20 +201,10 @@ impl Journal {
             let Some(stream) = self.streams.get_mut(copy.stream) else {
                 continue;
             };
-            // What the other node gets itself is named; what only this session gets is told whole, and waited for.
-            let is_sent_there = append.group.is_none() && !outgoing.is_alone;
-            let is_named = copy.is_covered() && is_sent_there && outgoing.id.is_sent();
-            if is_named && append.identifiers.is_empty() && stream.wire >= WireVersion::V6 {
-                stream.writer.append_plain(PlainAppend {
-                    session: stored.number,
-                    sequence: append.sequence,
-                    reference: outgoing.id,
-                    qos: form.qos,
-                    retain: form.retain,
-                    packet_id: form.packet_id,
-                });
+            if is_told_plainly(copy.is_covered(), stream.wire) {
                 continue;
             }
+            let is_named = copy.is_covered() && is_sent_there;
             append.reference = is_named.then_some(outgoing.id);
             if !is_named {
                 let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);

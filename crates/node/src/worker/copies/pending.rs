@@ -1,9 +1,9 @@
 //! Messages that came to a copy and of which its owner has not spoken.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, rc::Rc};
 
 use thicket_session::{
-    server::{Delivery, MessageId},
+    server::{Delivery, Message, MessageId},
     time::Instant,
 };
 
@@ -65,6 +65,7 @@ impl Pendings {
     }
 
     /// A message came. Its arrival is above those of all that are here.
+    #[inline]
     pub fn push(&mut self, pending: Pending) {
         let id = pending.id();
         let index = self.find(origin_of(id)).unwrap_or_else(|| {
@@ -96,7 +97,8 @@ impl Pendings {
     }
 
     /// The owner has come to a message.
-    pub fn take(&mut self, id: MessageId) -> Option<Pending> {
+    #[inline]
+    pub fn take(&mut self, id: MessageId) -> Option<Rc<Message>> {
         let index = self.find(origin_of(id))?;
         let messages = &mut self.queues[index].messages;
         let at = match messages.front() {
@@ -109,6 +111,7 @@ impl Pendings {
             0 => messages.pop_front(),
             at => messages.remove(at),
         };
+        let taken = taken.map(|pending| pending.delivery.message);
         if messages.is_empty() && self.queues.len() > ORIGINS {
             self.queues.swap_remove(index);
         }
@@ -150,10 +153,8 @@ impl IntoIterator for Pendings {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use thicket_mqtt::{Publish, Qos};
-    use thicket_session::server::{MatchedIdentifiers, Message};
+    use thicket_session::server::MatchedIdentifiers;
 
     use super::*;
 
@@ -213,7 +214,7 @@ mod tests {
         ] {
             let mut pendings = pendings(&came);
             for which in taken {
-                let found = pendings.take(id(*which)).map(|pending| pending.id());
+                let found = pendings.take(id(*which)).map(|message| message.id());
                 assert_eq!(found, Some(id(*which)), "{name}");
                 assert!(pendings.take(id(*which)).is_none(), "{name}, twice");
             }

@@ -123,18 +123,20 @@ impl Sources {
 
 impl Shadow {
     /// A message came. The position that waits for it no longer. `is_repeated`: the session took the publication before.
+    #[inline]
     pub fn take(
         &mut self,
         now: Instant,
         delivery: Delivery,
         is_repeated: bool,
     ) -> Option<Unblocked> {
-        let id = delivery.message.id();
-        if let Some(awaited) = self.awaited.remove(&id) {
+        if !self.awaited.is_empty()
+            && let Some(awaited) = self.awaited.remove(&delivery.message.id())
+        {
             self.held.resolve(awaited.sequence, &delivery.message);
             return self.unblocked(awaited);
         }
-        if self.passed.remove(&id).is_none() {
+        if self.passed.is_empty() || self.passed.remove(&delivery.message.id()).is_none() {
             self.arrivals += 1;
             self.pending.push(Pending {
                 arrival: self.arrivals,
@@ -173,8 +175,9 @@ impl Shadow {
     }
 
     /// The owner has come to a message: it is pending no more.
+    #[inline]
     pub(super) fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
-        Some(self.pending.take(id)?.delivery.message)
+        self.pending.take(id)
     }
 
     pub(super) fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
