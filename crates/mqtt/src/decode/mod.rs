@@ -231,3 +231,73 @@ fn check_remaining_length(
         Err(DecodeError::RemainingLengthInvalid { kind, remaining })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Acknowledgement, ReasonCode, encode_plain_acknowledgement};
+
+    const VERSIONS: [ProtocolVersion; 3] = [
+        ProtocolVersion::V31,
+        ProtocolVersion::V311,
+        ProtocolVersion::V5,
+    ];
+
+    #[test]
+    fn a_plain_acknowledgement_is_what_the_whole_decoder_makes_of_it() {
+        for first_byte in 0..=u8::MAX {
+            for rest in [
+                [2, 0, 0],
+                [2, 0, 1],
+                [2, 0xFF, 0xFE],
+                [3, 0, 1],
+                [0x82, 0, 1],
+            ] {
+                let bytes = [first_byte, rest[0], rest[1], rest[2], 0];
+                let Some((kind, packet_id)) = plain_acknowledgement(&bytes) else {
+                    continue;
+                };
+                assert_eq!(encode_plain_acknowledgement(kind, packet_id), bytes[..4]);
+                for version in VERSIONS {
+                    let (packet, len) = decode(&bytes, version, 4).expect("right").expect("whole");
+                    let is_same = matches!(&packet,
+                        Packet::Puback(ack) | Packet::Pubrec(ack) | Packet::Pubrel(ack) | Packet::Pubcomp(ack)
+                            if *ack == Acknowledgement::new(packet_id, ReasonCode::Success));
+                    assert!(is_same && packet.kind() == kind && len == 4, "{bytes:?}");
+                }
+            }
+        }
+        for cut in 0..4 {
+            assert_eq!(plain_acknowledgement(&[0x40, 2, 0, 1][..cut]), None);
+        }
+        let kinds = [0x40, 0x50, 0x62, 0x70].map(|first| plain_acknowledgement(&[first, 2, 0, 9]));
+        assert!(kinds.iter().all(Option::is_some), "{kinds:?}");
+    }
+
+    #[test]
+    fn a_publish_is_what_the_whole_decoder_makes_of_it() {
+        let packets: [&[u8]; 8] = [
+            b"\x30\x05\x00\x01axy",
+            b"\x33\x07\x00\x01a\x00\x09xy",
+            b"\x34\x08\x00\x01a\x00\x09\x00xy",
+            b"\x36\x05\x00\x01axy",
+            b"\x30\x05\x00\x01+xy",
+            b"\x30\x80",
+            b"\x30\x05\x00",
+            b"\x40\x02\x00\x01",
+        ];
+        for bytes in packets {
+            for version in VERSIONS {
+                for maximum in [6, 100] {
+                    let expected = match decode(bytes, version, maximum) {
+                        Ok(Some((Packet::Publish(publish), len))) => Ok(Some((publish, len))),
+                        Ok(_) => Ok(None),
+                        Err(error) => Err(error),
+                    };
+                    let found = decode_publish(bytes, version, maximum);
+                    assert_eq!(found, expected, "{bytes:?} {version:?} {maximum}");
+                }
+            }
+        }
+    }
+}

@@ -350,7 +350,10 @@ impl Worker {
             PacketKind::Puback => Packet::Puback(ack),
             PacketKind::Pubrec => Packet::Pubrec(ack),
             PacketKind::Pubrel => Packet::Pubrel(ack),
-            _ => Packet::Pubcomp(ack),
+            _ => {
+                debug_assert_eq!(kind, PacketKind::Pubcomp, "an acknowledgement");
+                Packet::Pubcomp(ack)
+            }
         };
         self.send(id, &packet);
     }

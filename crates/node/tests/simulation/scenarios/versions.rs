@@ -3,7 +3,12 @@
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe};
 use thicket_overlay::WireVersion;
 
-use super::{V5, cluster::client_at, copies::become_covered, id, qos, resuming};
+use super::{
+    V5,
+    cluster::{client_at, plain},
+    copies::become_covered,
+    id, qos, resuming,
+};
 use crate::world::{World, net::Weather, node::NodeSpec};
 
 /// Plays a scenario on three nodes, one of which, each in turn, knows nothing newer than version 3.
@@ -89,5 +94,40 @@ fn copies_pass_between_nodes_of_two_versions() {
             ];
             world.expect(back, &expected);
         });
+    }
+}
+
+#[test]
+fn a_copy_at_a_node_of_either_version_has_what_its_owner_said_in_a_row() {
+    let [old, new] = [WireVersion::V5, WireVersion::NEWEST];
+    for (wires, seed) in [([new, new], 1), ([old, new], 2), ([new, old], 3)] {
+        let mut world = World::new(seed, Weather::CALM);
+        for wire in wires {
+            let mut spec = NodeSpec::new(1);
+            spec.wire = wire;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        let subscriber = client_at(&mut world, 0, resuming(V5, "taker", 1000), "CONNACK");
+        world.subscribe(subscriber, "a", 1);
+        become_covered(&mut world);
+        let publisher = client_at(&mut world, 1, Connect::new(V5, "publisher"), "CONNACK");
+        for number in 1..=20 {
+            world.publish(publisher, "a", &number.to_string(), 1, number);
+        }
+        world.run_for(100);
+        assert_eq!(world.tester(subscriber).take_heard().len(), 20);
+        for packet_id in [1, 2, 3, 5] {
+            world.send(subscriber, &Packet::Puback(plain(packet_id)));
+        }
+        world.run_for(1_000);
+        world.stop(0);
+        let back = world.connect(1, resuming(V5, "taker", 1000));
+        let left = std::iter::once(4).chain(6..=20);
+        let expected: Vec<String> = std::iter::once("CONNACK present".to_owned())
+            .chain(left.map(|number| format!("PUBLISH a '{number}' q1 #{number} dup")))
+            .collect();
+        assert_eq!(world.hear(back), expected, "{wires:?}");
     }
 }
