@@ -1,6 +1,6 @@
 //! PUBACK, PUBREC, PUBREL, PUBCOMP, DISCONNECT and AUTH: a reason code and why.
 
-use crate::{PacketId, ReasonCode, UserProperties};
+use crate::{PacketId, PacketKind, ReasonCode, UserProperties};
 
 /// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,4 +67,27 @@ pub struct Auth<'a> {
     pub reason_string: Option<&'a str>,
     /// User properties.
     pub user_properties: UserProperties<'a>,
+}
+
+/// The packets that acknowledge a PUBLISH, or a step of QoS 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the specification's")]
+pub enum AcknowledgementKind {
+    Puback,
+    Pubrec,
+    Pubrel,
+    Pubcomp,
+}
+
+impl AcknowledgementKind {
+    /// The type of the packet.
+    #[must_use]
+    pub const fn packet(self) -> PacketKind {
+        match self {
+            Self::Puback => PacketKind::Puback,
+            Self::Pubrec => PacketKind::Pubrec,
+            Self::Pubrel => PacketKind::Pubrel,
+            Self::Pubcomp => PacketKind::Pubcomp,
+        }
+    }
 }

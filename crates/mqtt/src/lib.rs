@@ -41,7 +41,7 @@ mod property;
 mod reader;
 mod write;
 
-pub use acknowledge::{Acknowledgement, Auth, Disconnect};
+pub use acknowledge::{Acknowledgement, AcknowledgementKind, Auth, Disconnect};
 pub use application::{ApplicationProperties, ApplicationProperty};
 pub use connect::{Connack, Connect, Login, Will};
 pub use decode::{

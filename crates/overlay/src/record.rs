@@ -292,20 +292,13 @@ impl<'a> Record<'a> {
         let len = bytes.len() - outer.rest().len();
         let flags = reader.u16()?;
         if flags & flag::OPTIONAL != 0 {
-            return Ok((Self::decode_optional(flags, reader)?, len));
+            return Ok((Self::decode_optional(known, flags, reader)?, len));
         }
         let record = Self {
-            number: reader.varint()?,
+            number: number(&mut reader)?,
             qos: qos_of(flags)?,
             retain: flags & flag::RETAIN != 0,
-            topic: {
-                let topic = reader.bytes()?;
-                if topic == known.as_bytes() && !topic.is_empty() {
-                    known
-                } else {
-                    topic_name(topic)?
-                }
-            },
+            topic: topic_after(known, reader.bytes()?)?,
             payload: reader.rest(),
             ..Self::default()
         };
@@ -314,7 +307,11 @@ impl<'a> Record<'a> {
 
     /// Reads all that follows the flags.
     #[inline(never)]
-    fn decode_optional(flags: u16, mut reader: Reader<'a>) -> Result<Self, WireError> {
+    fn decode_optional(
+        known: &'a str,
+        flags: u16,
+        mut reader: Reader<'a>,
+    ) -> Result<Self, WireError> {
         if flags & flag::RESERVED != 0 {
             return Err(WireError::Value {
                 field: "record flags",
@@ -329,7 +326,7 @@ impl<'a> Record<'a> {
         if flags & flag::EXPIRY != 0 {
             record.expiry_left_ms = Some(reader.u64()?);
         }
-        record.number = reader.varint()?;
+        record.number = number(&mut reader)?;
         if flags & flag::TIME != 0 {
             record.time = Some(HybridTime {
                 millis: reader.u64()?,
@@ -352,7 +349,7 @@ impl<'a> Record<'a> {
         if flags & flag::DESTINATIONS != 0 {
             record.destinations = Destinations::check(reader.bytes()?)?;
         }
-        record.topic = topic_name(reader.bytes()?)?;
+        record.topic = topic_after(known, reader.bytes()?)?;
         if flags & flag::PROPERTIES != 0 {
             record.properties = ApplicationProperties::from_encoded(reader.bytes()?)?;
         }
@@ -361,11 +358,33 @@ impl<'a> Record<'a> {
     }
 }
 
+/// A number that another one can follow.
+#[inline]
+fn number(reader: &mut Reader<'_>) -> Result<u64, WireError> {
+    match reader.varint()? {
+        value @ u64::MAX => Err(WireError::Value {
+            field: "record number",
+            value,
+        }),
+        number => Ok(number),
+    }
+}
+
 fn qos_of(flags: u16) -> Result<Qos, WireError> {
     Qos::from_bits((flags & flag::QOS) as u8).ok_or(WireError::Value {
         field: "record QoS",
         value: 3,
     })
+}
+
+/// A topic name, which need not be checked if it is the `known` one.
+#[inline]
+fn topic_after<'a>(known: &'a str, topic: &'a [u8]) -> Result<&'a str, WireError> {
+    if topic == known.as_bytes() && !topic.is_empty() {
+        Ok(known)
+    } else {
+        topic_name(topic)
+    }
 }
 
 /// A topic name: UTF-8, not empty, no wildcards, no U+0000.

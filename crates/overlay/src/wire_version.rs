@@ -1,6 +1,6 @@
 //! Which versions of everything links carry a node speaks, and which one two nodes use with each other.
 //!
-//! Two adjacent versions run together, so that a cluster is brought to a new release node by node. The first released nodes
+//! At least two adjacent versions run together, so that a cluster is brought to a new release node by node. The first released nodes
 //! know one version only, [`WireVersion::V3`], and refuse whoever says another number in the hello's `wire`: so `wire` is the
 //! oldest version a node speaks, and the newest stands in a property of its own that those nodes pass over.
 

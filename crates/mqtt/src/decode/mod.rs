@@ -6,7 +6,9 @@ mod publish;
 mod subscribe;
 
 use crate::reader::{Reader, variable_byte_integer};
-use crate::{DecodeError, Packet, PacketId, PacketKind, ProtocolVersion, Publish};
+use crate::{
+    AcknowledgementKind, DecodeError, Packet, PacketId, PacketKind, ProtocolVersion, Publish,
+};
 
 pub use connect::connect_version;
 pub(crate) use connect::{BRIDGE_BIT, flag};
@@ -90,15 +92,15 @@ pub const PLAIN_ACKNOWLEDGEMENT_LEN: usize = 4;
 /// all versions: its kind and packet identifier. `None` if it is anything else, of which [`decode`] says more.
 #[must_use]
 #[inline]
-pub const fn plain_acknowledgement(bytes: &[u8]) -> Option<(PacketKind, PacketId)> {
+pub const fn plain_acknowledgement(bytes: &[u8]) -> Option<(AcknowledgementKind, PacketId)> {
     let [first_byte, 2, high, low, ..] = bytes else {
         return None;
     };
     let kind = match first_byte {
-        0x40 => PacketKind::Puback,
-        0x50 => PacketKind::Pubrec,
-        0x62 => PacketKind::Pubrel,
-        0x70 => PacketKind::Pubcomp,
+        0x40 => AcknowledgementKind::Puback,
+        0x50 => AcknowledgementKind::Pubrec,
+        0x62 => AcknowledgementKind::Pubrel,
+        0x70 => AcknowledgementKind::Pubcomp,
         _ => return None,
     };
     match PacketId::new(u16::from_be_bytes([*high, *low])) {
@@ -263,7 +265,10 @@ mod tests {
                     let is_same = matches!(&packet,
                         Packet::Puback(ack) | Packet::Pubrec(ack) | Packet::Pubrel(ack) | Packet::Pubcomp(ack)
                             if *ack == Acknowledgement::new(packet_id, ReasonCode::Success));
-                    assert!(is_same && packet.kind() == kind && len == 4, "{bytes:?}");
+                    assert!(
+                        is_same && packet.kind() == kind.packet() && len == 4,
+                        "{bytes:?}"
+                    );
                 }
             }
         }

@@ -3,25 +3,26 @@
 use super::{Encoder, check_reason_code};
 use crate::property::Property;
 use crate::{
-    Acknowledgement, Auth, Disconnect, EncodeError, PLAIN_ACKNOWLEDGEMENT_LEN, PacketId,
-    PacketKind, ReasonCode,
+    Acknowledgement, AcknowledgementKind, Auth, Disconnect, EncodeError, PLAIN_ACKNOWLEDGEMENT_LEN,
+    PacketId, PacketKind, ReasonCode,
 };
 
 /// A PUBACK, PUBREC, PUBREL or PUBCOMP without reason code and properties, which means Success in all versions.
 #[must_use]
 #[inline]
 pub const fn encode_plain_acknowledgement(
-    kind: PacketKind,
+    kind: AcknowledgementKind,
     packet_id: PacketId,
 ) -> [u8; PLAIN_ACKNOWLEDGEMENT_LEN] {
     let [high, low] = packet_id.value().to_be_bytes();
+    let kind = kind.packet();
     [(kind as u8) << 4 | kind.flags(), 2, high, low]
 }
 
 impl Encoder<'_> {
     pub(super) fn acknowledgement(
         &mut self,
-        kind: PacketKind,
+        kind: AcknowledgementKind,
         acknowledgement: &Acknowledgement<'_>,
     ) -> Result<(), EncodeError> {
         let Acknowledgement {
@@ -37,6 +38,7 @@ impl Encoder<'_> {
                 .extend_from_slice(&encode_plain_acknowledgement(kind, *packet_id));
             return Ok(());
         }
+        let kind = kind.packet();
         self.framed(kind, |encoder| {
             encoder.packet_id(*packet_id);
             encoder.reason_code(kind, *reason_code)?;

@@ -9,7 +9,9 @@ pub use acknowledge::encode_plain_acknowledgement;
 
 use crate::property::Property;
 use crate::write::put_with_length;
-use crate::{EncodeError, Packet, PacketId, PacketKind, ProtocolVersion, ReasonCode};
+use crate::{
+    AcknowledgementKind, EncodeError, Packet, PacketId, PacketKind, ProtocolVersion, ReasonCode,
+};
 
 impl Packet<'_> {
     /// Appends the packet to `out`; a CONNECT in its own version, all others in `version`.
@@ -123,10 +125,10 @@ impl Encoder<'_> {
             }
             Packet::Connack(connack) => self.framed(kind, |encoder| encoder.connack(connack)),
             Packet::Publish(publish) => publish.encode(self.version, self.out).map(|_| ()),
-            Packet::Puback(acknowledgement)
-            | Packet::Pubrec(acknowledgement)
-            | Packet::Pubrel(acknowledgement)
-            | Packet::Pubcomp(acknowledgement) => self.acknowledgement(kind, acknowledgement),
+            Packet::Puback(ack) => self.acknowledgement(AcknowledgementKind::Puback, ack),
+            Packet::Pubrec(ack) => self.acknowledgement(AcknowledgementKind::Pubrec, ack),
+            Packet::Pubrel(ack) => self.acknowledgement(AcknowledgementKind::Pubrel, ack),
+            Packet::Pubcomp(ack) => self.acknowledgement(AcknowledgementKind::Pubcomp, ack),
             Packet::Subscribe(subscribe) => {
                 self.framed(kind, |encoder| encoder.subscribe(subscribe))
             }

@@ -6,11 +6,11 @@ use hashbrown::HashMap;
 
 use crate::mail::{NumberRuns, Origin};
 
-/// Numbers in a row, by the first of them, that as many workers have still to admit.
-type Runs = BTreeMap<u64, Run>;
+/// Numbers in a row, by the first of them, that the same number of workers have still to admit.
+type Runs = BTreeMap<u64, Awaited>;
 
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct Awaited {
     last: u64,
     /// Workers that have not admitted them.
     open: u32,
@@ -44,7 +44,7 @@ impl Admissions {
             None => {}
         }
         let open = workers;
-        runs.insert(first, Run { last, open });
+        runs.insert(first, Awaited { last, open });
     }
 
     /// A worker has admitted these numbers: those of them that no other has still to admit, ascending.

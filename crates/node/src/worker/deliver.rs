@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_mqtt::{AcknowledgementKind, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{Delivery, MatchedIdentifiers, Message, MessageId, Started, seconds_left},
@@ -346,7 +346,12 @@ impl Worker {
             match started {
                 Started::Pubrel(packet_id) => {
                     self.hold_output(id, key);
-                    self.acknowledge_to(id, PacketKind::Pubrel, packet_id, ReasonCode::Success);
+                    self.acknowledge_to(
+                        id,
+                        AcknowledgementKind::Pubrel,
+                        packet_id,
+                        ReasonCode::Success,
+                    );
                 }
                 Started::Expired(_) => {
                     self.journal.dropped(stored, sequence);

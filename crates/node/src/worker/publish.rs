@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish, Qos, ReasonCode};
+use thicket_mqtt::{AcknowledgementKind, PacketId, ProtocolVersion, Publish, Qos, ReasonCode};
 use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
@@ -198,7 +198,12 @@ impl Worker {
             InboundPublish::AnswerAgain => {
                 let id = arrival.connection;
                 self.hold_output(id, arrival.session);
-                self.acknowledge_to(id, PacketKind::Pubrec, packet_id, ReasonCode::Success);
+                self.acknowledge_to(
+                    id,
+                    AcknowledgementKind::Pubrec,
+                    packet_id,
+                    ReasonCode::Success,
+                );
                 return Ok(());
             }
         };
@@ -375,9 +380,19 @@ impl Worker {
                 }
             }
             self.hold_output(id, key);
-            self.acknowledge_to(id, PacketKind::Pubrec, owed.packet_id, owed.reason_code);
+            self.acknowledge_to(
+                id,
+                AcknowledgementKind::Pubrec,
+                owed.packet_id,
+                owed.reason_code,
+            );
         } else {
-            self.acknowledge_to(id, PacketKind::Puback, owed.packet_id, owed.reason_code);
+            self.acknowledge_to(
+                id,
+                AcknowledgementKind::Puback,
+                owed.packet_id,
+                owed.reason_code,
+            );
         }
     }
 
@@ -501,7 +516,12 @@ impl Worker {
             .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
             self.hold_output(id, owed.session);
-            self.acknowledge_to(id, PacketKind::Pubrec, owed.packet_id, ReasonCode::Success);
+            self.acknowledge_to(
+                id,
+                AcknowledgementKind::Pubrec,
+                owed.packet_id,
+                ReasonCode::Success,
+            );
         }
         self.answer_freeze(now, owed.session);
     }

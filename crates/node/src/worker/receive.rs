@@ -1,7 +1,7 @@
 //! From bytes to packets to whoever handles them.
 
 use thicket_mqtt::{
-    Acknowledgement, Disconnect, PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketId, PacketKind,
+    Acknowledgement, AcknowledgementKind, Disconnect, PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketId,
     ProtocolVersion, ReasonCode, decode, decode_publish, encode_plain_acknowledgement,
     plain_acknowledgement,
 };
@@ -139,23 +139,22 @@ impl Worker {
         now: Now,
         id: ConnectionId,
         (session, version): (SessionKey, ProtocolVersion),
-        kind: PacketKind,
+        kind: AcknowledgementKind,
         packet_id: PacketId,
         is_error: bool,
     ) -> Result<(), Refusal> {
         match kind {
-            PacketKind::Puback => self.handle_puback(now, session, packet_id),
-            PacketKind::Pubrec => {
+            AcknowledgementKind::Puback => self.handle_puback(now, session, packet_id),
+            AcknowledgementKind::Pubrec => {
                 self.check_handshake(session)?;
                 self.handle_pubrec(now, id, (session, version), packet_id, is_error)
             }
-            PacketKind::Pubrel => {
+            AcknowledgementKind::Pubrel => {
                 self.check_handshake(session)?;
                 self.handle_pubrel(id, (session, version), packet_id);
                 Ok(())
             }
-            PacketKind::Pubcomp => self.handle_pubcomp(now, session, packet_id),
-            _ => Err(Refusal::protocol("no acknowledgement")),
+            AcknowledgementKind::Pubcomp => self.handle_pubcomp(now, session, packet_id),
         }
     }
 
@@ -170,17 +169,16 @@ impl Worker {
         if self.is_traced() {
             self.trace(Some(session), Direction::In, &packet);
         }
-        let kind = packet.kind();
+        let mut acknowledge = |kind, ack: &Acknowledgement<'_>| {
+            let (of, is_error) = ((session, version), ack.reason_code.is_error());
+            self.handle_acknowledgement(now, id, of, kind, ack.packet_id, is_error)
+        };
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
-            Packet::Puback(ack)
-            | Packet::Pubrec(ack)
-            | Packet::Pubrel(ack)
-            | Packet::Pubcomp(ack) => {
-                let is_error = ack.reason_code.is_error();
-                let of = (session, version);
-                self.handle_acknowledgement(now, id, of, kind, ack.packet_id, is_error)
-            }
+            Packet::Puback(ack) => acknowledge(AcknowledgementKind::Puback, &ack),
+            Packet::Pubrec(ack) => acknowledge(AcknowledgementKind::Pubrec, &ack),
+            Packet::Pubrel(ack) => acknowledge(AcknowledgementKind::Pubrel, &ack),
+            Packet::Pubcomp(ack) => acknowledge(AcknowledgementKind::Pubcomp, &ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => {
                 self.handle_unsubscribe(now, id, session, &unsubscribe)
@@ -238,7 +236,12 @@ impl Worker {
                 let sequence = session.outbound.sequence_of(packet_id);
                 self.journal.received(session.stored, sequence, packet_id);
                 self.hold_output(id, key);
-                self.acknowledge_to(id, PacketKind::Pubrel, packet_id, ReasonCode::Success);
+                self.acknowledge_to(
+                    id,
+                    AcknowledgementKind::Pubrel,
+                    packet_id,
+                    ReasonCode::Success,
+                );
             }
             Acknowledged::Unknown => {
                 // Before 5.0 there is no code for this: PUBREL lets the client finish.
@@ -246,7 +249,7 @@ impl Worker {
                     ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
                     ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
                 };
-                self.acknowledge_to(id, PacketKind::Pubrel, packet_id, code);
+                self.acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
             }
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
         }
@@ -273,7 +276,7 @@ impl Worker {
             }
         };
         self.hold_output(id, key);
-        self.acknowledge_to(id, PacketKind::Pubcomp, packet_id, code);
+        self.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
     }
 
     fn handle_pubcomp(
@@ -327,7 +330,7 @@ impl Worker {
     pub(super) fn acknowledge_to(
         &mut self,
         id: ConnectionId,
-        kind: PacketKind,
+        kind: AcknowledgementKind,
         packet_id: PacketId,
         reason_code: ReasonCode,
     ) {
@@ -347,13 +350,10 @@ impl Worker {
         }
         let ack = Acknowledgement::new(packet_id, reason_code);
         let packet = match kind {
-            PacketKind::Puback => Packet::Puback(ack),
-            PacketKind::Pubrec => Packet::Pubrec(ack),
-            PacketKind::Pubrel => Packet::Pubrel(ack),
-            _ => {
-                debug_assert_eq!(kind, PacketKind::Pubcomp, "an acknowledgement");
-                Packet::Pubcomp(ack)
-            }
+            AcknowledgementKind::Puback => Packet::Puback(ack),
+            AcknowledgementKind::Pubrec => Packet::Pubrec(ack),
+            AcknowledgementKind::Pubrel => Packet::Pubrel(ack),
+            AcknowledgementKind::Pubcomp => Packet::Pubcomp(ack),
         };
         self.send(id, &packet);
     }

@@ -9,7 +9,7 @@
 //! | --- | --- | --- | --- |
 //! | offer | enough messages in a row had takers on that worker only | takes it, if that leaves the two balanced | |
 //! | ask | the client is not read any more | | nobody claims or fetches the session from here on |
-//! | hand over | a whole round without anything of the client, all it sent is acknowledged everywhere | the session is made again, the client is read | told: the session lives there |
+//! | hand over | a whole round without a PUBLISH of the client, all it sent is acknowledged everywhere; what it says meanwhile stays with the kernel | the session is made again, the client is read | told: the session lives there |
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 

@@ -86,6 +86,9 @@ mod flag {
     pub(super) const REFERENCE: u8 = 1 << 7;
 }
 
+/// Messages in one run at most: an entry must not claim much more than its bytes can stand for.
+pub(super) const MAXIMUM_RUN: u16 = 1024;
+
 /// Publications seen of one publisher, as a store keeps them: see `Seen` in crate `node`.
 pub const SEEN_WORDS: usize = 8;
 
@@ -322,8 +325,8 @@ pub struct Append<'a> {
     pub group: Option<&'a str>,
 }
 
-/// A session takes a message that the reader has from elsewhere, and that came with a number of its own: nothing but that is to be said
-/// of most.
+/// A session takes a message that the reader has from elsewhere, without subscription identifiers and from no shared subscription, as most
+/// are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainAppend {
     /// Whose.
@@ -364,7 +367,7 @@ impl PlainAppend {
 pub struct AppendRun {
     /// The first.
     pub first: PlainAppend,
-    /// At least 1.
+    /// 1 to 1024.
     pub count: u16,
 }
 
@@ -502,12 +505,12 @@ impl JournalWriter {
         }
     }
 
-    /// The same as [`append`](Self::append) for readers that know runs.
+    /// The same as [`append`](Self::append) for readers that know runs: nodes of wire version 6 on.
     pub fn append_plain(&mut self, append: PlainAppend) {
         if let Some(run) = &mut self.run
             && run.end == self.bytes.len()
             && run.next == append
-            && run.count < u16::MAX
+            && run.count < MAXIMUM_RUN
         {
             run.count += 1;
             run.next = append.next();

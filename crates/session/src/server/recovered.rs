@@ -110,7 +110,8 @@ impl Entries {
 struct Identifiers {
     /// Of the first of `row`.
     first: Option<PacketId>,
-    /// 0: it has come back, and not all before it have; sequences are never 0.
+    /// 0: it has come back, and not all before it have; sequences are never 0. One that does not come back keeps places for at most as many
+    /// as there are identifiers.
     row: VecDeque<u64>,
     /// Those that were not given in a row.
     others: HashMap<PacketId, u64, foldhash::fast::FixedState>,
@@ -298,6 +299,12 @@ impl RecoveredSession {
             Entry::Received(_) => 0,
         });
         costs.sum()
+    }
+
+    /// Above the sequence of every message that the session took so far.
+    #[must_use]
+    pub const fn next_sequence(&self) -> u64 {
+        self.next_sequence
     }
 
     /// Messages held.

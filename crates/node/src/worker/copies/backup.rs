@@ -69,9 +69,7 @@ impl Reading {
         placeholder: &Rc<Message>,
     ) {
         let known = shadow.take_pending(append.reference);
-        if !shadow.awaited.is_empty()
-            && let Some(awaited) = shadow.take_awaited(append.sequence)
-        {
+        if let Some(awaited) = shadow.take_awaited(append.sequence) {
             self.unblocked.extend(shadow.unblocked(awaited));
         }
         let has_come = known.is_some();

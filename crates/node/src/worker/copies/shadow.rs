@@ -180,7 +180,12 @@ impl Shadow {
         self.pending.take(id)
     }
 
+    #[inline]
     pub(super) fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
+        // Nothing is awaited of which the owner has not spoken.
+        if self.awaited.is_empty() || sequence >= self.held.next_sequence() {
+            return None;
+        }
         let has = |(_, awaited): &(&MessageId, &Awaited)| awaited.sequence == sequence;
         let id = *self.awaited.iter().find(has)?.0;
         self.awaited.remove(&id)

@@ -178,6 +178,34 @@ fn what_a_client_has_not_released_yet_goes_along() {
 }
 
 #[test]
+fn what_a_client_releases_while_it_goes_is_released() {
+    for pause in [0, 3, 10, 40] {
+        play_with(soon, |world| {
+            let subscriber = world.plain("a");
+            world.subscribe(subscriber, "t", 0);
+            let publisher = world.plain("b");
+            for id in 1..=60 {
+                world.publish(publisher, "t", &id.to_string(), 2, id);
+                world.run_for(10);
+                // In two halves, so that one of them may come where its client is no more.
+                let mut bytes = Vec::new();
+                let pubrel = Packet::Pubrel(plain(id));
+                pubrel.encode(V5, &mut bytes).expect("short");
+                world.send_bytes(publisher, &bytes[..3]);
+                world.run_for(pause);
+                world.send_bytes(publisher, &bytes[3..]);
+            }
+            world.run_for(1_000);
+            let heard = world.tester(publisher).take_heard();
+            let released = |it: &&String| it.starts_with("PUBCOMP") && !it.contains("0x");
+            assert_eq!(heard.iter().filter(released).count(), 60, "{heard:?}");
+            assert_eq!(heard.len(), 120, "{heard:?}");
+            assert_eq!(world.tester(subscriber).take_heard().len(), 60);
+        });
+    }
+}
+
+#[test]
 fn a_client_that_connects_again_while_it_goes_is_the_one_that_stays() {
     for pause in [260, 300, 340, 380] {
         play_with(soon, |world| {

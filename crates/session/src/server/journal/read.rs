@@ -3,8 +3,8 @@
 use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
 
 use super::{
-    Append, AppendRun, JOURNAL_VERSION, JournalEntry, JournalError, PlainAppend, Publication,
-    SEEN_WORDS, StoredMessage, flag, tag,
+    Append, AppendRun, JOURNAL_VERSION, JournalEntry, JournalError, MAXIMUM_RUN, PlainAppend,
+    Publication, SEEN_WORDS, StoredMessage, flag, tag,
 };
 use crate::server::{InboundId, MessageId};
 
@@ -50,7 +50,7 @@ impl<'a> JournalEntries<'a> {
             }),
             tag::RECEIVED => Ok(JournalEntry::Received {
                 session: self.varint("session")?,
-                sequence: self.varint("sequence")?,
+                sequence: self.sequence()?,
                 packet_id: self.packet_id()?,
             }),
             tag::DROPPED => Ok(JournalEntry::Dropped {
@@ -219,7 +219,7 @@ impl<'a> JournalEntries<'a> {
 
     fn append(&mut self) -> Result<Append<'a>, JournalError> {
         let session = self.varint("session")?;
-        let sequence = self.varint("sequence")?;
+        let sequence = self.sequence()?;
         let flags = self.u8("append flags")?;
         let message = match flags & flag::NAME {
             0 => 0,
@@ -273,13 +273,21 @@ impl<'a> JournalEntries<'a> {
         };
         let count = u16::from_le_bytes(self.array("count")?);
         let last = u64::from(count.saturating_sub(1));
-        let is_countable = count > 0
+        let is_countable = (1..=MAXIMUM_RUN).contains(&count)
             && first.sequence.checked_add(last + 1).is_some()
             && first.reference.number.checked_add(last + 1).is_some();
         if is_countable {
             Ok(AppendRun { first, count })
         } else {
             Err(JournalError::Malformed("count"))
+        }
+    }
+
+    /// A sequence that another one can follow.
+    fn sequence(&mut self) -> Result<u64, JournalError> {
+        match self.varint("sequence")? {
+            u64::MAX => Err(JournalError::Malformed("sequence")),
+            sequence => Ok(sequence),
         }
     }
 

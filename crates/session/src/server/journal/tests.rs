@@ -279,7 +279,7 @@ fn a_run_ends_where_anything_is_not_the_next_or_another_entry_stands() {
     }
     let mut writer = JournalWriter::default();
     let mut append = plain(1, None);
-    for _ in 0..=u16::MAX {
+    for _ in 0..=MAXIMUM_RUN {
         writer.append_plain(append);
         append = append.next();
     }
@@ -290,29 +290,43 @@ fn a_run_ends_where_anything_is_not_the_next_or_another_entry_stands() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(counts, [u16::MAX, 1]);
+    assert_eq!(counts, [MAXIMUM_RUN, 1]);
 }
 
 #[test]
-fn a_run_of_nothing_or_past_all_numbers_is_refused() {
+fn a_run_of_nothing_of_too_many_or_past_all_numbers_is_refused() {
     let mut writer = JournalWriter::default();
     writer.append_plain(plain(7, None));
-    let mut empty = writer.record().to_vec();
-    let at = empty.len() - 2;
-    empty[at..].fill(0);
+    let of_count = |record: &[u8], count: u16| {
+        let (head, _) = record.split_at(record.len() - 2);
+        [head, &count.to_le_bytes()].concat()
+    };
+    let empty = of_count(writer.record(), 0);
+    let long = of_count(writer.record(), MAXIMUM_RUN + 1);
     writer.clear();
     writer.append_plain(PlainAppend {
-        sequence: u64::MAX - 1,
+        sequence: u64::MAX - 3,
         ..plain(7, None)
     });
-    let mut endless = writer.record().to_vec();
-    let at = endless.len() - 2;
-    endless[at..].fill(0xFF);
-    for record in [empty, endless] {
+    let endless = of_count(writer.record(), 4);
+    for record in [empty, long, endless] {
         let mut entries = JournalEntries::new(&record).expect("our version");
         assert_eq!(entries.next(), Some(Err(JournalError::Malformed("count"))));
         assert_eq!(entries.next(), None);
     }
+}
+
+#[test]
+fn a_sequence_that_none_can_follow_is_refused() {
+    let mut writer = JournalWriter::default();
+    writer.append(&append(u64::MAX));
+    let mut entries = JournalEntries::new(writer.record()).expect("our version");
+    let refused = Err(JournalError::Malformed("sequence"));
+    assert_eq!(entries.next(), Some(refused.clone()));
+    writer.clear();
+    writer.received(1, u64::MAX, id(1));
+    let mut entries = JournalEntries::new(writer.record()).expect("our version");
+    assert_eq!(entries.next(), Some(refused));
 }
 
 #[test]
