@@ -477,8 +477,7 @@ impl Hub {
             }
             Content::Relocated { client_id } => self.handle_relocated(now, from, &client_id),
             Content::TakenOver { client_id, epoch } => {
-                let client_id = &*client_id;
-                self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+                self.handle_taken_over(now, from, &client_id, epoch);
             }
             // What only workers are told.
             Content::Records { .. }

@@ -473,6 +473,32 @@ impl Hub {
         self.mail(home, evict);
     }
 
+    /// A copy here became the session, while its owner may have it too. A session of that client identifier that is on its way here would
+    /// meet it: it goes on where it was, and the two become one before its client is served.
+    pub(super) fn handle_taken_over(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        client_id: &Arc<str>,
+        epoch: u64,
+    ) {
+        let entry = self.directory.entries.get(client_id);
+        if entry.is_none_or(|entry| entry.home != from) {
+            // Another worker has one that is above it.
+            return;
+        }
+        self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+        let mut arriving = self.moves.arriving.iter();
+        let is_its = |it: &Arriving| it.merge.is_none() && it.client_id == *client_id;
+        let Some((&request, arriving)) = arriving.find(|(_, arriving)| is_its(arriving)) else {
+            return;
+        };
+        self.send(arriving.source, &Message::Thaw { request });
+        if let Some(client_id) = self.give_up_move(request) {
+            self.claim_again(now, &client_id);
+        }
+    }
+
     /// The other node gave us up for a while: what it sent us goes on there.
     pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
         self.thaw_all(node);

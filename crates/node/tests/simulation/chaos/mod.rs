@@ -233,7 +233,10 @@ fn two_nodes_that_are_parted_lose_nothing() {
     play(
         "two_nodes_that_are_parted_lose_nothing",
         Plan::SPLIT,
-        &[(RoutingMode::Mesh, &[636, 501_124])],
+        &[
+            (RoutingMode::Mesh, &[636, 501_124]),
+            (RoutingMode::Flood, &[700_179]),
+        ],
     );
 }
 

@@ -134,6 +134,42 @@ fn a_client_that_stayed_where_it_was_stays_and_gets_what_was_published_on_the_ot
 }
 
 #[test]
+fn a_session_that_moves_while_its_copy_goes_on_comes_with_all_that_is_queued() {
+    for (seed, parted_for) in (0..100).map(|run| (run, 20 + run % 20 * 4)) {
+        let mut world = World::new(seed, Weather::ROUGH);
+        for _ in 0..2 {
+            let node = world.add_node(NodeSpec::new(2));
+            world.start(node);
+        }
+        become_covered(&mut world);
+        let away = client_at(&mut world, 1, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 2);
+        world.hang_up(away);
+        become_covered(&mut world);
+        let publishers = [0, 1].map(|node| {
+            let name = format!("publisher-{node}");
+            client_at(&mut world, node, Connect::new(V5, &name), "CONNACK")
+        });
+        world.run_for(1_000);
+        world.publish(publishers[0], "a", "north", 2, 1);
+        world.run_for(15);
+        world.net.part(0, 1, Parting::Cut);
+        world.run_for(10);
+        let back = world.connect(0, resuming(V5, "away", 1000));
+        world.run_for(parted_for);
+        world.net.heal(0, 1);
+        for (index, payload) in ["one", "two", "three"].iter().enumerate() {
+            world.publish(publishers[1], "a", payload, 2, index as u16 + 1);
+            world.run_for(20);
+        }
+        become_covered(&mut world);
+        world.run_for(5_000);
+        let expected = ["north", "one", "three", "two"].map(|it| format!("PUBLISH a '{it}' q2"));
+        assert_eq!(messages(&mut world, back), expected, "seed {seed}");
+    }
+}
+
+#[test]
 fn what_was_delivered_on_one_side_does_not_come_again() {
     what_was_delivered_on_one_side_stays_away("a");
 }
