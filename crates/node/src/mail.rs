@@ -134,12 +134,20 @@ pub(crate) struct Claim {
 /// Travels with a connection to the worker where the session lives.
 #[derive(Debug)]
 pub(crate) struct GrantedClaim {
-    /// Of the claim.
-    pub epoch: u64,
+    pub terms: Terms,
     /// The client identifier that we chose for a client without one.
     pub assigned: Option<Arc<str>>,
     /// How the client was let in.
     pub admission: crate::Admission,
+}
+
+/// What a claim was granted with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// What the session has from now on.
+    pub epoch: u64,
+    /// No other node that is up has the session.
+    pub is_sole: bool,
 }
 
 /// How a session's connection ended, for the directory.
@@ -207,8 +215,7 @@ pub(crate) enum Content {
         serial: u64,
         client_id: Arc<str>,
         home: WorkerId,
-        /// Of the claim: what the session has from now on.
-        epoch: u64,
+        terms: Terms,
     },
     /// Worker to hub: the connection that was granted is in service, which `Session` said before, or has gone.
     GrantDone { client_id: Arc<str> },

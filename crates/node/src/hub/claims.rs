@@ -22,7 +22,7 @@ use thicket_session::time::Instant;
 use super::{Hub, Message, directory::Entry, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
-    mail::{Claim, Content, Merge, Purpose},
+    mail::{Claim, Content, Merge, Purpose, Terms},
 };
 
 /// A CONNECT that cannot be answered in this time gets Server unavailable.
@@ -61,6 +61,8 @@ impl Stage {
 #[derive(Debug)]
 struct Line {
     stage: Stage,
+    /// All nodes of this view had said what they have when the claim was granted, and nobody else has the session; 0: that is not known.
+    sole_in: u64,
     waiting: VecDeque<Waiting>,
 }
 
@@ -68,6 +70,7 @@ impl Default for Line {
     fn default() -> Self {
         Self {
             stage: Stage::Waiting { retry_at: None },
+            sole_in: 0,
             waiting: VecDeque::new(),
         }
     }
@@ -248,8 +251,11 @@ impl Hub {
     ) {
         let from = None;
         self.set_stage(client_id, Stage::Moving { epoch, from });
-        let line = self.claims.lines.get(client_id);
-        let Some(first) = line.and_then(|line| line.waiting.front()) else {
+        let Some(line) = self.claims.lines.get_mut(client_id) else {
+            return;
+        };
+        line.sole_in = self.directory.view;
+        let Some(first) = line.waiting.front() else {
             return self.end_claim(now, client_id, Some(epoch));
         };
         let (home, discard) = (first.worker, first.claim.clean_start);
@@ -297,6 +303,7 @@ impl Hub {
             return;
         }
         line.stage = Stage::Moving { epoch, from: None };
+        line.sole_in = 0;
         let home = self.directory.entries.get(&client_id).map(|it| it.home);
         let is_up = self.up.values().any(|node| *node == source);
         match home.filter(|_| is_up) {
@@ -336,6 +343,10 @@ impl Hub {
             return;
         };
         line.stage = Stage::Opening { epoch, from };
+        let terms = Terms {
+            epoch,
+            is_sole: line.sole_in == self.directory.view,
+        };
         let entry = self
             .directory
             .entries
@@ -357,7 +368,7 @@ impl Hub {
                 serial,
                 client_id,
                 home,
-                epoch,
+                terms,
             },
         );
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
-    mail::{Claim, Content, GrantedClaim, SessionState, peer_text},
+    mail::{Claim, Content, GrantedClaim, SessionState, Terms, peer_text},
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
@@ -179,7 +179,10 @@ impl Worker {
             return;
         };
         let serial = connection.serial;
-        connection.phase = Phase::AwaitClaim { assigned, epoch: 0 };
+        connection.phase = Phase::AwaitClaim {
+            assigned,
+            terms: Terms::default(),
+        };
         self.mail(
             Peer::Hub,
             Content::Claim(Claim {
@@ -202,12 +205,12 @@ impl Worker {
         let Granted {
             connection: id,
             serial,
-            epoch: granted,
+            terms: granted,
         } = granted;
         let asks = |connection: &&mut super::Connection| connection.serial == serial;
         let is_asking = match self.connection_mut(id).filter(asks).map(|it| &mut it.phase) {
-            Some(Phase::AwaitClaim { epoch, .. }) => {
-                *epoch = granted;
+            Some(Phase::AwaitClaim { terms, .. }) => {
+                *terms = granted;
                 true
             }
             _ => false,
@@ -243,7 +246,7 @@ impl Worker {
             peer: connection.peer,
             buffered: connection.partial,
             claim: Some(GrantedClaim {
-                epoch: granted,
+                terms: granted,
                 assigned,
                 admission: connection.admission,
             }),
@@ -334,13 +337,13 @@ impl Worker {
         };
         let buffered = std::mem::take(&mut connection.partial);
         let admission = std::mem::take(&mut connection.admission);
-        let (assigned, epoch) = match &mut connection.phase {
-            Phase::AwaitClaim { assigned, epoch } => (assigned.take(), *epoch),
+        let (assigned, terms) = match &mut connection.phase {
+            Phase::AwaitClaim { assigned, terms } => (assigned.take(), *terms),
             Phase::AwaitConnect
             | Phase::AwaitVerdict
             | Phase::AwaitAuth(_)
             | Phase::Attached(_)
-            | Phase::Closing => (None, 0),
+            | Phase::Closing => (None, Terms::default()),
         };
         let Ok(Some((Packet::Connect(connect), len))) =
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
@@ -363,10 +366,11 @@ impl Worker {
         self.set_grant(key, admission.grant);
         self.put_in_service(now, id, key, &connect);
         let is_apart = self.owned.is_apart(now.instant);
+        let is_sole = terms.is_sole && self.owned.is_whole();
         if let Some(session) = self.sessions.get_mut(key) {
-            session.epoch = session.epoch.max(epoch);
+            session.epoch = session.epoch.max(terms.epoch);
             session.inbound.handle_connected(is_apart);
-            if !is_apart {
+            if !is_apart || is_sole {
                 session.apart = None;
             }
             if session.apart.is_some() || session.interrupted_at > 0 {
@@ -600,8 +604,7 @@ impl Worker {
 pub(super) struct Granted {
     pub connection: ConnectionId,
     pub serial: u64,
-    /// Of the claim.
-    pub epoch: u64,
+    pub terms: Terms,
 }
 
 /// What a CONNACK says of a session that was opened.

@@ -12,7 +12,7 @@ use super::{
     copies::{Level, Progress},
     relocate::Following,
 };
-use crate::{Admission, ListenerId};
+use crate::{Admission, ListenerId, mail::Terms};
 
 /// A connection and how far it has come.
 #[derive(Debug)]
@@ -49,7 +49,8 @@ pub(super) enum Phase {
     /// The hub is being asked where the client identifier's session lives.
     AwaitClaim {
         assigned: Option<Rc<str>>,
-        epoch: u64,
+        /// Those of a claim that was granted.
+        terms: Terms,
     },
     /// In service.
     Attached(Box<Attached>),

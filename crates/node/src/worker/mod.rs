@@ -436,14 +436,14 @@ impl Worker {
         if let Some(relocated) = state.relocated {
             return self.take_relocated(now, id, connection, *relocated);
         }
-        let (assigned, admission, epoch) = match state.claim {
-            Some(claim) => (claim.assigned, claim.admission, claim.epoch),
+        let (assigned, admission, terms) = match state.claim {
+            Some(claim) => (claim.assigned, claim.admission, claim.terms),
             None => Default::default(),
         };
         connection.admission = admission;
         connection.phase = Phase::AwaitClaim {
             assigned: assigned.map(|id| (*id).into()),
-            epoch,
+            terms,
         };
         self.insert_connection(id, connection);
         self.attach(now, id);
@@ -477,12 +477,12 @@ impl Worker {
                 serial,
                 client_id,
                 home,
-                epoch,
+                terms,
             } => {
                 let granted = connect::Granted {
                     connection,
                     serial,
-                    epoch,
+                    terms,
                 };
                 if !self.is_granted_to_import(now, granted, &client_id, home) {
                     self.handle_granted(now, granted, &client_id, home);

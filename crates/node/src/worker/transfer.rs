@@ -160,7 +160,7 @@ impl Worker {
         let Granted {
             connection,
             serial: number,
-            epoch,
+            terms,
         } = granted;
         if connection != NO_CONNECTION {
             return false;
@@ -168,7 +168,7 @@ impl Worker {
         let import = self.transfers.imports.remove(&number);
         let done = match import {
             Some(Import::Claimed { snapshot, replace }) if home == self.id => {
-                self.import_claimed(now, &snapshot, epoch, replace)
+                self.import_claimed(now, &snapshot, terms.epoch, replace)
             }
             // Another worker has it: its session stays, and whoever replaces asks that one.
             Some(Import::Claimed { replace: false, .. }) => Imported::Exists,

@@ -57,6 +57,11 @@ impl Owned {
         self.was_apart && !self.whole_since.is_some_and(is_settled)
     }
 
+    /// Whether all nodes are up that ever were.
+    pub fn is_whole(&self) -> bool {
+        self.nodes.len() == self.ever.len()
+    }
+
     /// A node that is out will not come back.
     pub fn forget(&mut self, now: Instant, node: NodeId) {
         self.ever.remove(&node);
@@ -67,7 +72,7 @@ impl Owned {
     /// Other nodes are up than before.
     fn see(&mut self, now: Instant) {
         self.ever.extend(self.nodes.iter().map(|up| up.node));
-        let is_whole = self.nodes.len() == self.ever.len();
+        let is_whole = self.is_whole();
         self.was_apart |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
     }

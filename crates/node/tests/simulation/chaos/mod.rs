@@ -151,7 +151,7 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
         "nodes_of_which_three_die_at_once_lose_nothing_with_three_copies",
         Plan::DYING_IN_THREES,
         &[
-            (RoutingMode::Mesh, &[1054, 401_504]),
+            (RoutingMode::Mesh, &[1054, 401_504, 702_088]),
             (RoutingMode::Flood, &[300_843, 301_259]),
         ],
     );
