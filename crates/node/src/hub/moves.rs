@@ -487,16 +487,17 @@ impl Hub {
             // Another worker has one that is above it.
             return;
         }
-        self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
         let mut arriving = self.moves.arriving.iter();
         let is_its = |it: &Arriving| it.merge.is_none() && it.client_id == *client_id;
-        let Some((&request, arriving)) = arriving.find(|(_, arriving)| is_its(arriving)) else {
-            return;
-        };
-        self.send(arriving.source, &Message::Thaw { request });
-        if let Some(client_id) = self.give_up_move(request) {
-            self.claim_again(now, &client_id);
+        let its = arriving.find(|(_, arriving)| is_its(arriving));
+        if let Some((&request, arriving)) = its {
+            self.send(arriving.source, &Message::Thaw { request });
+            self.give_up_move(request);
+            // What the registrar asks about the copy is not about a session that is to come.
+            self.claim_later(client_id, None);
         }
+        self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+        self.advance_claim(now, client_id);
     }
 
     /// The other node gave us up for a while: what it sent us goes on there.

@@ -207,7 +207,7 @@ fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted(
         &[
             (RoutingMode::Mesh, &[63, 128, 156, 40_210, 40_248]),
             (RoutingMode::Topic, &[32, 158, 296, 10_221, 40_264, 301_017]),
-            (RoutingMode::Tree, &[12, 146, 40_152]),
+            (RoutingMode::Tree, &[12, 146, 386, 40_152]),
             (
                 RoutingMode::Flood,
                 &[4, 32, 53, 228, 263, 10_039, 40_033, 40_173],
