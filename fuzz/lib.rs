@@ -11,7 +11,9 @@ pub use http::read_bodies;
 pub use state::{read_session, read_settings};
 
 use thicket_mqtt::{
-    ApplicationProperties, Packet, ProtocolVersion, connect_version, decode, frame_header,
+    Acknowledgement, AcknowledgementKind, ApplicationProperties, DecodeError,
+    PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketKind, ProtocolVersion, ReasonCode, connect_version,
+    decode, decode_publish, frame_header, plain_acknowledgement,
 };
 
 pub use access::{access_acl, access_credentials};
@@ -36,6 +38,7 @@ pub fn decode_stream(version: ProtocolVersion, bytes: &[u8]) {
 
 fn decode_one(version: ProtocolVersion, bytes: &[u8]) -> Option<usize> {
     let outcome = decode(bytes, version, MAXIMUM_PACKET_SIZE);
+    check_short_ways(version, bytes, &outcome);
     if let Err(error) = outcome {
         assert!(error.reason_code().is_error());
         assert!(!error.to_string().is_empty());
@@ -68,6 +71,35 @@ fn decode_one(version: ProtocolVersion, bytes: &[u8]) -> Option<usize> {
         Ok(Some((packet, again_len)))
     );
     Some(len)
+}
+
+/// The ways of the commonest packets say what the general one says.
+fn check_short_ways(
+    version: ProtocolVersion,
+    bytes: &[u8],
+    outcome: &Result<Option<(Packet<'_>, usize)>, DecodeError>,
+) {
+    let publish = decode_publish(bytes, version, MAXIMUM_PACKET_SIZE);
+    match (publish, outcome) {
+        (Ok(Some((publish, len))), Ok(Some((Packet::Publish(same), same_len)))) => {
+            assert_eq!((&publish, len), (same, *same_len));
+        }
+        (Ok(None), Ok(Some((packet, _)))) => assert!(!matches!(packet, Packet::Publish(_))),
+        (Ok(None), Ok(None)) => {}
+        (Ok(None), Err(_)) => assert_ne!(bytes[0] >> 4, PacketKind::Publish as u8),
+        (Err(error), Err(same)) => assert_eq!(error, *same),
+        (short, general) => panic!("{short:?} is not {general:?}"),
+    }
+    if let Some((kind, packet_id)) = plain_acknowledgement(bytes) {
+        let ack = Acknowledgement::new(packet_id, ReasonCode::Success);
+        let packet = match kind {
+            AcknowledgementKind::Puback => Packet::Puback(ack),
+            AcknowledgementKind::Pubrec => Packet::Pubrec(ack),
+            AcknowledgementKind::Pubrel => Packet::Pubrel(ack),
+            AcknowledgementKind::Pubcomp => Packet::Pubcomp(ack),
+        };
+        assert_eq!(*outcome, Ok(Some((packet, PLAIN_ACKNOWLEDGEMENT_LEN))));
+    }
 }
 
 fn check_parts(version: ProtocolVersion, packet: &Packet<'_>, bytes: &[u8]) {

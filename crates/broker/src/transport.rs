@@ -1,11 +1,13 @@
 //! What bytes travel on: TCP or a Unix socket as they are, or with layers between (`layers`).
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::gate::Seat;
 use crate::layers::Layered;
@@ -154,8 +156,8 @@ impl Stream {
     /// As `Read::read`, and again if a signal came in between.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         again_if_interrupted(|| match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => receive(stream, buffer),
+            Self::Unix(stream) => receive(stream, buffer),
         })
     }
 
@@ -181,8 +183,8 @@ impl Stream {
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => send(stream, bytes),
+            Self::Unix(stream) => send(stream, bytes),
         }
     }
 
@@ -196,6 +198,17 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// As `Read::read`, without the C library: with several threads its functions ask before and after whether the thread is to be cancelled.
+fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let (count, _) = rustix::net::recv(socket, buffer, RecvFlags::empty())?;
+    Ok(count)
+}
+
+/// As `Write::write`, in the same way.
+fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
 }
 
 pub(crate) fn again_if_interrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {

@@ -72,7 +72,7 @@ impl Flow {
 
     /// A message was acknowledged.
     pub(crate) fn settle(&mut self, now: Instant, stream: StreamId, number: u64, len: u32) {
-        if self.parked.remove(&(stream, number)).is_none() {
+        if self.parked.is_empty() || self.parked.remove(&(stream, number)).is_none() {
             self.under_way = self.under_way.saturating_sub(u64::from(len));
         }
         self.progress = now;

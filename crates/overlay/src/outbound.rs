@@ -1,7 +1,7 @@
 //! What one destination has not admitted yet, and how much data it grants.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use crate::identity::StreamId;
 
@@ -16,6 +16,9 @@ pub(crate) struct Outbound {
     /// The stream a batch was sealed of last: the next one follows.
     last_served: Option<StreamId>,
 }
+
+/// As many records in a row are looked at together.
+const ROW: usize = 256;
 
 /// Messages of one stream for one destination.
 #[derive(Debug, Default)]
@@ -80,15 +83,15 @@ impl Outbound {
         };
     }
 
-    /// Adds a message with the highest number so far.
-    pub(crate) fn push(&mut self, stream: StreamId, number: u64, len: usize) {
+    /// Adds messages of `len` bytes together, with numbers above all so far.
+    pub(crate) fn push(&mut self, stream: StreamId, numbers: Range<u64>, len: usize) {
+        self.messages += (numbers.end - numbers.start) as usize;
         self.streams
             .entry(stream)
             .or_default()
             .pending
-            .push_back(number);
+            .extend(numbers);
         self.bytes += len as u64;
-        self.messages += 1;
     }
 
     /// Every pending number, by stream and ascending.
@@ -152,12 +155,12 @@ impl Outbound {
         self.messages += 1;
     }
 
-    /// Removes the pending numbers within `range` and hands each to `settle`, which answers its length.
+    /// Removes the pending numbers within `range` and hands them to `settle`, those in a row together; it answers their length.
     pub(crate) fn acknowledge(
         &mut self,
         stream: StreamId,
         range: &RangeInclusive<u64>,
-        mut settle: impl FnMut(u64) -> u32,
+        mut settle: impl FnMut(RangeInclusive<u64>) -> u64,
     ) {
         let Some(queue) = self.streams.get_mut(&stream) else {
             return;
@@ -171,9 +174,17 @@ impl Outbound {
             .max(first);
         queue.sent -= after.min(queue.sent) - first.min(queue.sent);
         queue.sent_before -= after.min(queue.sent_before) - first.min(queue.sent_before);
-        for number in queue.pending.drain(first..after) {
-            self.bytes = self.bytes.saturating_sub(u64::from(settle(number)));
-            self.messages -= 1;
+        self.messages -= after - first;
+        let mut numbers = queue.pending.drain(first..after);
+        let mut next = numbers.next();
+        while let Some(start) = next {
+            let mut end = start;
+            next = numbers.find(|number| {
+                let is_in_a_row = *number == end + 1;
+                end += u64::from(is_in_a_row);
+                !is_in_a_row
+            });
+            self.bytes = self.bytes.saturating_sub(settle(start..=end));
         }
     }
 
@@ -304,8 +315,8 @@ impl Outbound {
         self.streams.get_mut(&stream)?.plain.pop_front()
     }
 
-    /// The number to send next on this stream.
-    pub(crate) fn next_unsent(&mut self, stream: StreamId) -> Option<u64> {
+    /// The number to send next on this stream, and how many it and those behind it are that are in a row and may follow it at once.
+    pub(crate) fn next_unsent(&mut self, stream: StreamId) -> Option<(u64, u64)> {
         self.streams.get_mut(&stream)?.next_unsent()
     }
 
@@ -314,10 +325,16 @@ impl Outbound {
         self.credit.allows(len as u64, 0)
     }
 
-    /// The number that `next_unsent` named was sent; answers whether it was for the second time.
-    pub(crate) fn sent(&mut self, stream: StreamId, len: usize) -> bool {
+    /// Bytes of numbered records that credit allows.
+    pub(crate) const fn credit_left(&self) -> u64 {
+        self.credit.limit.saturating_sub(self.credit.sent)
+    }
+
+    /// `count` numbers from the one that `next_unsent` named were sent; answers how many of them for the second time.
+    pub(crate) fn sent(&mut self, stream: StreamId, count: u64, len: usize) -> u64 {
         self.credit.sent += len as u64;
-        self.streams.get_mut(&stream).is_some_and(Queue::advance)
+        let queue = self.streams.get_mut(&stream);
+        queue.map_or(0, |queue| queue.advance(count))
     }
 }
 
@@ -326,24 +343,32 @@ impl Queue {
         !self.late.is_empty() || self.sent < self.pending.len()
     }
 
-    fn next_unsent(&mut self) -> Option<u64> {
+    fn next_unsent(&mut self) -> Option<(u64, u64)> {
         while let Some(number) = self.late.front() {
             if self.pending.binary_search(number).is_ok() {
-                return Some(*number);
+                return Some((*number, 1));
             }
             self.late.pop_front();
         }
-        let next = self.pending.get(self.sent).copied()?;
-        let is_its_turn = self.plain.front().is_none_or(|piece| next <= piece.after);
-        is_its_turn.then_some(next)
+        let first = self.pending.get(self.sent).copied()?;
+        let last = self.plain.front().map_or(u64::MAX, |piece| piece.after);
+        if first > last {
+            return None;
+        }
+        let behind = self.pending.range(self.sent..).zip(first..=last);
+        let in_a_row = behind
+            .take(ROW)
+            .take_while(|(number, next)| *number == next);
+        Some((first, in_a_row.count() as u64))
     }
 
-    fn advance(&mut self) -> bool {
+    fn advance(&mut self, count: u64) -> u64 {
         if self.late.pop_front().is_some() {
-            return false;
+            return 0;
         }
-        self.sent += 1;
-        self.sent <= self.sent_before
+        let again = self.sent_before.saturating_sub(self.sent) as u64;
+        self.sent += count as usize;
+        again.min(count)
     }
 }
 
@@ -355,10 +380,10 @@ mod tests {
 
     fn send_all(outbound: &mut Outbound) -> Vec<(u64, bool)> {
         let mut sent = Vec::new();
-        while let Some(number) = outbound.next_unsent(STREAM)
+        while let Some((number, _)) = outbound.next_unsent(STREAM)
             && outbound.allows(10)
         {
-            sent.push((number, outbound.sent(STREAM, 10)));
+            sent.push((number, outbound.sent(STREAM, 1, 10) == 1));
         }
         sent
     }
@@ -366,7 +391,7 @@ mod tests {
     fn outbound(numbers: RangeInclusive<u64>, limit: u64) -> Outbound {
         let mut outbound = Outbound::default();
         outbound.start_link(limit, limit);
-        numbers.for_each(|number| outbound.push(STREAM, number, 10));
+        numbers.for_each(|number| outbound.push(STREAM, number..number + 1, 10));
         outbound
     }
 
@@ -378,15 +403,15 @@ mod tests {
             [(1, false), (2, false), (3, false), (4, false)]
         );
         let mut settled = Vec::new();
-        outbound.acknowledge(STREAM, &(2..=3), |number| {
-            settled.push(number);
-            10
+        outbound.acknowledge(STREAM, &(2..=3), |numbers| {
+            settled.push(numbers);
+            20
         });
-        outbound.push(STREAM, 5, 10);
-        assert_eq!((settled, outbound.bytes()), (vec![2, 3], 30));
+        outbound.push(STREAM, 5..6, 10);
+        assert_eq!((settled, outbound.bytes()), (vec![2..=3], 30));
         assert_eq!(send_all(&mut outbound), [(5, false)]);
         outbound.start_link(1000, 1000);
-        outbound.push(STREAM, 6, 10);
+        outbound.push(STREAM, 6..7, 10);
         assert_eq!(
             send_all(&mut outbound),
             [(1, true), (4, true), (5, true), (6, false)]
@@ -400,10 +425,10 @@ mod tests {
             ("acknowledged", true, vec![(4, false)]),
         ] {
             let mut outbound = outbound(1..=1, 1000);
-            outbound.push(STREAM, 3, 10);
+            outbound.push(STREAM, 3..4, 10);
             send_all(&mut outbound);
             outbound.insert(STREAM, 2, 10);
-            outbound.push(STREAM, 4, 10);
+            outbound.push(STREAM, 4..5, 10);
             if acknowledged_first {
                 outbound.acknowledge(STREAM, &(0..=3), |_| 10);
             }

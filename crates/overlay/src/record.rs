@@ -12,6 +12,7 @@
 //! record. Decoding borrows and allocates nothing.
 
 use thicket_mqtt::{ApplicationProperties, Qos};
+use thicket_session::topic::is_same_name;
 
 use crate::identity::{Incarnation, NodeId, StreamId};
 use crate::wire::{Reader, WireError, put_bytes, put_varint, varint_len};
@@ -105,23 +106,31 @@ impl<'a> Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<(Record<'a>, &'a [u8]), WireError>;
 
-    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
+        let mut record = Record::default();
+        match self.read_into(&mut record) {
+            Ok(bytes) => bytes.map(|bytes| Ok((record, bytes))),
+            Err(error) => Some(Err(error)),
         }
-        match Record::decode_after(self.topic, self.rest) {
-            Ok((record, len)) => {
-                self.topic = record.topic;
-                let (bytes, rest) = self.rest.split_at(len);
-                self.rest = rest;
-                Some(Ok((record, bytes)))
-            }
-            Err(error) => {
-                self.rest = &[];
-                Some(Err(error))
-            }
+    }
+}
+
+impl<'a> Records<'a> {
+    /// The same as `next`, into a record that the caller has for all of them: what it says is the next record, and its bytes are answered.
+    ///
+    /// # Errors
+    /// As [`Record::decode`]; there is nothing behind it then.
+    #[inline]
+    pub fn read_into(&mut self, record: &mut Record<'a>) -> Result<Option<&'a [u8]>, WireError> {
+        let rest = std::mem::take(&mut self.rest);
+        if rest.is_empty() {
+            return Ok(None);
         }
+        let len = record.read_after(self.topic, rest)?;
+        self.topic = record.topic;
+        let (bytes, rest) = rest.split_at(len);
+        self.rest = rest;
+        Ok(Some(bytes))
     }
 }
 
@@ -280,29 +289,32 @@ impl<'a> Record<'a> {
     /// # Errors
     /// Malformed: says which field; the record is not usable, nor is what follows it.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
-        Self::decode_after("", bytes)
+        let mut record = Self::default();
+        let len = record.read_after("", bytes)?;
+        Ok((record, len))
     }
 
-    /// `known`: a topic name, or nothing. Made in one place of what most records have: one that is completed by a function is copied, which
-    /// costs more than to read it.
+    /// Becomes the record at the start of `bytes`; answers how many bytes it has. `known`: a topic name, or nothing. Of most records only
+    /// a few fields are written: to make a new one and copy it where it is wanted costs more than to read it.
     #[inline]
-    fn decode_after(known: &'a str, bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
+    fn read_after(&mut self, known: &'a str, bytes: &'a [u8]) -> Result<usize, WireError> {
         let mut outer = Reader::new(bytes);
         let mut reader = Reader::new(outer.bytes()?);
         let len = bytes.len() - outer.rest().len();
         let flags = reader.u16()?;
         if flags & flag::OPTIONAL != 0 {
-            return Ok((Self::decode_optional(known, flags, reader)?, len));
+            *self = Self::decode_optional(known, flags, reader)?;
+            return Ok(len);
         }
-        let record = Self {
-            number: number(&mut reader)?,
-            qos: qos_of(flags)?,
-            retain: flags & flag::RETAIN != 0,
-            topic: topic_after(known, reader.bytes()?)?,
-            payload: reader.rest(),
-            ..Self::default()
-        };
-        Ok((record, len))
+        if self.flags() & flag::OPTIONAL != 0 {
+            *self = Self::default();
+        }
+        self.number = number(&mut reader)?;
+        self.qos = qos_of(flags)?;
+        self.retain = flags & flag::RETAIN != 0;
+        self.topic = topic_after(known, reader.bytes()?)?;
+        self.payload = reader.rest();
+        Ok(len)
     }
 
     /// Reads all that follows the flags.
@@ -380,7 +392,7 @@ fn qos_of(flags: u16) -> Result<Qos, WireError> {
 /// A topic name, which need not be checked if it is the `known` one.
 #[inline]
 fn topic_after<'a>(known: &'a str, topic: &'a [u8]) -> Result<&'a str, WireError> {
-    if topic == known.as_bytes() && !topic.is_empty() {
+    if is_same_name(topic, known.as_bytes()) && !topic.is_empty() {
         Ok(known)
     } else {
         topic_name(topic)

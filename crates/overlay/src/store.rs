@@ -52,12 +52,16 @@ struct Segment {
     live: u32,
 }
 
-/// A kept message as it is sent.
+/// Kept messages with consecutive numbers as they are sent: their records back to back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sendable<'a> {
     pub(crate) bytes: &'a [u8],
+    /// How many they are.
+    pub(crate) count: u64,
+    /// Of the first one.
+    pub(crate) first_len: usize,
     pub(crate) incarnation: Incarnation,
-    /// When it was handed in.
+    /// When they were handed in.
     pub(crate) at: Instant,
 }
 
@@ -86,66 +90,76 @@ impl Store {
         })
     }
 
-    /// Keeps a message for `waiting` destinations; with none it is complete at once. Numbers rise: the caller has checked.
-    pub(crate) fn keep(
+    /// Keeps messages with numbers from `first` on for `waiting` destinations; with none they are complete at once. Numbers rise: the
+    /// caller has checked.
+    pub(crate) fn keep<'a>(
         &mut self,
         stream: StreamId,
-        number: u64,
+        first: u64,
         waiting: u16,
-        record: &[u8],
+        records: impl IntoIterator<Item = &'a [u8]>,
         now: Instant,
         incarnation: Incarnation,
     ) {
         let stream = self.streams.entry(stream).or_default();
-        stream.last = number;
         if stream
             .incarnations
             .back()
             .is_none_or(|(_, last)| *last != incarnation)
         {
-            stream.incarnations.push_back((number, incarnation));
+            stream.incarnations.push_back((first, incarnation));
         }
-        if waiting == 0 {
-            stream.completed.insert(number);
-            return;
+        for (number, record) in (first..).zip(records) {
+            stream.last = number;
+            if waiting == 0 {
+                stream.completed.insert(number);
+                continue;
+            }
+            stream.keep(number, waiting, record, now, &mut self.spare);
+            self.bytes += record.len() as u64;
+            self.messages += 1;
         }
-        let has_space = |segment: &Segment| {
-            segment.live > 0 && segment.bytes.len() + record.len() <= SEGMENT_BYTES
-        };
-        if !stream.segments.back().is_some_and(has_space) {
-            stream.segments.push_back(Segment {
-                bytes: self.spare.pop().unwrap_or_default(),
-                live: 0,
-            });
-        }
-        let segment = stream.first_segment + stream.segments.len() as u64 - 1;
-        let Some(last) = stream.segments.back_mut() else {
-            return;
-        };
-        let offset = last.bytes.len() as u32;
-        last.bytes.extend_from_slice(record);
-        last.live += 1;
-        stream.kept.push_back(Kept {
-            number,
-            at: now,
-            segment,
-            offset,
-            len: record.len() as u32,
-            waiting,
-        });
-        self.bytes += record.len() as u64;
-        self.messages += 1;
     }
 
     /// The message, if it is kept.
     pub(crate) fn sendable(&self, stream: StreamId, number: u64) -> Option<Sendable<'_>> {
+        self.sendable_in_a_row(stream, number, 1, 0)
+    }
+
+    /// The message, if it is kept, and those behind it that lie next to it and were handed in at the same time: `maximum` at most, and
+    /// no more than `bytes` together unless the first one has more.
+    pub(crate) fn sendable_in_a_row(
+        &self,
+        stream: StreamId,
+        number: u64,
+        maximum: u64,
+        bytes: usize,
+    ) -> Option<Sendable<'_>> {
         let stream = self.streams.get(&stream)?;
-        let kept = stream.kept.get(stream.position(number)?)?;
-        let bytes = stream.bytes(kept)?;
+        let position = stream.position(number)?;
+        let first = stream.kept.get(position)?;
+        let incarnation = stream.incarnation(number)?;
+        let is_one_incarnation = stream.incarnations.len() == 1;
+        let maximum = if is_one_incarnation { maximum } else { 1 };
+        let (mut count, mut end) = (1, first.offset + first.len);
+        for next in stream.kept.range(position + 1..) {
+            let is_next = next.waiting > 0
+                && next.number == number + count
+                && (next.segment, next.offset, next.at) == (first.segment, end, first.at);
+            let len = (end + next.len - first.offset) as usize;
+            if count >= maximum || !is_next || len > bytes {
+                break;
+            }
+            count += 1;
+            end += next.len;
+        }
+        let segment = &stream.segments.get(stream.index_of(first.segment))?.bytes;
         Some(Sendable {
-            bytes,
-            incarnation: stream.incarnation(number)?,
-            at: kept.at,
+            bytes: segment.get(first.offset as usize..end as usize)?,
+            count,
+            first_len: first.len as usize,
+            incarnation,
+            at: first.at,
         })
     }
 
@@ -160,25 +174,46 @@ impl Store {
 
     /// One destination less to wait for; answers the length of the message.
     pub(crate) fn settle(&mut self, stream: StreamId, number: u64) -> u32 {
+        let mut settled = 0;
+        self.settle_all(stream, number..=number, |_, len| settled = len);
+        settled
+    }
+
+    /// One destination less to wait for, for each message of `numbers` that waits for any; `settled` is told each of them with its length.
+    /// The first number is that of a message that is kept.
+    pub(crate) fn settle_all(
+        &mut self,
+        stream: StreamId,
+        numbers: RangeInclusive<u64>,
+        mut settled: impl FnMut(u64, u32),
+    ) {
         let Some(stream) = self.streams.get_mut(&stream) else {
-            return 0;
+            return;
         };
-        let Some(at) = stream.position(number) else {
-            return 0;
+        let Some(first) = stream.position(*numbers.start()) else {
+            return;
         };
-        let kept = &mut stream.kept[at];
-        let (len, segment) = (kept.len, kept.segment);
-        kept.waiting = kept.waiting.saturating_sub(1);
-        if kept.waiting == 0 {
-            stream.completed.insert(number);
-            self.messages -= 1;
-            self.bytes -= stream.release(segment, &mut self.spare);
-            while stream.kept.front().is_some_and(|kept| kept.waiting == 0) {
-                stream.kept.pop_front();
+        let mut freed = 0;
+        for index in first..stream.kept.len() {
+            let kept = &mut stream.kept[index];
+            if kept.number > *numbers.end() {
+                break;
             }
-            stream.forget_incarnations();
+            if kept.waiting == 0 {
+                continue;
+            }
+            settled(kept.number, kept.len);
+            kept.waiting -= 1;
+            if kept.waiting == 0 {
+                let (number, segment) = (kept.number, kept.segment);
+                stream.completed.insert(number);
+                self.messages -= 1;
+                freed += stream.release(segment, &mut self.spare);
+            }
         }
-        len
+        self.bytes -= freed;
+        while stream.kept.pop_front_if(|kept| kept.waiting == 0).is_some() {}
+        stream.forget_incarnations();
     }
 
     /// Takes what was completed since the last call: streams ascending, their ranges ascending.
@@ -230,10 +265,46 @@ impl Stream {
             .ok()
     }
 
+    fn keep(
+        &mut self,
+        number: u64,
+        waiting: u16,
+        record: &[u8],
+        now: Instant,
+        spare: &mut Vec<Vec<u8>>,
+    ) {
+        let has_space = |segment: &Segment| {
+            segment.live > 0 && segment.bytes.len() + record.len() <= SEGMENT_BYTES
+        };
+        if !self.segments.back().is_some_and(has_space) {
+            self.segments.push_back(Segment {
+                bytes: spare.pop().unwrap_or_default(),
+                live: 0,
+            });
+        }
+        let segment = self.first_segment + self.segments.len() as u64 - 1;
+        let Some(last) = self.segments.back_mut() else {
+            return;
+        };
+        let offset = last.bytes.len() as u32;
+        last.bytes.extend_from_slice(record);
+        last.live += 1;
+        self.kept.push_back(Kept {
+            number,
+            at: now,
+            segment,
+            offset,
+            len: record.len() as u32,
+            waiting,
+        });
+    }
+
+    const fn index_of(&self, segment: u64) -> usize {
+        (segment - self.first_segment) as usize
+    }
+
     fn bytes(&self, kept: &Kept) -> Option<&[u8]> {
-        let segment = self
-            .segments
-            .get((kept.segment - self.first_segment) as usize)?;
+        let segment = self.segments.get(self.index_of(kept.segment))?;
         segment
             .bytes
             .get(kept.offset as usize..)?
@@ -318,6 +389,21 @@ mod tests {
                             completed.push(chosen);
                         }
                     }
+                    (1, Some(chosen)) if waiting == 2 => {
+                        let numbers = chosen..=chosen + len as u64 % 3;
+                        let expected: Vec<_> = plain.range(numbers.clone()).map(|(number, (_, len, _))| (*number, *len as u32)).collect();
+                        let mut settled = Vec::new();
+                        store.settle_all(STREAM, numbers, |number, len| settled.push((number, len)));
+                        prop_assert_eq!(&settled, &expected);
+                        for (number, _) in expected {
+                            let entry = plain.get_mut(&number).expect("settled");
+                            entry.0 -= 1;
+                            if entry.0 == 0 {
+                                plain.remove(&number);
+                                completed.push(number);
+                            }
+                        }
+                    }
                     (3, Some(chosen)) => {
                         prop_assert!(store.wait_for_one_more(STREAM, chosen).is_some());
                         plain.get_mut(&chosen).expect("chosen from it").0 += 1;
@@ -325,9 +411,13 @@ mod tests {
                     _ => {
                         number += 1 + u64::from(waiting);
                         incarnation += u64::from(step == 1);
-                        let record = vec![number as u8; len];
-                        store.keep(STREAM, number, waiting, &record, Instant::default(), Incarnation(incarnation));
-                        if waiting == 0 { completed.push(number) } else { plain.insert(number, (waiting, len, incarnation)); }
+                        let numbers = number..=number + len as u64 % 4;
+                        let records: Vec<_> = numbers.clone().map(|number| vec![number as u8; len]).collect();
+                        store.keep(STREAM, number, waiting, records.iter().map(|it| &**it), Instant::default(), Incarnation(incarnation));
+                        for kept in numbers {
+                            number = kept;
+                            if waiting == 0 { completed.push(kept) } else { plain.insert(kept, (waiting, len, incarnation)); }
+                        }
                     }
                 }
                 prop_assert_eq!(store.messages(), plain.len());
@@ -339,6 +429,10 @@ mod tests {
                 for (number, (_, len, incarnation)) in &plain {
                     let sendable = store.sendable(STREAM, *number).expect("kept");
                     prop_assert_eq!((sendable.bytes, sendable.incarnation), (&*vec![*number as u8; *len], Incarnation(*incarnation)));
+                    let row = store.sendable_in_a_row(STREAM, *number, 3, 2 * len).expect("kept");
+                    let expected: Vec<u8> = (*number..).take(row.count as usize).flat_map(|number| vec![number as u8; plain[&number].1]).collect();
+                    prop_assert_eq!((row.bytes, row.first_len), (&*expected, *len));
+                    prop_assert!(row.count <= 3 && row.bytes.len() <= 2 * len);
                 }
             }
             completed.sort_unstable();

@@ -184,11 +184,12 @@ impl Thread {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let mut unfinished = true;
+        let mut now = self.clock.now();
         while self.phase != Phase::Done {
             let timeout = if unfinished {
                 Some(Duration::ZERO)
             } else {
-                self.time_to_sleep()
+                self.time_to_sleep(now.instant)
             };
             let is_awake = timeout == Some(Duration::ZERO) || !self.mailbox.fall_asleep();
             let timeout = if is_awake {
@@ -200,7 +201,7 @@ impl Thread {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 result => result?,
             }
-            let now = self.clock.now();
+            now = self.clock.now();
             self.tick_storage(now).map_err(io::Error::other)?;
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
@@ -226,12 +227,12 @@ impl Thread {
         }
     }
 
-    /// Time until something is due without the kernel's word; `None`: nothing is.
-    fn time_to_sleep(&self) -> Option<Duration> {
+    /// Time from `now`, when the round began, until something is due without the kernel's word; `None`: nothing is. Whoever sleeps that long
+    /// is late by the round at most, and rounds before a sleep are short: reading the clock again would cost more.
+    fn time_to_sleep(&self, now: Instant) -> Option<Duration> {
         if self.sockets.has_work() {
             return Some(Duration::ZERO);
         }
-        let now = self.clock.instant();
         let deadlines = [
             self.worker.poll_timeout(),
             self.hub.as_ref().and_then(Hub::poll_timeout),

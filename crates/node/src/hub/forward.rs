@@ -135,6 +135,21 @@ impl Hub {
 
     /// Records with consecutive numbers for the same nodes.
     fn forward_in_a_row(&mut self, now: Now, from: WorkerId, entry: &ForwardEntry, records: &[u8]) {
+        let stream = StreamId(u16::from(from.0));
+        let (first, to) = (entry.number, &*entry.destinations);
+        if !self.may_hint()
+            && !to.is_empty()
+            && (self.overlay).forward_in_a_row(
+                now.instant,
+                stream,
+                first,
+                to,
+                records,
+                entry.records,
+            )
+        {
+            return;
+        }
         let mut one = ForwardEntry {
             records: 1,
             ..entry.clone()

@@ -292,9 +292,12 @@ impl Worker {
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
         let mut taken = NumberRuns::new();
-        for record in Records::new(bytes) {
-            match record {
-                Ok((record, _)) => {
+        let mut records = Records::new(bytes);
+        let mut record = Record::default();
+        loop {
+            match records.read_into(&mut record) {
+                Ok(None) => break,
+                Ok(Some(_)) => {
                     let is_taken = self.handle_record(now, from, origin, &record, Way::Stream);
                     if is_taken && record.number > 0 {
                         push_number(&mut taken, record.number);

@@ -10,7 +10,7 @@ use crate::doors::{Delivery, Forward, ForwardError, Unacknowledged};
 use crate::identity::{Incarnation, LinkId, NodeSlot, Origin, StreamId};
 use crate::link::Link;
 use crate::peer::{Peer, PeerState};
-use crate::record::{BatchHeader, age_expiry, split};
+use crate::record::{BatchHeader, Record, age_expiry, split};
 use crate::routing::RoutingMode;
 use crate::store::Store;
 
@@ -70,8 +70,9 @@ impl Overlay {
                 .checked_sub(1)
                 .and_then(|index| self.peers.get_mut(index));
             if let Some(peer) = peer.filter(|peer| !peer.is_out()) {
+                let numbers = message.number..message.number + 1;
                 peer.outbound
-                    .push(message.stream, message.number, message.record.len());
+                    .push(message.stream, numbers, message.record.len());
                 peer.outbound.check_room(
                     limits.resend_bytes_per_node,
                     limits.resend_messages_per_node,
@@ -84,7 +85,7 @@ impl Overlay {
             message.stream,
             message.number,
             waiting,
-            message.record,
+            [message.record],
             now,
             incarnation,
         );
@@ -92,6 +93,47 @@ impl Overlay {
             self.send_over_tree(now, &message, &tree);
         }
         Ok(())
+    }
+
+    /// Sends messages with consecutive numbers from `first` on, whose records lie back to back in `records`, to the same destinations: what
+    /// [`forward`](Self::forward) does with each of them, at less cost. False: nothing was done, as one of them might be refused, or
+    /// messages go over trees.
+    pub fn forward_in_a_row(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        first: u64,
+        destinations: &[NodeSlot],
+        records: &[u8],
+        count: u32,
+    ) -> bool {
+        let limits = &self.config.limits;
+        let has_room = self.store.bytes() + (records.len() as u64) < limits.resend_bytes
+            && self.store.messages() + (count as usize) < limits.resend_messages;
+        let is_short = records.len() <= crate::MAXIMUM_PACKET_BYTES as usize - PACKET_OVERHEAD;
+        let is_rising = first > self.store.last(stream);
+        if !(has_room && is_short && is_rising) || self.routes_over_trees() {
+            return false;
+        }
+        self.rate.count(count.into());
+        let mut waiting = 0;
+        for slot in destinations {
+            let index = slot.index().checked_sub(1);
+            let peer = index.and_then(|index| self.peers.get_mut(index));
+            if let Some(peer) = peer.filter(|peer| !peer.is_out()) {
+                let numbers = first..first + u64::from(count);
+                peer.outbound.push(stream, numbers, records.len());
+                peer.outbound.check_room(
+                    limits.resend_bytes_per_node,
+                    limits.resend_messages_per_node,
+                );
+                waiting += 1;
+            }
+        }
+        let incarnation = self.view.own().incarnation;
+        let records = split(records);
+        (self.store).keep(stream, first, waiting, records, now, incarnation);
+        true
     }
 
     /// Sends `count` messages without numbers, whose records lie back to back in `records`, to the same destinations: what
@@ -219,7 +261,7 @@ impl Overlay {
         let Some(peer) = self.peer_mut(slot) else {
             return Ok(());
         };
-        let (header, records) = BatchHeader::decode(bytes)?;
+        let (header, mut records) = BatchHeader::decode(bytes)?;
         if header.origin != peer.node {
             return Err(LinkError::Relayed {
                 origin: header.origin,
@@ -238,8 +280,8 @@ impl Overlay {
             incarnation,
             stream,
         };
-        for record in records {
-            let (record, bytes) = record?;
+        let mut record = Record::default();
+        while let Some(bytes) = records.read_into(&mut record)? {
             let slack = u64::from(crate::MAXIMUM_PACKET_BYTES);
             peer.counters.data_in_messages += 1;
             if peer.inbound.arrive(
@@ -346,16 +388,26 @@ impl Sealing<'_> {
         batch.is_some()
     }
 
-    /// Appends the next numbered record, if it is its turn and it fits into credit and batch.
+    /// Appends the next numbered records, as many as are in a row, if it is their turn and they fit into credit and batch.
     fn append_numbered(
         &mut self,
         peer: &mut Peer,
         batch: Option<Incarnation>,
     ) -> Option<Incarnation> {
-        let number = peer.outbound.next_unsent(self.stream)?;
-        let sendable = self.store.sendable(self.stream, number)?;
-        let len = sendable.bytes.len();
-        if !peer.outbound.allows(len) || !self.has_space(batch, sendable.incarnation, len) {
+        let (number, count) = peer.outbound.next_unsent(self.stream)?;
+        let filled = if batch.is_some() {
+            self.buffer.len()
+        } else {
+            0
+        };
+        let space = self.batch_bytes.saturating_sub(filled);
+        let credit = usize::try_from(peer.outbound.credit_left()).unwrap_or(usize::MAX);
+        let room = space.min(credit);
+        let sendable = (self.store).sendable_in_a_row(self.stream, number, count, room)?;
+        let first_len = sendable.first_len;
+        if !peer.outbound.allows(first_len)
+            || !self.has_space(batch, sendable.incarnation, first_len)
+        {
             return None;
         }
         if batch.is_none() {
@@ -366,13 +418,16 @@ impl Sealing<'_> {
         let waited = self.now.since(sendable.at).as_millis();
         if waited > 0 {
             // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
-            age_expiry(
-                &mut self.buffer[at..],
-                u64::try_from(waited).unwrap_or(u64::MAX),
-            );
+            let waited = u64::try_from(waited).unwrap_or(u64::MAX);
+            let mut at = at;
+            for record in split(sendable.bytes) {
+                age_expiry(&mut self.buffer[at..], waited);
+                at += record.len();
+            }
         }
-        peer.counters.data_out_messages += 1;
-        peer.counters.resends += u64::from(peer.outbound.sent(self.stream, len));
+        let (count, len) = (sendable.count, sendable.bytes.len());
+        peer.counters.data_out_messages += count;
+        peer.counters.resends += peer.outbound.sent(self.stream, count, len);
         Some(sendable.incarnation)
     }
 

@@ -510,10 +510,13 @@ impl Overlay {
             } else if stream.origin == own {
                 // Numbers go on over a change of incarnation, so they alone name the message.
                 let flow = &mut peer.flow;
-                peer.outbound.acknowledge(stream.stream, &range, |number| {
-                    let len = store.settle(stream.stream, number);
-                    flow.settle(now, stream.stream, number, len);
-                    len
+                peer.outbound.acknowledge(stream.stream, &range, |numbers| {
+                    let mut bytes = 0;
+                    store.settle_all(stream.stream, numbers, |number, len| {
+                        flow.settle(now, stream.stream, number, len);
+                        bytes += u64::from(len);
+                    });
+                    bytes
                 });
             } else {
                 relayed = Some(stream.origin);

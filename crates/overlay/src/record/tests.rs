@@ -80,6 +80,25 @@ proptest! {
     fn a_record_is_decoded_as_it_was_encoded(_bytes in owned_record()) {}
 
     #[test]
+    fn nothing_of_a_record_is_left_in_the_one_behind_it(records in proptest::collection::vec((owned_record(), any::<bool>()), 0..6)) {
+        let plain = Record { number: 9, topic: "plain", payload: b"x", ..Record::default() };
+        let bytes: Vec<u8> = records.into_iter().flat_map(|(mut bytes, is_plain)| {
+            if is_plain {
+                bytes.clear();
+                plain.encode(&mut bytes);
+            }
+            bytes
+        }).collect();
+        let (mut one, mut record) = (Records::new(&bytes), Record::default());
+        for next in Records::new(&bytes) {
+            let (expected, its_bytes) = next.expect("just encoded");
+            prop_assert_eq!(one.read_into(&mut record), Ok(Some(its_bytes)));
+            prop_assert_eq!(record, expected);
+        }
+        prop_assert_eq!(one.read_into(&mut record), Ok(None));
+    }
+
+    #[test]
     fn a_mutated_record_is_refused_or_read_within_its_bytes(
         mut bytes in owned_record(), at in any::<prop::sample::Index>(), with in any::<u8>(), cut in any::<prop::sample::Index>(),
     ) {

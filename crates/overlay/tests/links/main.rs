@@ -371,6 +371,102 @@ fn records_without_numbers_go_together_as_they_would_one_by_one() {
     }
 }
 
+/// The same as `forward` for numbers in a row from `first` on: whether they were taken.
+fn forward_in_a_row(pair: &mut Pair, first: u64, lens: &[usize]) -> bool {
+    let mut records = Vec::new();
+    for (number, len) in (first..).zip(lens) {
+        let payload = vec![0; *len];
+        let record = Record {
+            number,
+            qos: Qos::AtLeastOnce,
+            topic: "a",
+            payload: &payload,
+            ..Record::default()
+        };
+        record.encode(&mut records);
+    }
+    let (now, count) = (pair.instant(), lens.len() as u32);
+    let node = &mut pair.nodes[A];
+    node.forward_in_a_row(now, StreamId(0), first, &[PEER], &records, count)
+}
+
+#[test]
+fn records_with_numbers_in_a_row_go_together_as_they_would_one_by_one() {
+    for (name, credit, lens) in [
+        ("all fit", 100_000, vec![100, 0, 700]),
+        ("a batch and more", 1_000_000, vec![900; 400]),
+        ("credit comes bit by bit", 10_000, vec![900; 60]),
+        (
+            "some are larger than the credit",
+            10_000,
+            vec![9000, 20_000, 1, 12_000, 5],
+        ),
+    ] {
+        let small = |config: &mut OverlayConfig| config.limits.credit_bytes = credit;
+        let went = [false, true].map(|together| {
+            let mut pair = Pair::linked(with(1, small), with(2, small));
+            forward(&mut pair, 0, 3).expect("nothing refuses it");
+            if together {
+                assert!(forward_in_a_row(&mut pair, 1, &lens), "{name}");
+                assert!(!forward_in_a_row(&mut pair, 1, &lens), "{name}: not rising");
+            } else {
+                for (number, len) in (1..).zip(&lens) {
+                    forward(&mut pair, number, *len).expect("room");
+                }
+            }
+            for _ in 0..lens.len() {
+                pair.run();
+                let (from, to) = (
+                    pair.sides[B].origins[0],
+                    pair.sides[B].delivered.len() as u64,
+                );
+                pair.nodes[B].released(from.slot, from.incarnation, 100);
+                pair.nodes[B].admitted(from, 1..=to);
+            }
+            pair.run();
+            let acknowledged = pair.sides[A]
+                .outputs
+                .iter()
+                .filter_map(|output| match output {
+                    Output::Acknowledged { ranges, .. } => Some(ranges.clone()),
+                    _ => None,
+                });
+            let acknowledged: Vec<u64> = acknowledged.flatten().flatten().collect();
+            (std::mem::take(&mut pair.sides[B].delivered), acknowledged)
+        });
+        assert_eq!(went[0], went[1], "{name}");
+        assert_eq!(went[1].0.len(), lens.len() + 1, "{name}");
+        assert_eq!(went[1].1, Vec::from_iter(1..=lens.len() as u64), "{name}");
+    }
+}
+
+#[test]
+fn what_went_together_goes_again_over_another_link_and_finds_no_room_together() {
+    let small = |config: &mut OverlayConfig| config.limits.resend_bytes = 3_000;
+    let mut pair = Pair::linked(with(1, small), with(2, |_| {}));
+    assert!(forward_in_a_row(&mut pair, 1, &[900; 2]));
+    assert!(
+        !forward_in_a_row(&mut pair, 3, &[900; 2]),
+        "no room for both"
+    );
+    forward(&mut pair, 3, 900).expect("room for one");
+    pair.run();
+    assert_eq!(pair.sides[B].delivered, [(1, 900), (2, 900), (3, 900)]);
+    pair.cut();
+    pair.advance(900);
+    let origin = pair.sides[B].origins[0];
+    pair.nodes[B].admitted(origin, 1..=3);
+    pair.run();
+    assert!(forward_in_a_row(&mut pair, 4, &[900; 2]), "room again");
+    pair.run();
+    let numbers: Vec<u64> = pair.sides[B]
+        .delivered
+        .iter()
+        .map(|(number, _)| *number)
+        .collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5], "what comes again is dropped");
+}
+
 #[test]
 fn a_large_record_without_credit_does_not_hold_back_what_was_paid_for() {
     let small = |config: &mut OverlayConfig| config.limits.credit_bytes = 10_000;

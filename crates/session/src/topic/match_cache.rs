@@ -2,6 +2,7 @@
 
 use hashbrown::HashTable;
 
+use super::is_same_name;
 use crate::seeded_hash::SeededHash;
 
 /// Bytes one entry takes besides its topic and its result, roughly.
@@ -50,7 +51,8 @@ impl<R> MatchCache<R> {
     #[must_use]
     pub fn get(&mut self, topic: &str, generation: u64) -> Option<&R> {
         let last = self.entries.get_bucket(self.last);
-        if last.is_none_or(|entry| *entry.topic != *topic) {
+        let is_last = |last: &CachedMatch<R>| is_same_name(last.topic.as_bytes(), topic.as_bytes());
+        if !last.is_some_and(is_last) {
             self.last = self
                 .entries
                 .find_bucket_index(self.hash.text(topic), |entry| *entry.topic == *topic)?;

@@ -45,9 +45,41 @@ pub fn level_count(topic: &str) -> usize {
     topic.bytes().filter(|byte| *byte == b'/').count() + 1
 }
 
+/// Whether two names are the same. Names are short: eight bytes at a time without a call cost less than a call; where a rest is left, the
+/// last eight are looked at, some of them again.
+#[must_use]
+#[inline]
+pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        (Some(last), Some(other_last)) => {
+            let ((chunks, _), (others, _)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+            last == other_last && chunks.iter().zip(others).all(|(one, other)| one == other)
+        }
+        _ => one.iter().eq(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_the_same_if_no_byte_differs() {
+        let name: Vec<u8> = (b'a'..=b'z').collect();
+        for len in 0..=name.len() {
+            let one = &name[..len];
+            assert!(is_same_name(one, &name.clone()[..len]), "{len}");
+            for at in 0..len {
+                let mut other = one.to_vec();
+                other[at] = b'/';
+                assert!(!is_same_name(one, &other), "{len}, {at}");
+                assert!(!is_same_name(one, &name[..at]), "{len}, {at}");
+            }
+        }
+    }
 
     #[test]
     fn filters_match_topics_as_the_specification_says() {

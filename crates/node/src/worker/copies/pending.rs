@@ -14,13 +14,22 @@ pub(in super::super) struct Pending {
     pub arrival: u64,
     pub since: Instant,
     pub delivery: Delivery,
+    /// Of the message: to find it without looking at it.
+    number: u64,
     /// A publication of QoS 2 that the session took before: unless the owner says otherwise, it does not take it.
     pub is_repeated: bool,
 }
 
 impl Pending {
-    fn id(&self) -> MessageId {
-        self.delivery.message.id()
+    #[inline(always)]
+    pub fn new(arrival: u64, since: Instant, delivery: Delivery, is_repeated: bool) -> Self {
+        Self {
+            arrival,
+            since,
+            number: delivery.message.id().number,
+            delivery,
+            is_repeated,
+        }
     }
 }
 
@@ -65,9 +74,21 @@ impl Pendings {
     }
 
     /// A message came. Its arrival is above those of all that are here.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, pending: Pending) {
-        let id = pending.id();
+        let messages = self.queue_of(pending.delivery.message.id());
+        let is_last = messages
+            .back()
+            .is_none_or(|last| last.number <= pending.number);
+        if is_last {
+            messages.push_back(pending);
+        } else {
+            let at = messages.partition_point(|other| other.number <= pending.number);
+            messages.insert(at, pending);
+        }
+    }
+
+    fn queue_of(&mut self, id: MessageId) -> &mut VecDeque<Pending> {
         let index = self.find(origin_of(id)).unwrap_or_else(|| {
             self.queues.push(Queue {
                 origin: origin_of(id),
@@ -75,24 +96,15 @@ impl Pendings {
             });
             self.queues.len() - 1
         });
-        let messages = &mut self.queues[index].messages;
-        let is_last = messages
-            .back()
-            .is_none_or(|last| last.id().number <= id.number);
-        if is_last {
-            messages.push_back(pending);
-        } else {
-            let at = messages.partition_point(|other| other.id().number <= id.number);
-            messages.insert(at, pending);
-        }
+        &mut self.queues[index].messages
     }
 
     /// Whether a message is here.
     pub fn has(&self, id: MessageId) -> bool {
         let messages = self.find(origin_of(id)).map(|at| &self.queues[at].messages);
         messages.is_some_and(|all| {
-            let at = all.partition_point(|other| other.id().number < id.number);
-            all.get(at).is_some_and(|found| found.id() == id)
+            let at = all.partition_point(|other| other.number < id.number);
+            all.get(at).is_some_and(|found| found.number == id.number)
         })
     }
 
@@ -102,16 +114,17 @@ impl Pendings {
         let index = self.find(origin_of(id))?;
         let messages = &mut self.queues[index].messages;
         let at = match messages.front() {
-            Some(first) if first.id().number == id.number => 0,
-            Some(_) | None => messages.partition_point(|other| other.id().number < id.number),
+            Some(first) if first.number == id.number => 0,
+            Some(_) | None => messages.partition_point(|other| other.number < id.number),
         };
-        let found = messages.get(at).is_some_and(|found| found.id() == id);
+        let is_found = messages
+            .get(at)
+            .is_some_and(|found| found.number == id.number);
         let taken = match at {
-            _ if !found => None,
-            0 => messages.pop_front(),
-            at => messages.remove(at),
+            _ if !is_found => None,
+            0 => messages.pop_front().map(|it| it.delivery.message),
+            at => messages.remove(at).map(|it| it.delivery.message),
         };
-        let taken = taken.map(|pending| pending.delivery.message);
         if messages.is_empty() && self.queues.len() > ORIGINS {
             self.queues.swap_remove(index);
         }
@@ -171,27 +184,26 @@ mod tests {
         let mut pendings = Pendings::default();
         for (arrival, which) in (1..).zip(came) {
             let publish = Publish::new("a", b"");
-            pendings.push(Pending {
-                arrival,
-                since: Instant::default(),
-                delivery: Delivery {
-                    message: Rc::new(Message::new(id(*which), &publish, None)),
-                    qos: Qos::AtLeastOnce,
-                    retain: false,
-                    identifiers: MatchedIdentifiers::None,
-                    group: None,
-                },
-                is_repeated: false,
-            });
+            let delivery = Delivery {
+                message: Rc::new(Message::new(id(*which), &publish, None)),
+                qos: Qos::AtLeastOnce,
+                retain: false,
+                identifiers: MatchedIdentifiers::None,
+                group: None,
+            };
+            pendings.push(Pending::new(arrival, Instant::default(), delivery, false));
         }
         pendings
     }
 
     fn left(pendings: Pendings) -> Vec<(u8, u64)> {
-        let of = |id: MessageId| (id.stream, id.number);
-        let seen: Vec<_> = pendings.iter().map(|pending| of(pending.id())).collect();
-        let ids = pendings.into_iter().map(|pending| of(pending.id()));
-        assert_eq!(seen, ids.collect::<Vec<_>>());
+        let of = |pending: &Pending| {
+            let id = pending.delivery.message.id();
+            (id.stream, id.number)
+        };
+        let seen: Vec<_> = pendings.iter().map(of).collect();
+        let all: Vec<_> = pendings.into_iter().collect();
+        assert_eq!(seen, all.iter().map(of).collect::<Vec<_>>());
         seen
     }
 

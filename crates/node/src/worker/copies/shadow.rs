@@ -123,7 +123,7 @@ impl Sources {
 
 impl Shadow {
     /// A message came. The position that waits for it no longer. `is_repeated`: the session took the publication before.
-    #[inline]
+    #[inline(always)]
     pub fn take(
         &mut self,
         now: Instant,
@@ -138,12 +138,8 @@ impl Shadow {
         }
         if self.passed.is_empty() || self.passed.remove(&delivery.message.id()).is_none() {
             self.arrivals += 1;
-            self.pending.push(Pending {
-                arrival: self.arrivals,
-                since: now,
-                delivery,
-                is_repeated,
-            });
+            let pending = Pending::new(self.arrivals, now, delivery, is_repeated);
+            self.pending.push(pending);
         }
         None
     }
