@@ -54,7 +54,10 @@ pub fn access_credentials(bytes: &[u8]) {
     }
     let _ = Answer::parse(bytes);
     let tokens = Tokens::new(Algorithm::Hs256, &[7; 32], None, None).expect("a key");
-    assert!(tokens.verify(bytes, 1_900_000_000).is_err(), "a forged token");
+    assert!(
+        tokens.verify(bytes, 1_900_000_000).is_err(),
+        "a forged token"
+    );
     for algorithm in [Algorithm::Rs256, Algorithm::Es256] {
         let _ = Tokens::new(algorithm, bytes, None, None);
     }
@@ -69,7 +72,8 @@ pub fn access_credentials(bytes: &[u8]) {
     }
     USERS.with(|users| {
         let _ = ServerExchange::start(users, bytes, "nonce");
-        let (server, _) = ServerExchange::start(users, b"n,,n=user,r=nonce", "nonce").expect("good");
+        let (server, _) =
+            ServerExchange::start(users, b"n,,n=user,r=nonce", "nonce").expect("good");
         assert!(server.finish(bytes).is_err(), "there are no users");
     });
 }

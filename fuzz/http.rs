@@ -41,7 +41,9 @@ fn read_session(session: SessionLine, in_flight: &[Line]) {
     let bytes = snapshot.encode(AT);
     let read = SessionSnapshot::decode(&bytes, AT).expect("what was written is read");
     let (line, in_flight) = SessionLine::split(read, AT);
-    let again = line.join(&in_flight, AT).expect("what was exported is imported");
+    let again = line
+        .join(&in_flight, AT)
+        .expect("what was exported is imported");
     assert_eq!(again.encode(AT), bytes);
 }
 

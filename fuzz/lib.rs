@@ -6,8 +6,8 @@ mod links;
 mod log;
 mod state;
 
-pub use links::{read_records, receive_on_a_link, receive_tree_batches};
 pub use http::read_bodies;
+pub use links::{read_records, receive_on_a_link, receive_tree_batches};
 pub use state::{read_session, read_settings};
 
 use thicket_mqtt::{

@@ -52,7 +52,12 @@ pub fn replay_log(script: &[u8]) {
             3 => drop(log.sync()),
             4 => drop(log.start_generation()),
             5 => log.remove_before(log.first_segment() + u64::from(low % 4)),
-            6 => damage(&disk, log.current_segment() - u64::from(high >> 4).min(log.current_segment()), low, high),
+            6 => damage(
+                &disk,
+                log.current_segment() - u64::from(high >> 4).min(log.current_segment()),
+                low,
+                high,
+            ),
             _ => {
                 drop(log);
                 if high % 2 == 0 {
@@ -73,7 +78,9 @@ pub fn replay_log(script: &[u8]) {
 }
 
 fn damage(disk: &MemoryFiles, number: u64, low: u8, high: u8) {
-    let path: PathBuf = [DIRECTORY, &format!("{number:012}.segment")].iter().collect();
+    let path: PathBuf = [DIRECTORY, &format!("{number:012}.segment")]
+        .iter()
+        .collect();
     let at = usize::from(low) * 8 + usize::from(high & 7);
     disk.edit(&path, |bytes| {
         if let Some(byte) = bytes.get_mut(at) {
