@@ -146,7 +146,7 @@ pub(crate) struct GrantedClaim {
 pub(crate) struct Terms {
     /// What the session has from now on.
     pub epoch: u64,
-    /// No other node that is up has the session.
+    /// No node that is up has another branch of the session.
     pub is_sole: bool,
 }
 
@@ -360,8 +360,12 @@ pub(crate) enum Content {
     },
     /// Worker to hub: they are.
     Promoted { node: NodeId },
-    /// Worker to hub: a session that its owner handed over is here, with this epoch.
-    TakenOver { client_id: Arc<str>, epoch: u64 },
+    /// Worker to hub: a copy became the session, with this epoch: its owner handed it over, or, `is_beside`, has it too.
+    TakenOver {
+        client_id: Arc<str>,
+        epoch: u64,
+        is_beside: bool,
+    },
     /// Hub to worker: another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
     /// it has is nowhere else.
     Evict {

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | waiting | a CONNECT, a deferral, a change of the view | the registrar is asked |
 //! | asking | the registrar is asked | granted without source: answered; with one: moving; deferred: waiting |
-//! | moving | the session is fetched from another node | it is here: answered, opening |
+//! | moving | the session is fetched from another node | it is here: answered, opening; it stays there: waiting |
 //! | opening | the worker is told | the worker says what became of it: the registrar is told, and the next is waiting |
 //!
 //! From granted to opened the claim is ours: the registrar has everybody else wait.
@@ -61,8 +61,8 @@ impl Stage {
 #[derive(Debug)]
 struct Line {
     stage: Stage,
-    /// All nodes of this view had said what they have when the claim was granted, and nobody else has the session; 0: that is not known.
-    sole_in: u64,
+    /// The view in which a claim was granted that no other branch of the session contests; `None`: one may.
+    sole_in: Option<u64>,
     waiting: VecDeque<Waiting>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Line {
     fn default() -> Self {
         Self {
             stage: Stage::Waiting { retry_at: None },
-            sole_in: 0,
+            sole_in: None,
             waiting: VecDeque::new(),
         }
     }
@@ -254,7 +254,7 @@ impl Hub {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
-        line.sole_in = self.directory.view;
+        line.sole_in = Some(self.directory.view);
         let Some(first) = line.waiting.front() else {
             return self.end_claim(now, client_id, Some(epoch));
         };
@@ -303,7 +303,7 @@ impl Hub {
             return;
         }
         line.stage = Stage::Moving { epoch, from: None };
-        line.sole_in = 0;
+        line.sole_in = None;
         let home = self.directory.entries.get(&client_id).map(|it| it.home);
         let is_up = self.up.values().any(|node| *node == source);
         match home.filter(|_| is_up) {
@@ -316,6 +316,14 @@ impl Hub {
                 self.begin_merge(&client_id, home, merge);
             }
             None => self.end_claim(now, &client_id, None),
+        }
+    }
+
+    /// What the registrar was asked is void, as it is about to hear more: it is to be asked again.
+    pub(super) fn ask_anew(&mut self, client_id: &str) {
+        let line = self.claims.lines.get(client_id);
+        if line.is_some_and(|line| matches!(line.stage, Stage::Asking { .. })) {
+            self.claim_later(client_id, None);
         }
     }
 
@@ -345,7 +353,7 @@ impl Hub {
         line.stage = Stage::Opening { epoch, from };
         let terms = Terms {
             epoch,
-            is_sole: line.sole_in == self.directory.view,
+            is_sole: line.sole_in == Some(self.directory.view),
         };
         let entry = self
             .directory

@@ -476,7 +476,15 @@ impl Hub {
                 self.handle_relocate(now, from, client_id, serial);
             }
             Content::Relocated { client_id } => self.handle_relocated(now, from, &client_id),
-            Content::TakenOver { client_id, epoch } => {
+            Content::TakenOver {
+                client_id,
+                epoch,
+                is_beside,
+            } => {
+                if is_beside {
+                    // First: what the registrar answers at once is not about a claim that was granted.
+                    self.give_way(from, &client_id);
+                }
                 self.handle_taken_over(now, from, &client_id, epoch);
             }
             // What only workers are told.

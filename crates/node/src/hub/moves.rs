@@ -347,6 +347,13 @@ impl Hub {
         leaving.any(|leaving| &*leaving.client_id == client_id)
     }
 
+    /// The move of a session whose queue has gone.
+    fn drained(&self, client_id: &str) -> Option<u64> {
+        let is_its = |it: &Leaving| it.is_drained && &*it.client_id == client_id;
+        let mut leaving = self.moves.leaving.iter();
+        leaving.find(|(_, it)| is_its(it)).map(|(local, _)| *local)
+    }
+
     fn leaving(&self, to: NodeId, request: u64) -> Option<u64> {
         let of = |leaving: &Leaving| leaving.to == to && leaving.request == request;
         self.moves
@@ -465,6 +472,12 @@ impl Hub {
             // The client is about to come back: this is about what was here before, and the registrar hears how that ends.
             return;
         }
+        // Whoever took it over was granted a claim above that.
+        let is_same_claim = epoch / 2 == entry.epoch / 2;
+        if is_same_claim && let Some(local) = self.drained(&client_id) {
+            // A copy went on where the session was to go, and not what was handed over: the move came to nothing, as its node is about to say.
+            self.thaw(local);
+        }
         let may_contest = self.may_merge(registrar);
         let evict = Content::Evict {
             client_id,
@@ -473,8 +486,25 @@ impl Hub {
         self.mail(home, evict);
     }
 
-    /// A copy here became the session, while its owner may have it too. A session of that client identifier that is on its way here would
-    /// meet it: it goes on where it was, and the two become one before its client is served.
+    /// A copy became the session beside its owner. A session of that client identifier that is on its way here would meet it: it stays
+    /// where it was, and the two become one before its client is served.
+    pub(super) fn give_way(&mut self, from: WorkerId, client_id: &Arc<str>) {
+        let is_here = self.is_home(from, client_id);
+        let mut arriving = self.moves.arriving.iter();
+        let is_its = |it: &Arriving| it.merge.is_none() && it.client_id == *client_id;
+        let its = arriving.find(|(_, arriving)| is_its(arriving));
+        match its.filter(|(_, arriving)| is_here || arriving.home == from) {
+            Some((&request, arriving)) => {
+                self.send(arriving.source, &Message::Thaw { request });
+                self.give_up_move(request);
+                self.claim_later(client_id, None);
+            }
+            None if is_here => self.ask_anew(client_id),
+            None => {}
+        }
+    }
+
+    /// A copy became the session: the registrar hears of it, unless another worker has one that is above it.
     pub(super) fn handle_taken_over(
         &mut self,
         now: Now,
@@ -482,22 +512,15 @@ impl Hub {
         client_id: &Arc<str>,
         epoch: u64,
     ) {
-        let entry = self.directory.entries.get(client_id);
-        if entry.is_none_or(|entry| entry.home != from) {
-            // Another worker has one that is above it.
-            return;
+        if self.is_home(from, client_id) {
+            self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
         }
-        let mut arriving = self.moves.arriving.iter();
-        let is_its = |it: &Arriving| it.merge.is_none() && it.client_id == *client_id;
-        let its = arriving.find(|(_, arriving)| is_its(arriving));
-        if let Some((&request, arriving)) = its {
-            self.send(arriving.source, &Message::Thaw { request });
-            self.give_up_move(request);
-            // What the registrar asks about the copy is not about a session that is to come.
-            self.claim_later(client_id, None);
-        }
-        self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
         self.advance_claim(now, client_id);
+    }
+
+    fn is_home(&self, worker: WorkerId, client_id: &str) -> bool {
+        let entry = self.directory.entries.get(client_id);
+        entry.is_some_and(|entry| entry.home == worker)
     }
 
     /// The other node gave us up for a while: what it sent us goes on there.

@@ -205,12 +205,12 @@ impl Worker {
         let Granted {
             connection: id,
             serial,
-            terms: granted,
+            terms,
         } = granted;
         let asks = |connection: &&mut super::Connection| connection.serial == serial;
         let is_asking = match self.connection_mut(id).filter(asks).map(|it| &mut it.phase) {
-            Some(Phase::AwaitClaim { terms, .. }) => {
-                *terms = granted;
+            Some(Phase::AwaitClaim { terms: held, .. }) => {
+                *held = terms;
                 true
             }
             _ => false,
@@ -246,7 +246,7 @@ impl Worker {
             peer: connection.peer,
             buffered: connection.partial,
             claim: Some(GrantedClaim {
-                terms: granted,
+                terms,
                 assigned,
                 admission: connection.admission,
             }),
@@ -370,8 +370,10 @@ impl Worker {
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(terms.epoch);
             session.inbound.handle_connected(is_apart);
-            if !is_apart || is_sole {
+            if !is_apart {
                 session.apart = None;
+            } else if is_sole {
+                session.forget_branches();
             }
             if session.apart.is_some() || session.interrupted_at > 0 {
                 session.apart_mut().is_served = true;

@@ -117,6 +117,24 @@ impl Session {
         }));
     }
 
+    /// Whether it was a copy whose owner may have the session too, and nobody has connected to it since.
+    pub fn goes_on_beside(&self) -> bool {
+        let apart = self.apart.as_deref();
+        let is_in_service = !self.awaits_queue && self.let_go_at.is_none();
+        is_in_service && apart.is_some_and(|apart| apart.from.is_some() && !apart.is_served)
+    }
+
+    /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a copy that was not told
+    /// may still go on.
+    pub fn forget_branches(&mut self) {
+        if let Some(apart) = &mut self.apart {
+            *apart = Box::new(Apart {
+                touched: std::mem::take(&mut apart.touched),
+                ..Apart::default()
+            });
+        }
+    }
+
     /// For another node; `None`: no other node has the session.
     pub fn branch(&self) -> Option<Branch> {
         let is_interrupted = self.is_contested && self.interrupted_at > 0;

@@ -271,6 +271,17 @@ impl Worker {
             self.begin_merge(now, request, key, snapshot, merge);
             return;
         }
+        if let Some(beside) = here.and_then(|key| self.sessions.get(key))
+            && beside.goes_on_beside()
+        {
+            // The hub asked for this before it heard of the copy: it hears of it again, and lets the two become one.
+            let taken_over = Content::TakenOver {
+                client_id: (*beside.client_id).into(),
+                epoch: beside.epoch,
+                is_beside: true,
+            };
+            return self.mail(Peer::Hub, taken_over);
+        }
         if let Some(old) = here {
             if let Some(connection) = self
                 .sessions

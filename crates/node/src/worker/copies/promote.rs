@@ -167,7 +167,12 @@ impl Worker {
             }
             let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
             let client_id = (*client_id).into();
-            self.mail_after_records(Peer::Hub, Content::TakenOver { client_id, epoch });
+            let taken_over = Content::TakenOver {
+                client_id,
+                epoch,
+                is_beside: is_split,
+            };
+            self.mail_after_records(Peer::Hub, taken_over);
         }
     }
 
