@@ -17,9 +17,6 @@ pub(crate) struct Outbound {
     last_served: Option<StreamId>,
 }
 
-/// As many records in a row are looked at together.
-const ROW: usize = 256;
-
 /// Messages of one stream for one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -315,9 +312,15 @@ impl Outbound {
         self.streams.get_mut(&stream)?.plain.pop_front()
     }
 
-    /// The number to send next on this stream, and how many it and those behind it are that are in a row and may follow it at once.
-    pub(crate) fn next_unsent(&mut self, stream: StreamId) -> Option<(u64, u64)> {
+    /// The number to send next on this stream.
+    pub(crate) fn next_unsent(&mut self, stream: StreamId) -> Option<u64> {
         self.streams.get_mut(&stream)?.next_unsent()
+    }
+
+    /// How many numbers in a row may be sent at once from the one that `next_unsent` named on, that one included; `maximum` at most.
+    pub(crate) fn unsent_in_a_row(&self, stream: StreamId, maximum: u64) -> u64 {
+        let queue = self.streams.get(&stream);
+        queue.map_or(1, |queue| queue.unsent_in_a_row(maximum))
     }
 
     /// Whether credit allows a numbered record of `len` bytes.
@@ -343,23 +346,33 @@ impl Queue {
         !self.late.is_empty() || self.sent < self.pending.len()
     }
 
-    fn next_unsent(&mut self) -> Option<(u64, u64)> {
+    fn next_unsent(&mut self) -> Option<u64> {
         while let Some(number) = self.late.front() {
             if self.pending.binary_search(number).is_ok() {
-                return Some((*number, 1));
+                return Some(*number);
             }
             self.late.pop_front();
         }
-        let first = self.pending.get(self.sent).copied()?;
-        let last = self.plain.front().map_or(u64::MAX, |piece| piece.after);
-        if first > last {
-            return None;
+        let next = self.pending.get(self.sent).copied()?;
+        (next <= self.last_in_turn()).then_some(next)
+    }
+
+    /// The last number that goes before the records without numbers that go next.
+    fn last_in_turn(&self) -> u64 {
+        self.plain.front().map_or(u64::MAX, |piece| piece.after)
+    }
+
+    fn unsent_in_a_row(&self, maximum: u64) -> u64 {
+        let Some(&first) = self.pending.get(self.sent) else {
+            return 1;
+        };
+        if !self.late.is_empty() {
+            return 1;
         }
-        let behind = self.pending.range(self.sent..).zip(first..=last);
-        let in_a_row = behind
-            .take(ROW)
-            .take_while(|(number, next)| *number == next);
-        Some((first, in_a_row.count() as u64))
+        let behind = self.pending.range(self.sent..);
+        let in_a_row = behind.zip(first..=self.last_in_turn());
+        let in_a_row = in_a_row.take_while(|(number, next)| *number == next);
+        in_a_row.take(maximum as usize).count() as u64
     }
 
     fn advance(&mut self, count: u64) -> u64 {
@@ -380,7 +393,7 @@ mod tests {
 
     fn send_all(outbound: &mut Outbound) -> Vec<(u64, bool)> {
         let mut sent = Vec::new();
-        while let Some((number, _)) = outbound.next_unsent(STREAM)
+        while let Some(number) = outbound.next_unsent(STREAM)
             && outbound.allows(10)
         {
             sent.push((number, outbound.sent(STREAM, 1, 10) == 1));
@@ -416,6 +429,32 @@ mod tests {
             send_all(&mut outbound),
             [(1, true), (4, true), (5, true), (6, false)]
         );
+    }
+
+    #[test]
+    fn numbers_in_a_row_are_sent_at_once_as_far_as_they_are_in_turn() {
+        let mut outbound = outbound(1..=4, 1000);
+        outbound.push(STREAM, 6..9, 30);
+        for (maximum, count) in [(10, 4), (3, 3), (1, 1)] {
+            assert_eq!(outbound.unsent_in_a_row(STREAM, maximum), count);
+        }
+        assert_eq!(outbound.sent(STREAM, 2, 20), 0);
+        outbound.start_link(1000, 1000);
+        assert_eq!(outbound.sent(STREAM, 4, 40), 2, "two of them again");
+        assert_eq!(outbound.next_unsent(STREAM), Some(6));
+        assert!(outbound.push_plain(STREAM, &[0; 5], 1, 100));
+        outbound.push(STREAM, 9..12, 30);
+        assert_eq!(
+            outbound.unsent_in_a_row(STREAM, 10),
+            3,
+            "then the one without"
+        );
+        outbound.sent(STREAM, 3, 30);
+        assert_eq!(outbound.next_unsent(STREAM), None);
+        outbound.take_plain(STREAM);
+        outbound.insert(STREAM, 5, 10);
+        assert_eq!(outbound.next_unsent(STREAM), Some(5));
+        assert_eq!(outbound.unsent_in_a_row(STREAM, 10), 1, "it goes alone");
     }
 
     #[test]

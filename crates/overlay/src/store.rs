@@ -371,6 +371,36 @@ mod tests {
 
     const STREAM: StreamId = StreamId(1);
 
+    #[test]
+    fn what_was_kept_together_lies_in_a_row_and_nothing_else() {
+        let mut store = Store::default();
+        let mut keep = |first, lens: &[usize], at| {
+            let records: Vec<_> = lens.iter().map(|len| vec![first as u8; *len]).collect();
+            let records = records.iter().map(|record| &**record);
+            let at = Instant::from_millis(at);
+            store.keep(STREAM, first, 1, records, at, Incarnation(1));
+        };
+        keep(1, &[10, 20, 30, 40], 0);
+        keep(5, &[50, 60], 0);
+        keep(8, &[70], 0);
+        keep(9, &[80], 1);
+        for (number, maximum, bytes, count, len) in [
+            (1, 100, 1000, 6, 210),
+            (1, 3, 1000, 3, 60),
+            (1, 100, 99, 3, 60),
+            (1, 100, 0, 1, 10),
+            (4, 100, 1000, 3, 150),
+            (8, 100, 1000, 1, 70),
+        ] {
+            let row = store.sendable_in_a_row(STREAM, number, maximum, bytes);
+            let row = row.map(|row| (row.count, row.bytes.len()));
+            assert_eq!(row, Some((count, len)), "{number}, {maximum}, {bytes}");
+        }
+        store.settle(STREAM, 3);
+        let row = store.sendable_in_a_row(STREAM, 1, 100, 1000);
+        assert_eq!(row.map(|row| row.count), Some(2), "nobody waits for 3");
+    }
+
     proptest! {
         #[test]
         fn a_store_agrees_with_a_plain_map(steps in proptest::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0_u16..3, 1_usize..40_000), 1..120)) {

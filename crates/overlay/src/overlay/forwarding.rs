@@ -1,5 +1,7 @@
 //! Messages: from the workers into the resend buffer and the links, from the links to the workers.
 
+use std::ops::Range;
+
 use thicket_mqtt::Qos;
 use thicket_session::time::Instant;
 
@@ -13,6 +15,9 @@ use crate::peer::{Peer, PeerState};
 use crate::record::{BatchHeader, Record, age_expiry, split};
 use crate::routing::RoutingMode;
 use crate::store::Store;
+
+/// As many records in a row are put into a batch at once.
+const ROW: u64 = 256;
 
 impl Overlay {
     /// Sends a message to its destinations, and keeps it, if it has a number, until each has admitted it or is out.
@@ -63,23 +68,9 @@ impl Overlay {
                 bytes: self.store.bytes(),
             });
         }
-        let mut waiting = 0;
-        for slot in message.destinations {
-            let peer = slot
-                .index()
-                .checked_sub(1)
-                .and_then(|index| self.peers.get_mut(index));
-            if let Some(peer) = peer.filter(|peer| !peer.is_out()) {
-                let numbers = message.number..message.number + 1;
-                peer.outbound
-                    .push(message.stream, numbers, message.record.len());
-                peer.outbound.check_room(
-                    limits.resend_bytes_per_node,
-                    limits.resend_messages_per_node,
-                );
-                waiting += 1;
-            }
-        }
+        let numbers = message.number..message.number + 1;
+        let len = message.record.len();
+        let waiting = self.push_numbered(message.stream, numbers, len, message.destinations);
         let incarnation = self.view.own().incarnation;
         self.store.keep(
             message.stream,
@@ -116,13 +107,34 @@ impl Overlay {
             return false;
         }
         self.rate.count(count.into());
+        let numbers = first..first + u64::from(count);
+        let waiting = self.push_numbered(stream, numbers, records.len(), destinations);
+        let incarnation = self.view.own().incarnation;
+        let records = split(records);
+        (self.store).keep(stream, first, waiting, records, now, incarnation);
+        debug_assert_eq!(
+            self.store.last(stream) + 1,
+            first + u64::from(count),
+            "there are as many records as numbers"
+        );
+        true
+    }
+
+    /// Has each destination that is not out wait for these numbers, `len` bytes together; how many such destinations there are.
+    fn push_numbered(
+        &mut self,
+        stream: StreamId,
+        numbers: Range<u64>,
+        len: usize,
+        destinations: &[NodeSlot],
+    ) -> u16 {
+        let limits = &self.config.limits;
         let mut waiting = 0;
         for slot in destinations {
             let index = slot.index().checked_sub(1);
             let peer = index.and_then(|index| self.peers.get_mut(index));
             if let Some(peer) = peer.filter(|peer| !peer.is_out()) {
-                let numbers = first..first + u64::from(count);
-                peer.outbound.push(stream, numbers, records.len());
+                peer.outbound.push(stream, numbers.clone(), len);
                 peer.outbound.check_room(
                     limits.resend_bytes_per_node,
                     limits.resend_messages_per_node,
@@ -130,10 +142,7 @@ impl Overlay {
                 waiting += 1;
             }
         }
-        let incarnation = self.view.own().incarnation;
-        let records = split(records);
-        (self.store).keep(stream, first, waiting, records, now, incarnation);
-        true
+        waiting
     }
 
     /// Sends `count` messages without numbers, whose records lie back to back in `records`, to the same destinations: what
@@ -394,16 +403,18 @@ impl Sealing<'_> {
         peer: &mut Peer,
         batch: Option<Incarnation>,
     ) -> Option<Incarnation> {
-        let (number, count) = peer.outbound.next_unsent(self.stream)?;
-        let filled = if batch.is_some() {
-            self.buffer.len()
-        } else {
-            0
-        };
+        let number = peer.outbound.next_unsent(self.stream)?;
+        let filled = batch.map_or(BatchHeader::MAXIMUM_BYTES, |_| self.buffer.len());
         let space = self.batch_bytes.saturating_sub(filled);
         let credit = usize::try_from(peer.outbound.credit_left()).unwrap_or(usize::MAX);
         let room = space.min(credit);
-        let sendable = (self.store).sendable_in_a_row(self.stream, number, count, room)?;
+        let row = |maximum| (self.store).sendable_in_a_row(self.stream, number, maximum, room);
+        let mut sendable = row(ROW)?;
+        let wanted = peer.outbound.unsent_in_a_row(self.stream, sendable.count);
+        if wanted < sendable.count {
+            // What lies between goes to others only.
+            sendable = row(wanted)?;
+        }
         let first_len = sendable.first_len;
         if !peer.outbound.allows(first_len)
             || !self.has_space(batch, sendable.incarnation, first_len)
