@@ -522,41 +522,40 @@ fn a_socket_that_takes_nothing_makes_no_buffer_grow_beyond_credit_and_ends_by_si
 fn an_expiry_counts_the_time_a_message_waits_for_its_link() {
     let mut pair = Pair::linked(config(1), config(2));
     pair.cut();
-    let mut record = Vec::new();
-    Record {
-        number: 1,
-        expiry_left_ms: Some(5000),
-        topic: "a",
-        ..Record::default()
+    let mut records = Vec::new();
+    for (number, expiry_left_ms, payload) in [
+        (1, Some(5000), &b"abc"[..]),
+        (2, None, b"without"),
+        (3, Some(7000), b""),
+    ] {
+        let record = Record {
+            number,
+            expiry_left_ms,
+            topic: "a",
+            payload,
+            ..Record::default()
+        };
+        record.encode(&mut records);
     }
-    .encode(&mut record);
-    let message = Forward {
-        stream: StreamId(0),
-        number: 1,
-        qos: Qos::AtLeastOnce,
-        destinations: &[PEER],
-        interested: None,
-        record: &record,
-    };
-    let now = pair.instant();
-    pair.nodes[A].forward(now, message).expect("room");
-    let seen = std::rc::Rc::new(std::cell::Cell::new(false));
+    let (now, node) = (pair.instant(), &mut pair.nodes[A]);
+    assert!(node.forward_in_a_row(now, StreamId(0), 1, &[PEER], &records, 3));
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let noted = seen.clone();
     pair.tap = Box::new(move |side, bytes| {
-        let aged = 4800_u64.to_le_bytes();
         // Dialled again after 200 ms; anything between is the backoff's jitter.
-        let left = bytes
-            .windows(8)
-            .filter_map(|window| window.try_into().ok())
-            .map(u64::from_le_bytes);
-        let range = u64::from_le_bytes(aged)..5000;
-        if side == A && left.into_iter().any(|left| range.contains(&left)) {
-            noted.set(true);
-        }
+        let windows = bytes.windows(8).filter(|_| side == A);
+        let numbers =
+            windows.filter_map(|window| Some(u64::from_le_bytes(window.try_into().ok()?)));
+        let of = |left: u64| {
+            [5000, 7000]
+                .into_iter()
+                .find(|it| (it - 200..*it).contains(&left))
+        };
+        noted.borrow_mut().extend(numbers.filter_map(of));
     });
     pair.advance(900);
-    assert_eq!(pair.sides[B].delivered, [(1, 0)]);
-    assert!(seen.get());
+    assert_eq!(pair.sides[B].delivered, [(1, 3), (2, 7), (3, 0)]);
+    assert_eq!(*seen.borrow(), [5000, 7000]);
 }
 
 #[test]
