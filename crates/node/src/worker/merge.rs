@@ -128,10 +128,10 @@ impl Session {
     /// may still go on.
     pub fn forget_branches(&mut self) {
         if let Some(apart) = &mut self.apart {
-            *apart = Box::new(Apart {
+            **apart = Apart {
                 touched: std::mem::take(&mut apart.touched),
                 ..Apart::default()
-            });
+            };
         }
     }
 
