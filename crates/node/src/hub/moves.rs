@@ -412,6 +412,7 @@ impl Hub {
     }
 
     fn handle_thaw(&mut self, to: NodeId, request: u64) {
+        self.relocations.withdraw(to, |other| other == request);
         if let Some(local) = self.leaving(to, request) {
             self.thaw(local);
         }
@@ -576,6 +577,7 @@ impl Hub {
     }
 
     fn thaw_all(&mut self, to: NodeId) {
+        self.relocations.withdraw(to, |_| true);
         let leaving: Vec<u64> = self
             .moves
             .leaving

@@ -67,6 +67,16 @@ impl Relocations {
             None => Err(what),
         }
     }
+
+    /// Forgets the sessions that a node asked for and does not want any more, by their numbers.
+    pub fn withdraw(&mut self, node: NodeId, is_void: impl Fn(u64) -> bool) {
+        for relocation in self.under_way.values_mut() {
+            relocation.postponed.retain(|what| match what {
+                Postponed::Fetch { to, request, .. } => *to != node || !is_void(*request),
+                Postponed::Evict { .. } | Postponed::Merge { .. } => true,
+            });
+        }
+    }
 }
 
 impl Hub {
