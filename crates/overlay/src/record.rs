@@ -101,21 +101,7 @@ impl<'a> Records<'a> {
             topic: "",
         }
     }
-}
 
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<(Record<'a>, &'a [u8]), WireError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut record = Record::default();
-        match self.read_into(&mut record) {
-            Ok(bytes) => bytes.map(|bytes| Ok((record, bytes))),
-            Err(error) => Some(Err(error)),
-        }
-    }
-}
-
-impl<'a> Records<'a> {
     /// The same as `next`, into a record that the caller has for all of them: what it says is the next record, and its bytes are answered.
     ///
     /// # Errors
@@ -131,6 +117,18 @@ impl<'a> Records<'a> {
         let (bytes, rest) = rest.split_at(len);
         self.rest = rest;
         Ok(Some(bytes))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<(Record<'a>, &'a [u8]), WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut record = Record::default();
+        match self.read_into(&mut record) {
+            Ok(bytes) => bytes.map(|bytes| Ok((record, bytes))),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

@@ -456,7 +456,7 @@ impl Hub {
             self.tell_registrar(now, client_id, &Message::Release { client_id });
             return;
         };
-        // The client may be about to come back already: then this is about what was here before.
+        // The client may be about to come back already: then this is about what was here before, and the registrar hears how that ends.
         if self.granted_epoch(client_id) > epoch {
             return;
         }
@@ -467,10 +467,6 @@ impl Hub {
                 let (client_id, epoch) = (&*client_id, entry.epoch);
                 self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
             }
-            return;
-        }
-        if self.granted_epoch(&client_id) > epoch {
-            // The client is about to come back: this is about what was here before, and the registrar hears how that ends.
             return;
         }
         // Whoever took it over was granted a claim above that.

@@ -424,13 +424,12 @@ impl Sealing<'_> {
         if batch.is_none() {
             self.start(sendable.incarnation);
         }
-        let at = self.buffer.len();
+        let mut at = self.buffer.len();
         self.buffer.extend_from_slice(sendable.bytes);
         let waited = self.now.since(sendable.at).as_millis();
         if waited > 0 {
             // Expiry counts the time a message waits here (5.0, 3.3.2.3.3).
             let waited = u64::try_from(waited).unwrap_or(u64::MAX);
-            let mut at = at;
             for record in split(sendable.bytes) {
                 age_expiry(&mut self.buffer[at..], waited);
                 at += record.len();
