@@ -38,11 +38,10 @@ struct Orphan {
     key: SessionKey,
     epoch: u64,
     since: Instant,
-    /// Who goes on with the session.
-    adopted_by: Option<SourceKey>,
 }
 
-/// Another node's worker goes on with a session, whose copy here is no orphan yet.
+/// Another node's worker goes on with a session. There may be several copies of it here that are older, of owners that died one after
+/// the other: each is an orphan as soon as this node hears that its owner is out.
 #[derive(Debug)]
 struct Announced {
     by: SourceKey,
@@ -63,24 +62,31 @@ pub(super) struct Orphans {
 impl Orphans {
     /// Whether nobody has said yet who goes on with one.
     fn is_waiting(&self) -> bool {
-        let is_free = |orphan: &Orphan| orphan.adopted_by.is_none();
-        self.waiting.values().any(is_free)
+        let mut waiting = self.waiting.iter();
+        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.epoch).is_none())
+    }
+
+    /// Who goes on with a session, if that is newer than what is known of it here.
+    fn adopted(&self, uid: u128, epoch: u64) -> Option<&Announced> {
+        let announced = self.announced.get(&uid);
+        announced.filter(|announced| announced.session.epoch > epoch)
     }
 
     fn is_adopted_by(&self, uid: u128, by: SourceKey) -> bool {
         let orphan = self.waiting.get(&uid);
-        orphan.is_some_and(|orphan| orphan.adopted_by == Some(by))
+        let adopted = orphan.and_then(|orphan| self.adopted(uid, orphan.epoch));
+        adopted.is_some_and(|adopted| adopted.by == by)
     }
 
     /// A node is out, and goes on with nothing.
     fn lose_node(&mut self, now: Instant, node: NodeId) {
-        let is_out = |by: &SourceKey| by.0 == node;
-        for orphan in self.waiting.values_mut() {
-            if orphan.adopted_by.take_if(|by| is_out(by)).is_some() {
+        for (uid, announced) in self.announced.extract_if(.., |_, it| it.by.0 == node) {
+            if let Some(orphan) = self.waiting.get_mut(&uid)
+                && announced.session.epoch > orphan.epoch
+            {
                 orphan.since = now;
             }
         }
-        self.announced.retain(|_, announced| !is_out(&announced.by));
         self.forget_replaced(now);
     }
 
@@ -127,12 +133,9 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) -> usize {
-        let is_adopted = || {
-            let (uid, epoch) = self.identity_of(key)?;
-            let announced = self.sources.orphans.announced.get(&uid)?;
-            Some(announced.session.epoch > epoch)
-        };
-        if self.is_next(key) && is_adopted() != Some(true) {
+        let identity = self.identity_of(key);
+        let adopted = identity.and_then(|(uid, epoch)| self.sources.orphans.adopted(uid, epoch));
+        if adopted.is_none() && self.is_next(key) {
             return usize::from(self.go_on(now, key, changes));
         }
         self.add_orphan(now, key, changes);
@@ -149,15 +152,12 @@ impl Worker {
         let Some((uid, epoch)) = self.identity_of(key) else {
             return;
         };
-        let orphans = &mut self.sources.orphans;
-        let announced = orphans.announced.remove(&uid);
-        let announced = announced.filter(|announced| announced.session.epoch > epoch);
-        if announced.as_ref().is_some_and(|it| it.over_since.is_some()) {
-            changes.extend(self.drop_shadow(key));
-            return;
-        }
+        let orphans = &self.sources.orphans;
+        let adopted = orphans.adopted(uid, epoch);
+        let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
+        let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
         let is_newer = |other: &Orphan| other.epoch > epoch;
-        if orphans.waiting.get(&uid).is_some_and(is_newer) {
+        if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
             changes.extend(self.drop_shadow(key));
             return;
         }
@@ -165,16 +165,13 @@ impl Worker {
             key,
             epoch,
             since: now.instant,
-            adopted_by: announced.as_ref().map(|announced| announced.by),
         };
         if let Some(older) = self.sources.orphans.waiting.insert(uid, orphan) {
             // It was on its way from one owner to another, and both are out.
             changes.extend(self.drop_shadow(older.key));
         }
-        match announced {
-            Some(Announced { by, session, .. }) => {
-                self.replace_orphan(now, by, session.number, uid, changes);
-            }
+        match by {
+            Some((by, number)) => self.replace_orphan(now, by, number, uid, changes),
             None => self.timers.set(now.instant + SUCCESSION, Timer::Successors),
         }
     }
@@ -232,20 +229,23 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) {
         let Adopted { uid, number, epoch } = session;
-        let orphans = &mut self.sources.orphans;
-        if let Some(orphan) = orphans.waiting.get_mut(&uid)
-            && orphan.epoch < epoch
+        let announced = &mut self.sources.orphans.announced;
+        if announced
+            .get(&uid)
+            .is_some_and(|it| it.session.epoch > epoch)
         {
-            orphan.adopted_by = Some(by);
-            self.replace_orphan(now, by, number, uid, changes);
             return;
         }
-        let announced = Announced {
-            by,
-            session,
-            over_since: None,
-        };
-        orphans.announced.insert(uid, announced);
+        let over_since = None;
+        announced.insert(
+            uid,
+            Announced {
+                by,
+                session,
+                over_since,
+            },
+        );
+        self.replace_orphan(now, by, number, uid, changes);
     }
 
     /// What an earlier owner told of a session is out of date.
@@ -261,9 +261,9 @@ impl Worker {
             if let Some(orphan) = orphans.waiting.remove(&uid) {
                 changes.extend(self.drop_shadow(orphan.key));
             }
-        } else if let Some(announced) = orphans.announced.get_mut(&uid)
-            && announced.by == by
-        {
+        }
+        let announced = self.sources.orphans.announced.get_mut(&uid);
+        if let Some(announced) = announced.filter(|announced| announced.by == by) {
             announced.over_since = Some(now.instant);
         }
     }
@@ -278,14 +278,12 @@ impl Worker {
     ) {
         for uid in &sessions {
             let orphans = &mut self.sources.orphans;
-            let is_its = |announced: &Announced| announced.by == by;
-            if orphans.announced.get(uid).is_some_and(is_its) {
+            let is_waiting = orphans.is_adopted_by(*uid, by);
+            if (orphans.announced.get(uid)).is_some_and(|announced| announced.by == by) {
                 orphans.announced.remove(uid);
             }
-            if !orphans.is_adopted_by(*uid, by) {
-                continue;
-            }
-            let Some(Orphan { key, .. }) = orphans.waiting.remove(uid) else {
+            let orphan = is_waiting.then(|| orphans.waiting.remove(uid)).flatten();
+            let Some(Orphan { key, .. }) = orphan else {
                 continue;
             };
             let session = self.sessions.get(key);
@@ -369,12 +367,13 @@ impl Worker {
 
     /// Orphans whose turn it is, or whose time is over, go on here. How many.
     fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
-        let is_due = |orphan: &Orphan| {
+        let orphans = &self.sources.orphans;
+        let is_due = |(uid, orphan): &(&u128, &Orphan)| {
             let is_over = orphan.since + SUCCESSION <= now.instant;
-            orphan.adopted_by.is_none() && (is_over || self.is_next(orphan.key))
+            orphans.adopted(**uid, orphan.epoch).is_none() && (is_over || self.is_next(orphan.key))
         };
-        let due: Vec<(u128, SessionKey)> = (self.sources.orphans.waiting.iter())
-            .filter(|(_, orphan)| is_due(orphan))
+        let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
+            .filter(is_due)
             .map(|(uid, orphan)| (*uid, orphan.key))
             .collect();
         let mut count = 0;
