@@ -79,6 +79,9 @@ pub struct Record {
     pub is_established: bool,
     /// A CONNECT with Clean Start went out and was not answered: whether the session has ended is unknown until one is.
     pub is_cleaning: bool,
+    /// Its client did not wait for that answer, and the node did not notice: that CONNECT may yet end the session which a later one found
+    /// or began on another node.
+    pub may_be_cleaned: bool,
     /// Publications on their way, by packet identifier.
     pub publishing: BTreeMap<PacketId, usize>,
     /// SUBSCRIBEs on their way: which of `held`.

@@ -152,6 +152,7 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_copies() {
         Plan::DYING_IN_THREES,
         &[
             (RoutingMode::Mesh, &[1054, 401_504, 702_088]),
+            (RoutingMode::Topic, &[881]),
             (RoutingMode::Flood, &[300_843, 301_259]),
         ],
     );
@@ -195,6 +196,7 @@ fn nodes_whose_links_break_keep_every_promise() {
                 &[0, 7, 13, 25, 47, 73, 97, 157, 196, 1050],
             ),
             (RoutingMode::Topic, &[5, 197]),
+            (RoutingMode::Flood, &[991]),
         ],
     );
 }

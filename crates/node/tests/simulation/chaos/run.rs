@@ -278,6 +278,13 @@ impl Run {
                     .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
                 let has_moved =
                     std::mem::replace(&mut record.served_by, record.node) != record.node;
+                if record.is_established && record.may_be_cleaned {
+                    record.life().forked_at = now;
+                    for publication in record.publishing.values() {
+                        self.ledger.publications[*publication].is_sent_again = true;
+                    }
+                    record.end_life(now);
+                }
                 let is_lost = record.is_established && !session_present;
                 // On its way between nodes that are parted at that moment, a session has no copy.
                 let may_be_lost = |start: u64, end: Option<u64>| {
@@ -592,6 +599,8 @@ impl Run {
     fn abandon(&mut self, client: usize) {
         self.say(client, || "abandons its connection".into());
         if let Some(end) = self.world.clients[client].end {
+            let record = &mut self.ledger.records[client];
+            record.may_be_cleaned |= record.is_cleaning;
             self.world.net.give(end, Place::Nobody);
             self.world.clients[client].forget_connection();
             let _ = self.note(client);
