@@ -23,16 +23,31 @@ impl Clock {
 
     /// Both clocks.
     pub(crate) fn now(&self) -> Now {
-        Now {
-            instant: self.instant(),
-            wall: WallClock::from_unix_millis(wall_ms()),
+        now_at(self.instant())
+    }
+
+    /// Both clocks, the other one only if it is another millisecond than at `last`: whoever asks for every message that comes alone pays
+    /// for one of them.
+    pub(crate) fn now_after(&self, last: Now) -> Now {
+        let instant = self.instant();
+        if instant == last.instant {
+            return last;
         }
+        now_at(instant)
     }
 
     /// The clock that nobody sets.
     pub(crate) fn instant(&self) -> Instant {
-        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Instant::from_millis(BEFORE_START_MS.saturating_add(elapsed))
+        let elapsed = self.start.elapsed();
+        let elapsed_ms = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());
+        Instant::from_millis(BEFORE_START_MS + elapsed_ms)
+    }
+}
+
+fn now_at(instant: Instant) -> Now {
+    Now {
+        instant,
+        wall: WallClock::from_unix_millis(wall_ms()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A cursor over the bytes of one packet, and the variable byte integer.
 
+use ascii::AsciiStr;
+
 use crate::{DecodeError, PacketId, PacketKind};
 
 /// The largest variable byte integer (5.0, 1.5.5): also the largest remaining length.
@@ -166,11 +168,14 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn topic_name(&mut self) -> Result<&'a str, DecodeError> {
         let bytes = self.binary()?;
-        let text = utf8(bytes)?;
-        if !is_plain(bytes) {
-            check_controls(text)?;
-            check_wildcards(text)?;
+        if is_plain(bytes)
+            && let Ok(text) = AsciiStr::from_ascii(bytes)
+        {
+            return Ok(text.as_str());
         }
+        let text = utf8(bytes)?;
+        check_controls(text)?;
+        check_wildcards(text)?;
         Ok(text)
     }
 

@@ -153,9 +153,8 @@ impl Store {
             count += 1;
             end += next.len;
         }
-        let segment = &stream.segments.get(stream.index_of(first.segment))?.bytes;
         Some(Sendable {
-            bytes: segment.get(first.offset as usize..end as usize)?,
+            bytes: stream.bytes(first, end - first.offset)?,
             count,
             first_len: first.len as usize,
             incarnation,
@@ -241,7 +240,7 @@ impl Store {
                     Some(Unacknowledged {
                         stream: *id,
                         number: kept.number,
-                        record: stream.bytes(kept)?,
+                        record: stream.bytes(kept, kept.len)?,
                     })
                 })
         })
@@ -303,12 +302,10 @@ impl Stream {
         (segment - self.first_segment) as usize
     }
 
-    fn bytes(&self, kept: &Kept) -> Option<&[u8]> {
-        let segment = self.segments.get(self.index_of(kept.segment))?;
-        segment
-            .bytes
-            .get(kept.offset as usize..)?
-            .get(..kept.len as usize)
+    /// `len` bytes from the record of `first` on.
+    fn bytes(&self, first: &Kept, len: u32) -> Option<&[u8]> {
+        let segment = &self.segments.get(self.index_of(first.segment))?.bytes;
+        segment.get(first.offset as usize..)?.get(..len as usize)
     }
 
     fn incarnation(&self, number: u64) -> Option<Incarnation> {

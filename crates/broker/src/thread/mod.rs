@@ -118,6 +118,14 @@ pub(crate) struct Thread {
     problem: Option<String>,
 }
 
+/// The earlier one of those that are there.
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// How far a thread is on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -201,7 +209,7 @@ impl Thread {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 result => result?,
             }
-            now = self.clock.now();
+            now = self.clock.now_after(now);
             self.tick_storage(now).map_err(io::Error::other)?;
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
@@ -233,23 +241,19 @@ impl Thread {
         if self.sockets.has_work() {
             return Some(Duration::ZERO);
         }
-        let deadlines = [
-            self.worker.poll_timeout(),
-            self.hub.as_ref().and_then(Hub::poll_timeout),
-            self.dials.next_deadline(),
-            self.prefaces.next_deadline(),
-            self.storage.as_ref().map(WorkerStorage::next_tick),
-            self.listeners
-                .iter()
-                .filter_map(|listener| listener.wake_at(now))
-                .min(),
-            match self.phase {
-                Phase::WorkerStopping(deadline) => Some(deadline),
-                Phase::Running | Phase::WorkerStopped | Phase::Done => None,
-            },
-        ];
-        let next = deadlines.into_iter().flatten().min()?;
-        Some(next.since(now))
+        let mut next = self.worker.poll_timeout();
+        let mut note = |deadline: Option<Instant>| next = earliest(next, deadline);
+        note(self.hub.as_ref().and_then(Hub::poll_timeout));
+        note(self.dials.next_deadline());
+        note(self.prefaces.next_deadline());
+        note(self.storage.as_ref().map(WorkerStorage::next_tick));
+        for listener in &self.listeners {
+            note(listener.wake_at(now));
+        }
+        if let Phase::WorkerStopping(deadline) = self.phase {
+            note(Some(deadline));
+        }
+        Some(next?.since(now))
     }
 
     /// Hands over what is due.

@@ -89,14 +89,16 @@ impl Thread {
             self.perform_worker(now, output);
         }
         let mut again = self.settle_hub(now)?;
-        for (connection, verdict) in std::mem::take(&mut self.verdicts) {
-            self.worker.handle_input(
-                now,
-                WorkerInput::Authenticated {
-                    connection,
-                    verdict,
-                },
-            );
+        if !self.verdicts.is_empty() {
+            for (connection, verdict) in std::mem::take(&mut self.verdicts) {
+                self.worker.handle_input(
+                    now,
+                    WorkerInput::Authenticated {
+                        connection,
+                        verdict,
+                    },
+                );
+            }
             again = true;
         }
         Ok(again)
@@ -104,10 +106,9 @@ impl Thread {
 
     /// Tells the hub how many clients there are, if that has changed.
     fn report_summary(&mut self) {
-        let traffic = self.worker.traffic();
         let summary = Summary {
-            clients: traffic.connections,
-            subscriptions: traffic.subscriptions,
+            clients: self.worker.client_count(),
+            subscriptions: self.worker.subscription_count(),
         };
         if summary == self.summary {
             return;
@@ -149,8 +150,10 @@ impl Thread {
         while let Some(output) = self.hub.as_mut().and_then(Hub::poll_output) {
             again |= self.perform_hub(now, output);
         }
-        for dial in std::mem::take(&mut self.dials_due) {
-            self.try_next(now, dial, None);
+        if !self.dials_due.is_empty() {
+            for dial in std::mem::take(&mut self.dials_due) {
+                self.try_next(now, dial, None);
+            }
             again = true;
         }
         Ok(again)

@@ -25,7 +25,7 @@ pub(super) struct Operating {
     /// The last value of each `$SYS` topic of this node.
     system: BTreeMap<Box<str>, Box<[u8]>>,
     /// New subscriptions to them, and the serial of their session.
-    replays: Vec<(SessionKey, u64, TopicFilter, Subscription)>,
+    pub(super) replays: Vec<(SessionKey, u64, TopicFilter, Subscription)>,
     trace: Option<Trace>,
     is_short_of_memory: bool,
     /// Bytes that connections without a session hold.

@@ -452,7 +452,19 @@ impl Worker {
     }
 
     /// Sends the acknowledgements whose conditions are met.
+    #[inline]
     pub(super) fn settle_met(&mut self, now: Now) {
+        let is_settled = self.met.is_empty()
+            && self.overdrawn.is_empty()
+            && self.operating.replays.is_empty()
+            && self.has_settled_forgotten();
+        if !is_settled {
+            self.settle_all_met(now);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_all_met(&mut self, now: Now) {
         self.replay_system(now);
         for debt in std::mem::take(&mut self.met) {
             match debt {

@@ -59,11 +59,23 @@ impl Worker {
     pub fn traffic(&self) -> Traffic {
         Traffic {
             sessions: self.sessions.len() as u64,
-            subscriptions: (self.interests.len() - self.sources.subscriptions()) as u64,
+            subscriptions: self.subscription_count(),
             copies: self.sessions.shadows() as u64,
             sessions_without_copies: self.sessions_without_copies(),
             unacknowledged_messages: self.pending.len() as u64,
             ..self.traffic
         }
+    }
+
+    /// Connections in service, as [`traffic`](Self::traffic) says.
+    #[must_use]
+    pub const fn client_count(&self) -> u64 {
+        self.traffic.connections
+    }
+
+    /// Subscriptions of the sessions here, as [`traffic`](Self::traffic) says.
+    #[must_use]
+    pub const fn subscription_count(&self) -> u64 {
+        (self.interests.len() - self.sources.subscriptions()) as u64
     }
 }

@@ -69,16 +69,13 @@ impl Overlay {
             });
         }
         let numbers = message.number..message.number + 1;
-        let len = message.record.len();
-        let waiting = self.push_numbered(message.stream, numbers, len, message.destinations);
-        let incarnation = self.view.own().incarnation;
-        self.store.keep(
-            message.stream,
-            message.number,
-            waiting,
-            [message.record],
+        let waiting = self.keep_for(
             now,
-            incarnation,
+            message.destinations,
+            message.stream,
+            numbers,
+            message.record.len(),
+            [message.record],
         );
         if let Some(tree) = tree.filter(|_| waiting > 0) {
             self.send_over_tree(now, &message, &tree);
@@ -108,10 +105,8 @@ impl Overlay {
         }
         self.rate.count(count.into());
         let numbers = first..first + u64::from(count);
-        let waiting = self.push_numbered(stream, numbers, records.len(), destinations);
-        let incarnation = self.view.own().incarnation;
-        let records = split(records);
-        (self.store).keep(stream, first, waiting, records, now, incarnation);
+        let (len, records) = (records.len(), split(records));
+        self.keep_for(now, destinations, stream, numbers, len, records);
         debug_assert_eq!(
             self.store.last(stream) + 1,
             first + u64::from(count),
@@ -120,13 +115,16 @@ impl Overlay {
         true
     }
 
-    /// Has each destination that is not out wait for these numbers, `len` bytes together; how many such destinations there are.
-    fn push_numbered(
+    /// Has each destination that is not out wait for these numbers, and keeps their records, `len` bytes together. How many such
+    /// destinations there are.
+    fn keep_for<'a>(
         &mut self,
+        now: Instant,
+        destinations: &[NodeSlot],
         stream: StreamId,
         numbers: Range<u64>,
         len: usize,
-        destinations: &[NodeSlot],
+        records: impl IntoIterator<Item = &'a [u8]>,
     ) -> u16 {
         let limits = &self.config.limits;
         let mut waiting = 0;
@@ -142,6 +140,8 @@ impl Overlay {
                 waiting += 1;
             }
         }
+        let incarnation = self.view.own().incarnation;
+        (self.store).keep(stream, numbers.start, waiting, records, now, incarnation);
         waiting
     }
 

@@ -308,6 +308,11 @@ impl Worker {
         }
     }
 
+    /// Whether [`settle_forgotten`](Self::settle_forgotten) has nothing to do.
+    pub(in super::super) const fn has_settled_forgotten(&self) -> bool {
+        self.owned.going.over.is_empty()
+    }
+
     /// Wills that nobody holds any more: who waited for that goes on.
     pub(in super::super) fn settle_forgotten(&mut self, now: Now) {
         for client_id in std::mem::take(&mut self.owned.going.over) {
