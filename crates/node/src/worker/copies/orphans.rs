@@ -230,21 +230,16 @@ impl Worker {
     ) {
         let Adopted { uid, number, epoch } = session;
         let announced = &mut self.sources.orphans.announced;
-        if announced
-            .get(&uid)
-            .is_some_and(|it| it.session.epoch > epoch)
-        {
+        let known = announced.get(&uid);
+        if known.is_some_and(|known| known.session.epoch > epoch) {
             return;
         }
-        let over_since = None;
-        announced.insert(
-            uid,
-            Announced {
-                by,
-                session,
-                over_since,
-            },
-        );
+        let adopted = Announced {
+            by,
+            session,
+            over_since: None,
+        };
+        announced.insert(uid, adopted);
         self.replace_orphan(now, by, number, uid, changes);
     }
 
