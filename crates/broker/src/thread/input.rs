@@ -249,12 +249,10 @@ impl Thread {
     fn read_mail(&mut self, now: Now) {
         let mut letters = std::mem::take(&mut self.letters);
         self.mailbox.swap(&mut letters);
-        if letters.is_empty() {
-            self.letters = letters;
-            return;
-        }
-        for letter in letters.drain(..) {
-            self.open(now, letter);
+        if !letters.is_empty() {
+            for letter in letters.drain(..) {
+                self.open(now, letter);
+            }
         }
         self.letters = letters;
     }

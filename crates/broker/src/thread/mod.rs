@@ -118,14 +118,6 @@ pub(crate) struct Thread {
     problem: Option<String>,
 }
 
-/// The earlier one of those that are there.
-fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
 /// How far a thread is on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -311,5 +303,13 @@ impl Thread {
         };
         // Nobody listens if the node was dropped without waiting.
         let _ = self.stopped.send(self.id);
+    }
+}
+
+/// The earlier one of those that are there.
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

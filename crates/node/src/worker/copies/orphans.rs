@@ -252,10 +252,10 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) {
         let orphans = &mut self.sources.orphans;
-        if orphans.is_adopted_by(uid, by) {
-            if let Some(orphan) = orphans.waiting.remove(&uid) {
-                changes.extend(self.drop_shadow(orphan.key));
-            }
+        if orphans.is_adopted_by(uid, by)
+            && let Some(orphan) = orphans.waiting.remove(&uid)
+        {
+            changes.extend(self.drop_shadow(orphan.key));
         }
         let announced = self.sources.orphans.announced.get_mut(&uid);
         if let Some(announced) = announced.filter(|announced| announced.by == by) {
