@@ -72,10 +72,11 @@ impl Orphans {
         announced.filter(|announced| announced.session.epoch > epoch)
     }
 
-    fn is_adopted_by(&self, uid: u128, by: SourceKey) -> bool {
-        let orphan = self.waiting.get(&uid);
-        let adopted = orphan.and_then(|orphan| self.adopted(uid, orphan.epoch));
-        adopted.is_some_and(|adopted| adopted.by == by)
+    /// Takes out the orphan with whose session this worker of another node goes on.
+    fn take_adopted_by(&mut self, uid: u128, by: SourceKey) -> Option<Orphan> {
+        let epoch = self.waiting.get(&uid)?.epoch;
+        self.adopted(uid, epoch).filter(|it| it.by == by)?;
+        self.waiting.remove(&uid)
     }
 
     /// A node is out, and goes on with nothing.
@@ -188,11 +189,7 @@ impl Worker {
         let Some(new) = self.sources.find(by, number) else {
             return;
         };
-        let orphans = &mut self.sources.orphans;
-        if !orphans.is_adopted_by(uid, by) {
-            return;
-        }
-        let Some(orphan) = orphans.waiting.remove(&uid) else {
+        let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) else {
             return;
         };
         let session = self.sessions.get_mut(orphan.key);
@@ -251,10 +248,7 @@ impl Worker {
         uid: u128,
         changes: &mut Vec<InterestChange>,
     ) {
-        let orphans = &mut self.sources.orphans;
-        if orphans.is_adopted_by(uid, by)
-            && let Some(orphan) = orphans.waiting.remove(&uid)
-        {
+        if let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) {
             changes.extend(self.drop_shadow(orphan.key));
         }
         let announced = self.sources.orphans.announced.get_mut(&uid);
@@ -273,11 +267,10 @@ impl Worker {
     ) {
         for uid in &sessions {
             let orphans = &mut self.sources.orphans;
-            let is_waiting = orphans.is_adopted_by(*uid, by);
+            let orphan = orphans.take_adopted_by(*uid, by);
             if (orphans.announced.get(uid)).is_some_and(|announced| announced.by == by) {
                 orphans.announced.remove(uid);
             }
-            let orphan = is_waiting.then(|| orphans.waiting.remove(uid)).flatten();
             let Some(Orphan { key, .. }) = orphan else {
                 continue;
             };

@@ -278,6 +278,7 @@ impl Run {
                     .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
                 let has_moved =
                     std::mem::replace(&mut record.served_by, record.node) != record.node;
+                // What is found may be the session of a CONNECT that came to another node before, and was late.
                 if record.is_established && record.may_be_cleaned {
                     record.life().forked_at = now;
                     for publication in record.publishing.values() {
