@@ -337,6 +337,8 @@ pub(crate) enum Content {
     },
     /// Hub to worker: what a node was told by a stream may be lost.
     CopiesLost { node: NodeId },
+    /// Hub to worker: a node had given this one up, unnoticed here: it went on without it for a while, and may have promoted its backups.
+    GivenUpBy { node: NodeId },
     /// Worker to hub: tell when all that was on its way to this worker has come.
     CopyBarrier { barrier: u64 },
     /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.

@@ -122,6 +122,13 @@ pub struct Timing {
     pub advertisement_life: Duration,
 }
 
+impl Timing {
+    /// A node that was not run for so long may have been given up by the others: it was heard one hello before, at worst.
+    pub(crate) fn lease(&self) -> Duration {
+        self.out_after.saturating_sub(self.hello_interval)
+    }
+}
+
 impl Default for Timing {
     fn default() -> Self {
         Self {

@@ -149,7 +149,7 @@ impl Hub {
 
     /// Asks the registrar for the first of a line, if that has not been done.
     pub(super) fn advance_claim(&mut self, now: Now, client_id: &Arc<str>) {
-        if !self.is_ready {
+        if !self.is_ready || self.overlay.is_in_doubt() {
             return;
         }
         if self.standing.is_minority() {

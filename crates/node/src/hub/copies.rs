@@ -95,14 +95,6 @@ impl Hub {
         }
     }
 
-    /// What was said to or by the node may be lost: owners here begin their streams anew.
-    pub(super) fn lose_copies(&mut self, node: NodeId) {
-        self.forget_copy_parts(node);
-        for worker in self.workers() {
-            self.mail(worker, Content::CopiesLost { node });
-        }
-    }
-
     /// A record of a worker's stream.
     pub(super) fn send_copies(
         &mut self,

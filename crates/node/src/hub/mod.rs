@@ -21,6 +21,7 @@ mod relocations;
 mod retained;
 mod retained_store;
 mod standing;
+mod tombstones;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -82,6 +83,8 @@ pub struct Hub {
     /// Claims are answered from here on: discovery has had its time.
     ready_at: Instant,
     is_ready: bool,
+    /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
+    was_in_doubt: bool,
     /// As of the end of a round after which nothing has happened.
     at_rest: Option<Rest>,
 }
@@ -129,6 +132,7 @@ impl Hub {
             outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,
             is_ready: false,
+            was_in_doubt: false,
             at_rest: None,
             config,
         };
@@ -143,6 +147,8 @@ impl Hub {
     pub fn handle_input(&mut self, now: Now, input: HubInput<'_>) {
         self.at_rest = None;
         let at = now.instant;
+        self.overlay.note_time(at);
+        self.drain_overlay(now);
         match input {
             HubInput::LinkAdopted { link, state } => {
                 let bytes = &state.buffered;
@@ -204,6 +210,7 @@ impl Hub {
         self.overlay.end_round(now.instant);
         self.drain_overlay(now);
         self.review_standing(now);
+        self.review_doubt(now);
         self.outgoing.seal(&mut self.outputs);
         let deadline = self.next_deadline();
         let rest = now.instant + REST;
@@ -515,6 +522,7 @@ impl Hub {
             | Content::CopiesAreHeld { .. }
             | Content::CopiesAreWanted { .. }
             | Content::CopiesLost { .. }
+            | Content::GivenUpBy { .. }
             | Content::CopyBarrierPassed { .. }
             | Content::Promote { .. }
             | Content::CopiesAdopted { .. }
@@ -642,10 +650,22 @@ impl Hub {
         self.moves_lose_control(now, node);
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
-        self.lose_copies(node);
+        self.forget_copy_parts(node);
+        for worker in (0..self.config.workers).map(WorkerId) {
+            self.mail(worker, Content::GivenUpBy { node });
+        }
         self.hints_lose_control(node);
         self.view_changed(now);
         self.offer_retained(slot);
+    }
+
+    /// What waited until it is known whether other nodes have given this one up goes on.
+    fn review_doubt(&mut self, now: Now) {
+        let is_in_doubt = self.overlay.is_in_doubt();
+        if std::mem::replace(&mut self.was_in_doubt, is_in_doubt) && !is_in_doubt {
+            self.advance_claims(now);
+            self.grant_waiting(now);
+        }
     }
 
     fn view_changed(&mut self, now: Now) {

@@ -131,13 +131,12 @@ impl Hub {
         }
     }
 
-    /// Whether every reachable node has registered under the view we have.
+    /// Whether every reachable node has registered under the view we have, and none may have given us up.
     fn is_whole(&self) -> bool {
         let (own, view) = (self.own(), self.directory.view);
-        self.up
-            .values()
-            .chain([&own])
-            .all(|node| self.registrar.registered.get(node) == Some(&view))
+        let mut nodes = self.up.values().chain([&own]);
+        !self.overlay.is_in_doubt()
+            && nodes.all(|node| self.registrar.registered.get(node) == Some(&view))
     }
 
     fn register_claim(&mut self, now: Now, from: NodeId, request: u64, view: u64, client_id: &str) {
@@ -380,7 +379,7 @@ impl Hub {
     }
 
     /// A claimant may have registered anew without its claim: those behind it need not wait for it.
-    fn grant_waiting(&mut self, now: Now) {
+    pub(super) fn grant_waiting(&mut self, now: Now) {
         if !self.is_whole() {
             return;
         }

@@ -17,6 +17,7 @@ use super::{
     Hub, Message,
     control::{RetainedRecord, WriteTime},
     retained_store::{RetainedStore, StoredRetained},
+    tombstones::Tombstones,
 };
 use crate::{
     Now, WorkerId,
@@ -59,7 +60,7 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct RetainedMessages {
     tree: RetainedTree<Kept>,
-    removed: BTreeMap<String, WriteTime>,
+    removed: Tombstones,
     clock: HybridTime,
     /// Queries under way, each with the last arrival that belongs to it: what came later reaches the new subscription as a
     /// message.
@@ -79,7 +80,7 @@ impl RetainedMessages {
         Self {
             store: RetainedStore::new(stores),
             tree: RetainedTree::new(),
-            removed: BTreeMap::new(),
+            removed: Tombstones::new(TOMBSTONES),
             clock: HybridTime::default(),
             cursors: BTreeMap::new(),
             arrivals: 0,
@@ -152,7 +153,7 @@ impl RetainedMessages {
     /// The last write to a topic.
     fn known(&self, topic: &str) -> Option<WriteTime> {
         let kept = self.tree.get(topic).map(|kept| kept.written);
-        kept.or_else(|| self.removed.get(topic).copied())
+        kept.or_else(|| self.removed.get(topic))
     }
 
     /// Compares a write with what is kept, and keeps it if it is the last one.
@@ -212,18 +213,10 @@ impl RetainedMessages {
     }
 
     fn bury(&mut self, topic: &str, written: WriteTime) {
-        if self.removed.len() >= TOMBSTONES
-            && let Some((oldest, written)) = self
-                .removed
-                .iter()
-                .min_by_key(|(_, written)| **written)
-                .map(|(topic, written)| (topic.clone(), *written))
-        {
-            self.removed.remove(&oldest);
+        if let Some((oldest, written)) = self.removed.insert(topic, written) {
             self.store.remove(&oldest);
             self.digest ^= fingerprint(&oldest, written);
         }
-        self.removed.insert(topic.to_owned(), written);
     }
 
     /// The next page for a query, with the expiry each message has left; whether there is more.
@@ -414,17 +407,17 @@ impl Hub {
         for (_, kept) in self.retained.tree.iter() {
             add(kept.origin, kept.record.to_vec());
         }
-        for (topic, (time, writer)) in &self.retained.removed {
+        for (topic, (time, writer)) in self.retained.removed.iter() {
             let mut record = Vec::new();
             Record {
                 retain: true,
-                time: Some(*time),
+                time: Some(time),
                 topic,
                 ..Record::default()
             }
             .encode(&mut record);
             let origin = Origin {
-                node: *writer,
+                node: writer,
                 incarnation: Incarnation(0),
                 stream: StreamId(0),
             };

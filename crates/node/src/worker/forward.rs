@@ -324,11 +324,22 @@ impl Worker {
         }
     }
 
-    /// Retained messages that the hub learned of from another node.
+    /// Retained messages that the hub learned of from another node. Their streams did not bring them here.
     pub(super) fn handle_retained_records(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for (record, _) in Records::new(bytes).flatten() {
             self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
+            if record.number > 0 {
+                self.note_late(now, origin, record.number);
+            }
         }
+    }
+
+    /// A message came otherwise than by the stream of its origin.
+    pub(super) fn note_late(&mut self, now: Now, origin: Origin, number: u64) {
+        let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+        let new = || Mark::new(now.instant);
+        let mark = self.marks.entry(stream).or_insert_with(new);
+        mark.note_late(number);
     }
 
     /// Whether the message was taken: not when there is no room for it.

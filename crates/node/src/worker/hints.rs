@@ -10,7 +10,6 @@ use super::{SessionKey, Worker, forward::Way, timers::Timer};
 use crate::{
     EventLevel, MAXIMUM_BACKUPS, Now, Peer,
     mail::{Content, Origin},
-    queue::Mark,
 };
 
 /// Time between looking whether all sessions have their copies: at first, and at most.
@@ -152,15 +151,9 @@ impl Worker {
                 let message = "unreadable record that another node kept";
                 return self.event(EventLevel::Error, message, Vec::new());
             };
-            if !self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
-                continue;
+            if self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
+                self.note_late(now, origin, record.number);
             }
-            let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
-            let new = || Mark::new(now.instant);
-            self.marks
-                .entry(stream)
-                .or_insert_with(new)
-                .note_late(record.number);
         }
     }
 }

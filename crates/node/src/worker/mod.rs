@@ -544,6 +544,7 @@ impl Worker {
                 self.handle_copies_wanted(now, by, stream, &wanted);
             }
             Content::CopiesLost { node } => self.handle_copies_lost(node),
+            Content::GivenUpBy { node } => self.handle_given_up_by(now, node),
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }

@@ -11,7 +11,7 @@ use crate::link::{Link, LinkState, SentHello};
 use crate::measure::{capability, publish_capability, publish_count, quantise_rtt, rtt_moved};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
 use crate::overview::OverlayState;
-use crate::peer::PeerState;
+use crate::peer::{Peer, PeerState};
 use crate::view::NodeRecord;
 
 /// Links that come up within this time go into one record: when many nodes start, each gets many at once.
@@ -33,7 +33,7 @@ impl Overlay {
         self.closing
             .retain(|id, _| outputs.contains(&Output::Close(*id)) || !closed.contains(id));
         self.closed = self.closing.keys().copied().collect();
-        self.excuse_silence_after_a_pause(now);
+        self.note_time(now);
         self.end_late_links(now);
         self.update_own_record(now);
         self.update_topology(now);
@@ -137,7 +137,15 @@ impl Overlay {
             .chain(refill)
             .chain(self.next_tunnel_due())
             .chain(self.next_resend())
+            .chain(self.next_breath())
             .min()
+    }
+
+    /// While there are links a round is due so often that a longer time without one shows that this process stood still.
+    fn next_breath(&self) -> Option<Instant> {
+        let mut links = self.links.values();
+        let is_linked = links.any(|link| link.state.is_selected());
+        is_linked.then(|| self.last_round + self.config.timing.hello_interval)
     }
 
     fn linked_peers(&self) -> impl Iterator<Item = (NodeSlot, LinkId)> + '_ {
@@ -147,14 +155,38 @@ impl Overlay {
             .filter_map(|(index, peer)| Some((slot_of_index(index), peer.link?)))
     }
 
-    /// When this process itself was not run for a while, nobody's silence proves anything.
-    fn excuse_silence_after_a_pause(&mut self, now: Instant) {
-        let timing = &self.config.timing;
-        if now.since(self.last_round) > timing.hello_interval + timing.out_after / 2 {
-            for link in self.links.values_mut() {
+    /// Notices that this process stood still. Call it before the inputs of a round are handed in; [`Self::end_round`] does so too.
+    ///
+    /// Whoever was not run for long has been silent, so others may have given it up and have gone on without it: what the links brought
+    /// before, and what they still hold, is out of date. Nor does the silence of others prove anything. So the links are closed before
+    /// anything is read from them, and the next ones say who has given up whom.
+    pub fn note_time(&mut self, now: Instant) {
+        let paused = now.since(self.last_round);
+        if paused < self.config.timing.lease() {
+            return;
+        }
+        self.last_round = now;
+        let is_selected = |(id, link): (&LinkId, &Link)| link.state.is_selected().then_some(*id);
+        let selected: Vec<LinkId> = self.links.iter().filter_map(is_selected).collect();
+        if selected.is_empty() {
+            return;
+        }
+        let fields = vec![("paused_ms", paused.as_millis().to_string())];
+        self.event(EventLevel::Warn, "this node stood still", fields);
+        for id in selected {
+            if let Some(link) = self.links.get_mut(&id) {
                 link.last_received = now;
             }
+            self.close_link(now, id);
         }
+    }
+
+    /// Whether a node may have given this one up: its link is gone, and it is neither heard again nor down yet. What was believed of the
+    /// cluster is then too old to answer clients by. As of the end of the last round, and after [`Self::note_time`].
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        let is_lost = |peer: &Peer| matches!(peer.state, PeerState::Lost { .. });
+        self.peers.iter().any(is_lost)
     }
 
     fn end_late_links(&mut self, now: Instant) {

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, UpNode},
-    queue::SETTLED,
+    queue::{Mark, SETTLED},
     worker::{
         Debt, SessionKey, Worker,
         connection::Connection,
@@ -75,6 +75,14 @@ impl Owned {
         let is_whole = self.is_whole();
         self.was_apart |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
+    }
+
+    /// Other nodes may have had sessions that are here until now, though none was out of sight.
+    const fn note_apart(&mut self, now: Instant) {
+        self.was_apart = true;
+        if self.whole_since.is_some() {
+            self.whole_since = Some(now);
+        }
     }
 
     /// Whether another node is up.
@@ -228,6 +236,17 @@ impl Worker {
         self.tell_uncopied();
         self.look_for_uncovered();
         self.choose_instead_of_gone(now);
+    }
+
+    /// A node had given this one up, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
+    /// what its branches of sessions hold would be taken for what came here, and be lost.
+    pub(in super::super) fn handle_given_up_by(&mut self, now: Now, node: NodeId) {
+        let of_node = |(stream, _): &(&(u64, u64, u8), &mut Mark)| stream.0 == node.0;
+        for (_, mark) in self.marks.iter_mut().filter(of_node) {
+            mark.restart(now.instant);
+        }
+        self.owned.note_apart(now.instant);
+        self.handle_copies_lost(node);
     }
 
     /// What a node was told may be lost: if it is still up it is told everything anew.

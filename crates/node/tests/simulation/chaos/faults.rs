@@ -3,7 +3,35 @@
 use super::run::{ENDING_MILLIS, FORK_MILLIS, MOVING_MILLIS, Run, STEP_MILLIS};
 use crate::world::net::Parting;
 
+/// How long a node stands still, ms: from, to. Hellos go every 300 ms, a node is down after 1 s, a handshake may take 5 s.
+const PAUSES: [(u64, u64); 6] = [
+    (50, 700),
+    (700, 1_300),
+    (950, 1_050),
+    (1_300, 3_000),
+    (3_000, 6_000),
+    (6_000, LONGEST_PAUSE_MILLIS),
+];
+/// The longest of them.
+pub const LONGEST_PAUSE_MILLIS: u64 = 12_000;
+
 impl Run {
+    /// A node stands still for a while.
+    pub fn pause(&mut self) {
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let (from, to) = *self.random.pick(&PAUSES);
+        let millis = self.random.between(from, to);
+        let is_any_paused = (0..self.plan.nodes).any(|node| self.world.net.is_paused(node));
+        if is_any_paused || !self.is_settled() || !self.world.is_covered() {
+            return;
+        }
+        self.world.net.pause(node, millis);
+        if let Some(log) = &mut self.log {
+            let now = self.world.net.now;
+            log.push(format!("{now:>8} node {node} stands still for {millis} ms"));
+        }
+    }
+
     /// A node is gone from one moment to the next, and back after a while with what it stored.
     pub fn kill(&mut self) -> super::checks::Verdict {
         let node = self.random.below(self.plan.nodes as u64) as usize;

@@ -258,3 +258,39 @@ fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
         ],
     );
 }
+
+#[test]
+fn nodes_that_stand_still_for_a_while_lose_nothing() {
+    play(
+        "nodes_that_stand_still_for_a_while_lose_nothing",
+        Plan::PAUSED,
+        &[],
+    );
+}
+
+#[test]
+fn two_nodes_of_which_one_stands_still_for_a_while_lose_nothing() {
+    play(
+        "two_nodes_of_which_one_stands_still_for_a_while_lose_nothing",
+        Plan::PAUSED_PAIR,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_stand_still_lose_nothing_with_two_backups() {
+    play(
+        "nodes_that_stand_still_lose_nothing_with_two_backups",
+        Plan::PAUSED_WITH_TWO_BACKUPS,
+        &[],
+    );
+}
+
+#[test]
+fn with_a_majority_nodes_that_stand_still_lose_nothing() {
+    play(
+        "with_a_majority_nodes_that_stand_still_lose_nothing",
+        Plan::PAUSED_MAJORITY,
+        &[],
+    );
+}

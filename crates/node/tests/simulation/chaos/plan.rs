@@ -24,6 +24,9 @@ pub struct Plan {
     /// Nodes are parted into two sides when every session has its copy and all has been quiet for a while. Meanwhile clients stay as
     /// they are, and publish.
     pub sides: bool,
+    /// A node stands still now and then, for times on both sides of every time-out, when every session has its backups and all has been
+    /// quiet for a while. Meanwhile clients stay as they are, and publish.
+    pub pauses: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
@@ -57,6 +60,7 @@ impl Plan {
         majority: false,
         splits: false,
         sides: false,
+        pauses: false,
         kills: false,
         dies: false,
         backups: 1,
@@ -144,5 +148,29 @@ impl Plan {
         cuts_links: false,
         nodes: 3,
         ..Self::PARTED
+    };
+    /// A node stands still for a while, and goes on where it was: a paused virtual machine, SIGSTOP, a disk that blocks.
+    pub const PAUSED: Self = Self {
+        pauses: true,
+        resets: 0,
+        actions: 1_200,
+        pause: 60,
+        ..Self::LINKED
+    };
+    /// The same with two nodes.
+    pub const PAUSED_PAIR: Self = Self {
+        nodes: 2,
+        ..Self::PAUSED
+    };
+    /// The same with two backups of each session.
+    pub const PAUSED_WITH_TWO_BACKUPS: Self = Self {
+        nodes: 4,
+        backups: 2,
+        ..Self::PAUSED
+    };
+    /// The same where only a side with more than half of the nodes serves.
+    pub const PAUSED_MAJORITY: Self = Self {
+        majority: true,
+        ..Self::PAUSED
     };
 }

@@ -12,6 +12,7 @@ use thicket_session::{
 };
 
 use super::{
+    faults::LONGEST_PAUSE_MILLIS,
     ledger::{Held, Ledger, Life, Publication, Record, payload_of, publication_of},
     plan::Plan,
 };
@@ -33,6 +34,8 @@ pub const FORK_MILLIS: u64 = 3_000;
 pub const ENDING_MILLIS: u64 = 1_000;
 /// Longest step of a clock. Clocks that are set stay within two steps of the earliest time.
 pub const STEP_MILLIS: u64 = 3_600_000;
+/// Longer than any time-out in the nodes but keep-alives and expiries.
+const AGED_MILLIS: u64 = 40_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// A run under way.
@@ -47,6 +50,8 @@ pub struct Run {
     /// When and how clocks are set: apart from all else, so that the rest of a run is the same without it.
     pub clocks: Random,
     downs: u64,
+    /// Nothing happens before the cluster is older than every time-out in the nodes.
+    is_aged: bool,
     /// Who hears all wills; does nothing else.
     watcher: usize,
     /// What clients did and heard, if somebody wants to read it.
@@ -80,7 +85,7 @@ impl Run {
                 is_split: plan.splits || plan.majority,
                 has_partings: plan.parts,
                 others: plan.nodes - 1,
-                is_still: plan.sides,
+                is_still: plan.sides || plan.pauses,
                 ..Ledger::default()
             },
             plan,
@@ -88,6 +93,7 @@ impl Run {
             random: random.clone(),
             clocks: Random::new(seed.rotate_left(32)),
             downs: 0,
+            is_aged: !(seed / 8).is_multiple_of(2),
             watcher: 0,
             log: None,
         };
@@ -165,7 +171,7 @@ impl Run {
         }
         self.pass(2_000)?;
         self.subscribe_to(self.watcher, "will/#", Qos::ExactlyOnce);
-        self.pass(2_000)?;
+        self.pass(if self.is_aged { AGED_MILLIS } else { 2_000 })?;
         self.world.net.weather = self.plan.weather;
         for _ in 0..self.plan.actions {
             if self.plan.kills && self.random.chance(1, 40) {
@@ -177,7 +183,10 @@ impl Run {
             if self.plan.sides && self.random.chance(1, 30) {
                 self.part_into_sides();
             }
-            if self.plan.majority && self.random.chance(1, 30) {
+            if self.plan.pauses && self.random.chance(1, 30) {
+                self.pause();
+            }
+            if self.plan.majority && self.plan.parts && self.random.chance(1, 30) {
                 self.part_or_heal()?;
             }
             if self.plan.blacks_out && self.random.chance(1, 40) {
@@ -214,7 +223,7 @@ impl Run {
             match wake {
                 Wake::Client(client) => self.note(client)?,
                 Wake::Shell(..) => self.note_downs(),
-                Wake::Tester(_) | Wake::Dials => {}
+                Wake::Tester(_) | Wake::Dials | Wake::Nobody => {}
             }
         }
         self.world.net.now = self.world.net.now.max(until);
@@ -418,7 +427,7 @@ impl Run {
     fn act(&mut self) {
         let client = self.random.below(self.plan.clients as u64) as usize;
         let connected = self.world.clients[client].is_connected();
-        if self.plan.sides && !self.is_settled() {
+        if self.ledger.is_still && !self.is_settled() {
             // Who stays where it is knows what comes to it.
             if connected {
                 self.publish(client);
@@ -614,8 +623,8 @@ impl Run {
             self.world.net.heal(one, other);
         }
         self.world.net.weather = Weather::CALM;
-        if self.plan.sides {
-            self.pass(3 * FORK_MILLIS)?;
+        if self.ledger.is_still {
+            self.pass(LONGEST_PAUSE_MILLIS + 3 * FORK_MILLIS)?;
         }
         let mut restless = String::new();
         for _ in 0..120 {

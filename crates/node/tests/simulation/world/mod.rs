@@ -140,7 +140,7 @@ impl World {
             }
             Wake::Tester(index) => self.testers[index].round(&mut self.net),
             Wake::Client(index) => self.clients[index].round(&mut self.net),
-            Wake::Dials => {}
+            Wake::Dials | Wake::Nobody => {}
         }
         self.perform_dials();
         Some(wake)

@@ -72,6 +72,8 @@ pub enum Wake {
     Tester(usize),
     Client(usize),
     Dials,
+    /// Its node stands still: it looks up later.
+    Nobody,
 }
 
 /// A connection.
@@ -105,6 +107,8 @@ pub struct Net {
     /// Wakes of this millisecond so far.
     wakes: u32,
     partings: BTreeMap<(usize, usize), Parting>,
+    /// Nodes that stand still, and until when.
+    paused: BTreeMap<usize, u64>,
 }
 
 impl Net {
@@ -118,6 +122,7 @@ impl Net {
             agenda: BTreeSet::new(),
             wakes: 0,
             partings: BTreeMap::new(),
+            paused: BTreeMap::new(),
         }
     }
 
@@ -131,6 +136,7 @@ impl Net {
             Wake::Tester(index) => 1_000_000 + index as u64,
             Wake::Client(index) => 2_000_000 + index as u64,
             Wake::Dials => 3_000_000,
+            Wake::Nobody => return,
         };
         let salt = mix(self.seed ^ mix(at) ^ mix(who.wrapping_mul(0x9E37_79B9)));
         self.agenda.insert((at, salt, wake));
@@ -141,7 +147,32 @@ impl Net {
         let &(at, _, _) = self.agenda.first().filter(|(at, _, _)| *at <= until)?;
         self.wakes = if at > self.now { 0 } else { self.wakes + 1 };
         self.now = self.now.max(at);
-        self.agenda.pop_first().map(|(_, _, wake)| wake)
+        let (_, _, wake) = self.agenda.pop_first()?;
+        match self.paused_until(wake) {
+            Some(until) => {
+                self.wake(until, wake);
+                Some(Wake::Nobody)
+            }
+            None => Some(wake),
+        }
+    }
+
+    /// A node stands still, as after SIGSTOP: its sockets take bytes in, and it looks at nothing until `millis` have passed.
+    pub fn pause(&mut self, node: usize, millis: u64) {
+        self.paused.insert(node, self.now + millis);
+    }
+
+    /// Whether a node stands still.
+    pub fn is_paused(&self, node: usize) -> bool {
+        self.paused.get(&node).is_some_and(|until| *until > self.now)
+    }
+
+    fn paused_until(&self, wake: Wake) -> Option<u64> {
+        let Wake::Shell(node, _) = wake else {
+            return None;
+        };
+        let until = self.paused.get(&node).copied();
+        until.filter(|until| *until > self.now)
     }
 
     fn wake_place(&mut self, at: u64, place: Place) {
