@@ -39,7 +39,7 @@ use crate::{
 const TOUCHED: usize = 10_000;
 
 /// What a session keeps while another node may have it too.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Apart {
     /// See [`Branch::from`].
     pub from: Option<NodeId>,
@@ -53,6 +53,8 @@ pub(super) struct Apart {
     pub touched: BTreeSet<SubscriptionFilter>,
     /// A client has connected since.
     pub is_served: bool,
+    /// What came here with the session, or was taken in of other branches: until those have ended they may be taken in once more.
+    merged: BTreeSet<Name>,
 }
 
 /// What is left to be taken in when the other one's queue has come.
@@ -80,7 +82,30 @@ impl Apart {
             is_partial: branch.is_partial,
             touched: branch.touched.iter().cloned().collect(),
             is_served: true,
+            merged: BTreeSet::new(),
         }
+    }
+
+    /// What is kept of it when another branch has been taken in. That branch ends only when it is evicted; if the registrar changes
+    /// before, it is registered and taken in again, and by then nothing else would tell what it asked for and holds from news.
+    fn after(self, merging: &Merging, theirs: &[Delivery]) -> Self {
+        let mut after = Self {
+            touched: self.touched,
+            merged: self.merged,
+            is_served: true,
+            ..Self::default()
+        };
+        merging
+            .branch
+            .touched
+            .iter()
+            .cloned()
+            .for_each(|filter| after.touch(filter));
+        let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
+        after
+            .merged
+            .extend(theirs.iter().chain(in_flight).filter_map(name));
+        after
     }
 
     /// A SUBSCRIBE or UNSUBSCRIBE of which the other node does not know.
@@ -133,6 +158,15 @@ impl Session {
                 ..Apart::default()
             };
         }
+    }
+
+    /// The session moved here with this queue. Where it was it ends only when it is evicted; if the registrar changes before, what is there
+    /// is registered, and taken in as another branch.
+    pub fn note_taken_in(&mut self, queue: &[Delivery]) {
+        let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
+        let in_flight = in_flight.iter().filter_map(unacknowledged);
+        let names: Vec<Name> = queue.iter().chain(in_flight).filter_map(name).collect();
+        self.apart_mut().merged.extend(names);
     }
 
     /// For another node; `None`: no other node has the session.
@@ -326,6 +360,9 @@ impl Worker {
             );
             return true;
         };
+        let is_apart = self.owned.is_apart(now.instant);
+        let apart = session.apart.as_deref().cloned().unwrap_or_default();
+        let after = is_apart.then(|| Box::new(apart.after(&merging, &queue)));
         let merged = if merging.is_void {
             0
         } else {
@@ -340,7 +377,7 @@ impl Worker {
             let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
             session.take_in(*merging, queue, |id| come.contains(&id))
         };
-        session.apart = None;
+        session.apart = after;
         self.traffic.merged_sessions += 1;
         self.traffic.merged_messages += merged;
         let fields = vec![
@@ -437,7 +474,7 @@ impl Session {
             })
         };
         let is_new = |delivery: &Delivery| {
-            let is_here = is_among(delivery, &here.names);
+            let is_here = is_among(delivery, &here.names) || is_among(delivery, &apart.merged);
             !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
         // What waits here and was sent there goes on as it was sent.

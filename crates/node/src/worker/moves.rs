@@ -357,9 +357,10 @@ impl Worker {
             return;
         }
         let moved = queue::decode(bytes, now.instant);
+        // Nobody loses sight of a node while all are there.
+        let is_apart = self.owned.is_apart(now.instant);
         let mut missed = match &moved {
-            // Nobody loses sight of a node while all are there.
-            Some(moved) if self.owned.is_apart(now.instant) => self.missed_by(key, &moved.marks),
+            Some(moved) if is_apart => self.missed_by(key, &moved.marks),
             Some(_) | None => Vec::new(),
         };
         let Some(session) = self.sessions.get_mut(key) else {
@@ -380,6 +381,9 @@ impl Worker {
                 // the client had already, is dropped here, now or when it comes.
                 let ids = earlier.iter().map(|delivery| delivery.message.id());
                 session.imported.extend(ids.filter(|id| id.is_sent()));
+                if is_apart {
+                    session.note_taken_in(&earlier);
+                }
                 missed.retain(|it| !session.imported.contains(&it.message.id()));
                 session.marks = marks;
                 let mut early = std::mem::take(&mut session.early);

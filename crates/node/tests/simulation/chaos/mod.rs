@@ -35,6 +35,8 @@ fn play(name: &str, plan: Plan, once_failed: &[(RoutingMode, &[u64])]) {
     } else {
         let first = number_from("THICKET_FIRST_SEED").unwrap_or(0);
         let count = number_from("THICKET_SEEDS").unwrap_or(SEEDS);
+        // Every plan has about the same time.
+        let count = (count * Plan::ALONE.actions as u64 / plan.actions as u64).max(1);
         let again = once_failed
             .iter()
             .flat_map(|(mode, seeds)| seeds.iter().map(|seed| (*mode, *seed)));
@@ -291,6 +293,24 @@ fn with_a_majority_nodes_that_stand_still_lose_nothing() {
     play(
         "with_a_majority_nodes_that_stand_still_lose_nothing",
         Plan::PAUSED_MAJORITY,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_move_while_nodes_stand_still_lose_nothing() {
+    play(
+        "clients_that_move_while_nodes_stand_still_lose_nothing",
+        Plan::PAUSED_ROAMING,
+        &[],
+    );
+}
+
+#[test]
+fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
+    play(
+        "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
+        Plan::PAUSED_MAJORITY_ROAMING,
         &[],
     );
 }

@@ -27,6 +27,8 @@ pub struct Plan {
     /// A node stands still now and then, for times on both sides of every time-out, when every session has its backups and all has been
     /// quiet for a while. Meanwhile clients stay as they are, and publish.
     pub pauses: bool,
+    /// Clients go from node to node although nodes are partitioned, or stand still.
+    pub roams: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
     /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
@@ -61,6 +63,7 @@ impl Plan {
         splits: false,
         sides: false,
         pauses: false,
+        roams: true,
         kills: false,
         dies: false,
         backups: 1,
@@ -135,6 +138,7 @@ impl Plan {
     /// Nodes are parted into two sides of any size: sessions and their copies may all be on one of them.
     pub const SIDES: Self = Self {
         sides: true,
+        roams: false,
         cuts_links: false,
         parts: false,
         resets: 0,
@@ -152,10 +156,16 @@ impl Plan {
     /// A node stands still for a while, and goes on where it was: a paused virtual machine, SIGSTOP, a disk that blocks.
     pub const PAUSED: Self = Self {
         pauses: true,
+        roams: false,
         resets: 0,
         actions: 1_200,
         pause: 60,
         ..Self::LINKED
+    };
+    /// The same with clients that do not wait.
+    pub const PAUSED_ROAMING: Self = Self {
+        roams: true,
+        ..Self::PAUSED
     };
     /// The same with two nodes.
     pub const PAUSED_PAIR: Self = Self {
@@ -172,5 +182,10 @@ impl Plan {
     pub const PAUSED_MAJORITY: Self = Self {
         majority: true,
         ..Self::PAUSED
+    };
+    /// The same with clients that do not wait.
+    pub const PAUSED_MAJORITY_ROAMING: Self = Self {
+        roams: true,
+        ..Self::PAUSED_MAJORITY
     };
 }

@@ -82,10 +82,10 @@ impl Run {
         let mut run = Self {
             world,
             ledger: Ledger {
-                is_split: plan.splits || plan.majority,
+                is_split: plan.splits || plan.majority || plan.pauses,
                 has_partings: plan.parts,
                 others: plan.nodes - 1,
-                is_still: plan.sides || plan.pauses,
+                is_still: !plan.roams,
                 ..Ledger::default()
             },
             plan,

@@ -164,7 +164,9 @@ impl Net {
 
     /// Whether a node stands still.
     pub fn is_paused(&self, node: usize) -> bool {
-        self.paused.get(&node).is_some_and(|until| *until > self.now)
+        self.paused
+            .get(&node)
+            .is_some_and(|until| *until > self.now)
     }
 
     fn paused_until(&self, wake: Wake) -> Option<u64> {
