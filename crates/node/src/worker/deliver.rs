@@ -120,6 +120,9 @@ impl Worker {
         from: Option<SessionKey>,
     ) {
         self.scratch.begin(takers.len());
+        if outgoing.publish.retain {
+            self.note_overtaking(takers, outgoing.publish.topic);
+        }
         for taker in takers {
             if taker.no_local && from == Some(taker.session) {
                 self.pass(taker.session, outgoing);

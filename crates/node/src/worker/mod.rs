@@ -470,7 +470,9 @@ impl Worker {
             }
             Content::Peers { sequence, changes } => {
                 self.apply_interests(now, &changes);
-                self.mail(Peer::Hub, Content::PeersApplied { sequence });
+                // What was published here before did not go there by these interests: if it is retained, the hub must have it before it
+                // says where the retained messages stand [MQTT-3.3.1-9].
+                self.mail_after_records(Peer::Hub, Content::PeersApplied { sequence });
             }
             Content::Granted {
                 connection,

@@ -1,6 +1,6 @@
 //! Retained messages on their way from the hub to a new subscription, a page at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::Publish;
 use thicket_overlay::record::Records;
@@ -13,6 +13,7 @@ use super::{
     SessionKey, Worker,
     deliver::Outgoing,
     forward::publish_of,
+    interests::Taker,
     sessions::{Replay, ReplayPhase, Session},
 };
 use crate::{Now, Peer, mail::Content};
@@ -27,7 +28,56 @@ pub(super) struct Queries {
     open: BTreeMap<u64, SessionKey>,
 }
 
+/// Topics remembered of one session while it subscribes.
+const OVERTAKEN_TOPICS: usize = 4096;
+
+/// Topics on which a message to be retained came to a session between its SUBSCRIBE and the retained messages for it. The hub may have
+/// kept the message before it was told where the retained messages stand: the session would get it twice, or an older one behind it.
+#[derive(Debug, Default)]
+pub(super) struct Overtaken(Option<BTreeSet<Box<str>>>);
+
+impl Overtaken {
+    /// A SUBSCRIBE came. What came before it does not count, unless another one still waits for its retained messages.
+    fn begin(&mut self, is_first: bool) {
+        if is_first {
+            self.0 = None;
+        }
+        self.0.get_or_insert_default();
+    }
+
+    fn end(&mut self) {
+        self.0 = None;
+    }
+
+    fn note(&mut self, topic: &str) {
+        if let Some(topics) = self.0.as_mut().filter(|it| it.len() < OVERTAKEN_TOPICS) {
+            topics.insert(topic.into());
+        }
+    }
+
+    fn has(&self, topic: &str) -> bool {
+        self.0.as_ref().is_some_and(|topics| topics.contains(topic))
+    }
+}
+
 impl Worker {
+    /// A session subscribes, and is to get retained messages.
+    pub(super) fn begin_overtaking(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            let is_first = session.gated_subacks == 0 && session.replays.is_empty();
+            session.overtaken.begin(is_first);
+        }
+    }
+
+    /// A message that is to be retained goes to these.
+    pub(super) fn note_overtaking(&mut self, takers: &[Taker], topic: &str) {
+        for taker in takers {
+            if let Some(session) = self.sessions.get_mut(taker.session) {
+                session.overtaken.note(topic);
+            }
+        }
+    }
+
     /// Puts the retained messages of a subscription that was just acknowledged in line.
     pub(super) fn start_replay(
         &mut self,
@@ -99,6 +149,10 @@ impl Worker {
             .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
         for record in Records::new(records) {
             let Ok((record, _)) = record else { break };
+            let session = self.sessions.get(key);
+            if session.is_some_and(|it| it.overtaken.has(record.topic)) {
+                continue;
+            }
             let (publish, expires_at) = publish_of(&record, now);
             let publish = Publish {
                 retain: true,
@@ -122,8 +176,18 @@ impl Worker {
         } else {
             session.replays.retain(|replay| replay.query != query);
             self.queries.open.remove(&query);
+            if session.replays.is_empty() && session.gated_subacks == 0 {
+                session.overtaken.end();
+            }
         }
         self.advance_replay(key);
+    }
+
+    /// Other retained messages are on their way to the session from now on.
+    pub(super) fn end_overtaking(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.overtaken.end();
+        }
     }
 
     fn has_room_for_replay(&self, key: SessionKey) -> bool {

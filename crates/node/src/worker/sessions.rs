@@ -24,6 +24,7 @@ use super::{
     copies::{Shadow, StoredAs, WillCopy},
     journal::wall_ms,
     merge::{Apart, Merging},
+    retained::Overtaken,
     rights::SessionRights,
     seen::Taken,
 };
@@ -70,6 +71,10 @@ pub(super) struct Session {
     pub will_due: Option<Instant>,
     /// Retained messages still to be sent.
     pub replays: VecDeque<Replay>,
+    /// SUBACKs that wait until the interests are settled.
+    pub gated_subacks: u32,
+    /// What came meanwhile that is retained now, as messages.
+    pub overtaken: Overtaken,
     pub dropped_messages: u64,
     /// The session is on its way to another node: nobody may connect, messages are queued.
     pub is_frozen: bool,
@@ -179,6 +184,8 @@ impl Session {
             will_copy: None,
             will_due: None,
             replays: VecDeque::new(),
+            gated_subacks: 0,
+            overtaken: Overtaken::default(),
             dropped_messages: 0,
             is_frozen: false,
             freeze_request: None,

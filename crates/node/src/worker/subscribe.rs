@@ -81,6 +81,7 @@ impl Worker {
             return Ok(());
         }
         self.choose_backup_for(now, key, subscribe);
+        self.begin_overtaking(key);
         let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
         let mut replays = Vec::new();
         let mut changes = Vec::new();
@@ -107,13 +108,16 @@ impl Worker {
         } else {
             self.announce(changes);
         }
-        let (Some(connection), Some(session)) = (self.connection(id), self.sessions.get(key))
+        let connection_serial = self.connection(id).map(|it| it.serial);
+        let (Some(connection_serial), Some(session)) =
+            (connection_serial, self.sessions.get_mut(key))
         else {
             return Ok(());
         };
+        session.gated_subacks += 1;
         let gated = GatedSuback {
             connection: id,
-            connection_serial: connection.serial,
+            connection_serial,
             session: key,
             session_serial: session.serial,
             packet_id: subscribe.packet_id,
@@ -257,6 +261,7 @@ impl Worker {
                 None => ReasonCode::NoSubscriptionExisted,
             };
             changes.extend(self.interests.unsubscribe(key, &filter));
+            self.end_overtaking(key);
             self.gates.cancel_replays_of(key, &filter);
             self.cancel_replays_of(key, &filter);
             reason_codes.push(code);
@@ -359,6 +364,10 @@ impl Worker {
     }
 
     fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
+        let session = self.sessions.get_same(gated.session, gated.session_serial);
+        if let Some(session) = session {
+            session.gated_subacks -= 1;
+        }
         let is_same = self
             .connection(gated.connection)
             .is_some_and(|connection| connection.serial == gated.connection_serial);

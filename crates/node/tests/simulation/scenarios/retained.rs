@@ -1,11 +1,11 @@
 //! Retained messages.
 
 use thicket_mqtt::{
-    Packet, PacketId, Publish, RetainHandling, Subscribe, SubscriptionOptions, Unsubscribe,
+    Connect, Packet, PacketId, Publish, RetainHandling, Subscribe, SubscriptionOptions, Unsubscribe,
 };
 
-use super::{V5, id, play, qos, resuming};
-use crate::world::{TesterId, World};
+use super::{V5, cluster::client_at, id, play, qos, resuming};
+use crate::world::{TesterId, World, net::Weather, node::NodeSpec};
 
 fn retain(world: &mut World, client: TesterId, topic: &str, payload: &str) {
     let publish = Publish {
@@ -188,4 +188,40 @@ fn what_is_retained_does_not_come_for_a_subscription_that_is_gone_before_its_sub
             assert_eq!(messages, ["PUBLISH a 'x' retain"], "without {}", filters[1]);
         }
     });
+}
+
+#[test]
+fn what_is_retained_while_somebody_subscribes_comes_once() {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for _ in 0..2 {
+            let node = world.add_node(NodeSpec::new(2));
+            world.start(node);
+        }
+        world.run_for(3_000);
+        let publishers = [0, 1].map(|node| {
+            let client_id = ["here", "there"][node];
+            client_at(&mut world, node, Connect::new(V5, client_id), "CONNACK")
+        });
+        for round in 0..120 {
+            let name = format!("client-{round}");
+            let client = client_at(&mut world, 0, Connect::new(V5, &name), "CONNACK");
+            let topic = format!("a/{round}");
+            world.send(
+                client,
+                &Packet::Subscribe(Subscribe::new(id(1), &topic, qos(2))),
+            );
+            world.run_for(round / 2 % 30);
+            let publish = Publish {
+                retain: true,
+                ..Publish::new(&topic, b"x")
+            };
+            let publisher = publishers[round as usize % 2];
+            world.send(publisher, &Packet::Publish(publish));
+            let mut heard = world.hear(client);
+            heard.retain(|said| said.starts_with("PUBLISH"));
+            assert_eq!(heard.len(), 1, "round {round}, seed {seed}: {heard:?}");
+            world.hang_up(client);
+        }
+    }
 }
