@@ -4,7 +4,10 @@ use std::{net::SocketAddr, sync::Arc};
 
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, WireVersion};
-use thicket_session::topic::{SubscriptionFilter, TopicFilter};
+use thicket_session::{
+    time::Instant,
+    topic::{SubscriptionFilter, TopicFilter},
+};
 
 pub(crate) use crate::doors::Mail;
 use crate::{ConnectionId, WorkerId};
@@ -338,7 +341,11 @@ pub(crate) enum Content {
     /// Hub to worker: what a node was told by a stream may be lost.
     CopiesLost { node: NodeId },
     /// Hub to worker: a node had given this one up, unnoticed here: it went on without it for a while, and may have promoted its backups.
-    GivenUpBy { node: NodeId },
+    /// `paused`: when this node stood still last, from, until.
+    GivenUpBy {
+        node: NodeId,
+        paused: Option<(Instant, Instant)>,
+    },
     /// Worker to hub: tell when all that was on its way to this worker has come.
     CopyBarrier { barrier: u64 },
     /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.

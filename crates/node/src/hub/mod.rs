@@ -92,6 +92,9 @@ pub struct Hub {
 /// Rounds without anything new are short for so long: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
 
+/// In this time after it stood still a node hears from the others whether they had given it up.
+const RESUMED: Duration = Duration::from_secs(5);
+
 /// When there is something to do although nothing happens.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
@@ -651,8 +654,10 @@ impl Hub {
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
         self.forget_copy_parts(node);
+        let is_recent = |(_, until): &(Instant, Instant)| now.instant.since(*until) < RESUMED;
+        let paused = self.overlay.last_pause().filter(is_recent);
         for worker in (0..self.config.workers).map(WorkerId) {
-            self.mail(worker, Content::GivenUpBy { node });
+            self.mail(worker, Content::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
         self.view_changed(now);

@@ -546,7 +546,7 @@ impl Worker {
                 self.handle_copies_wanted(now, by, stream, &wanted);
             }
             Content::CopiesLost { node } => self.handle_copies_lost(node),
-            Content::GivenUpBy { node } => self.handle_given_up_by(now, node),
+            Content::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
             Content::CopyBarrierPassed { barrier, request } => {
                 self.handle_copy_barrier(now, request, barrier);
             }

@@ -96,6 +96,8 @@ pub struct Overlay {
     /// The component or the state of a peer may have changed.
     view_changed: bool,
     last_round: Instant,
+    /// See [`Overlay::last_pause`].
+    last_pause: Option<(Instant, Instant)>,
     /// Processes with our identity whose incarnation we went above.
     jumped_over: Vec<u64>,
     leaving: bool,
@@ -171,6 +173,7 @@ impl Overlay {
             linkless: BTreeMap::new(),
             view_changed: false,
             last_round: now,
+            last_pause: None,
             jumped_over: Vec::new(),
             leaving: false,
             scratch: Vec::new(),

@@ -165,6 +165,7 @@ impl Overlay {
         if paused < self.config.timing.lease() {
             return;
         }
+        self.last_pause = Some((self.last_round, now));
         self.last_round = now;
         let is_selected = |(id, link): (&LinkId, &Link)| link.state.is_selected().then_some(*id);
         let selected: Vec<LinkId> = self.links.iter().filter_map(is_selected).collect();
@@ -179,6 +180,12 @@ impl Overlay {
             }
             self.close_link(now, id);
         }
+    }
+
+    /// When this process stood still last: from, until. Whatever it noticed just after that happened at some time in between.
+    #[must_use]
+    pub const fn last_pause(&self) -> Option<(Instant, Instant)> {
+        self.last_pause
     }
 
     /// Whether a node may have given this one up: its link is gone, and it is neither heard again nor down yet. What was believed of the

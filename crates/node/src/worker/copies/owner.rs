@@ -240,7 +240,21 @@ impl Worker {
 
     /// A node had given this one up, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
     /// what its branches of sessions hold would be taken for what came here, and be lost.
-    pub(in super::super) fn handle_given_up_by(&mut self, now: Now, node: NodeId) {
+    ///
+    /// Connections that ended while this node stood still ended before it went on: their clients may have been elsewhere since, and that
+    /// has precedence over what they had done here.
+    pub(in super::super) fn handle_given_up_by(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        paused: Option<(Instant, Instant)>,
+    ) {
+        if let Some((from, until)) = paused {
+            for (_, session) in self.sessions.iter_mut() {
+                let ended = session.disconnected_at.take_if(|at| *at >= until);
+                session.disconnected_at = ended.map(|_| from).or(session.disconnected_at);
+            }
+        }
         let of_node = |(stream, _): &(&(u64, u64, u8), &mut Mark)| stream.0 == node.0;
         for (_, mark) in self.marks.iter_mut().filter(of_node) {
             mark.restart(now.instant);
