@@ -102,6 +102,24 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// The rest of records of which some were read: the one before had this topic, see [`Self::topic`] and [`Self::rest`].
+    #[must_use]
+    pub const fn after(topic: &'a str, rest: &'a [u8]) -> Self {
+        Self { rest, topic }
+    }
+
+    /// The topic of the record read last.
+    #[must_use]
+    pub const fn topic(&self) -> &'a str {
+        self.topic
+    }
+
+    /// What was not read yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// The same as `next`, into a record that the caller has for all of them: what it says is the next record, and its bytes are answered.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ use crate::{
     mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, is_share_key, push_number},
 };
 
+/// Bytes of a link between two looks at what the round has done.
+const PART_BYTES: usize = 16 * 1024;
+
 /// What leaves for the workers at the end of the round.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -239,7 +242,50 @@ impl Hub {
     }
 
     /// Bytes of a link: control is answered, messages go to the workers that want them.
+    /// Bytes of a link. What other nodes send may be dear to match; a round that took long would make them take this node for dead, so
+    /// the rest waits for the next one. It is bounded by the credit that other nodes have.
     pub(super) fn handle_received(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
+        if self.unread.is_empty() {
+            self.read_link(now, link, bytes);
+        } else {
+            self.overlay.note_heard(now.instant, link);
+            self.unread.push_back((link, bytes.to_vec()));
+        }
+    }
+
+    /// Goes on with what waits, until the round has done enough.
+    pub(super) fn read_unread(&mut self, now: Now) {
+        let mut waiting = std::mem::take(&mut self.unread);
+        while let Some((link, bytes)) = waiting.pop_front() {
+            self.read_link(now, link, &bytes);
+            if !self.unread.is_empty() {
+                break;
+            }
+        }
+        self.unread.append(&mut waiting);
+    }
+
+    fn read_link(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some((part, after)) = rest.split_at_checked(PART_BYTES.min(rest.len())) {
+            self.read_part(now, link, part);
+            rest = after;
+            if rest.is_empty() {
+                return;
+            }
+            if self.wanted.has_looked_enough() {
+                self.overlay.note_heard(now.instant, link);
+                return self.unread.push_back((link, rest.to_vec()));
+            }
+        }
+    }
+
+    /// The link is gone, and what waits of it is void: its node sends it again.
+    pub(super) fn drop_unread(&mut self, link: LinkId) {
+        self.unread.retain(|(of, _)| *of != link);
+    }
+
+    fn read_part(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
         let (wanted, arrivals) = (&mut self.wanted, &mut self.arrivals);
         self.overlay
             .handle_received(now.instant, link, bytes, |delivery| {

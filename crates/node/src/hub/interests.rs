@@ -21,6 +21,9 @@ const CACHED_TOPICS: usize = 65_536;
 /// Bytes of what is remembered.
 const CACHED_BYTES: usize = 16 * 1024 * 1024;
 
+/// Steps in the tree of filters after which a round takes no more from links: some ten milliseconds.
+const STEPS_PER_ROUND: u64 = 200_000;
+
 /// Which workers want messages of one filter.
 #[derive(Debug, Default)]
 struct Workers {
@@ -79,6 +82,8 @@ pub(super) struct Wanted {
     applying: VecDeque<Applying>,
     version: u64,
     turn: usize,
+    /// Steps taken in the tree in this round.
+    steps: u64,
 }
 
 impl Wanted {
@@ -94,6 +99,7 @@ impl Wanted {
             applying: VecDeque::new(),
             version: 0,
             turn: 0,
+            steps: 0,
         }
     }
 
@@ -132,6 +138,16 @@ impl Wanted {
         whole
     }
 
+    /// Whether this round has looked for recipients enough: clients choose how long that takes, by their filters and topics.
+    pub const fn has_looked_enough(&self) -> bool {
+        self.steps >= STEPS_PER_ROUND
+    }
+
+    /// Another round begins.
+    pub const fn begin_round(&mut self) {
+        self.steps = 0;
+    }
+
     /// Which workers want messages of `topic`.
     pub fn route(&mut self, topic: &str) -> Rc<WorkerRoute> {
         let generation = self.tree.generation();
@@ -140,7 +156,7 @@ impl Wanted {
         }
         let mut plain = BTreeSet::new();
         let mut groups = Vec::new();
-        self.tree.for_each_match(topic, |workers| {
+        self.steps += self.tree.for_each_match(topic, |workers| {
             plain.extend(workers.plain.keys().copied());
             groups.extend(workers.groups.values().map(|group| {
                 let places = group

@@ -61,6 +61,8 @@ pub struct Hub {
     config: HubConfig,
     overlay: Overlay,
     wanted: Wanted,
+    /// Bytes of links that wait for the next round.
+    unread: VecDeque<(LinkId, Vec<u8>)>,
     outgoing: Outgoing,
     admissions: Admissions,
     /// Kept for its memory.
@@ -112,6 +114,7 @@ impl Hub {
         let mut hub = Self {
             overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
             wanted: Wanted::new(workers, seed),
+            unread: VecDeque::new(),
             outgoing: Outgoing::new(workers),
             admissions: Admissions::default(),
             arrivals: Arrivals::new(config.workers),
@@ -182,18 +185,20 @@ impl Hub {
                 );
             }
             HubInput::Received { link, bytes } => self.handle_received(now, LinkId(link.0), bytes),
-            HubInput::Closed { link } => self.overlay.handle_input(
-                at,
-                Input::Closed {
-                    link: LinkId(link.0),
-                },
-            ),
+            HubInput::Closed { link } => {
+                let link = LinkId(link.0);
+                self.drop_unread(link);
+                self.overlay.handle_input(at, Input::Closed { link });
+            }
             HubInput::Discovered { address } => {
                 self.overlay
                     .handle_input(at, Input::Discovered { address: &address });
             }
             HubInput::Mail { from, mail } => self.handle_mail(now, from, mail.0),
-            HubInput::Timeout => self.overlay.handle_input(at, Input::Timeout),
+            HubInput::Timeout => {
+                self.read_unread(now);
+                self.overlay.handle_input(at, Input::Timeout);
+            }
         }
         self.drain_overlay(now);
         self.note_members();
@@ -204,6 +209,7 @@ impl Hub {
         if self.at_rest.is_some_and(|rest| now.instant < rest.until) {
             return;
         }
+        self.wanted.begin_round();
         self.check_ready(now);
         self.expire_claims(now);
         self.advance_hints(now);
@@ -239,7 +245,9 @@ impl Hub {
 
     fn next_deadline(&self) -> Option<Instant> {
         let ready = (!self.is_ready).then_some(self.ready_at);
+        let unread = (!self.unread.is_empty()).then(Instant::default);
         [
+            unread,
             self.overlay.poll_timeout(),
             ready,
             self.claims.next_deadline(),
@@ -556,9 +564,11 @@ impl Hub {
             Output::Flush(link) => self
                 .outputs
                 .push_back(HubOutput::Flush(ConnectionId(link.0))),
-            Output::Close(link) => self
-                .outputs
-                .push_back(HubOutput::Close(ConnectionId(link.0))),
+            Output::Close(link) => {
+                self.drop_unread(link);
+                self.outputs
+                    .push_back(HubOutput::Close(ConnectionId(link.0)));
+            }
             Output::NodeUp {
                 slot,
                 node,

@@ -243,6 +243,9 @@ impl Worker {
 
     /// Timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Now) {
+        if self.effort.has_left() {
+            self.resume_left(now);
+        }
         while let Some(timer) = self.timers.pop_due(now.instant) {
             match timer {
                 Timer::Connect { connection, serial } => {

@@ -25,6 +25,8 @@ pub(super) struct Connection {
     pub out: OutBuffer,
     /// Bytes of a packet that is not whole yet; before the session is attached, everything since the CONNECT.
     pub partial: Vec<u8>,
+    /// There are whole packets among them, which wait for the next round (`effort`).
+    pub is_unfinished: bool,
     /// Of them, those counted as held by connections without a session.
     pub half_open: usize,
     /// When the last whole packet came: half a packet does not keep a connection alive.
@@ -256,6 +258,7 @@ impl Connection {
             phase: Phase::AwaitConnect,
             out: OutBuffer::default(),
             partial: Vec::new(),
+            is_unfinished: false,
             half_open: 0,
             last_packet: now,
             is_dirty: false,

@@ -290,11 +290,20 @@ impl Worker {
     }
 
     /// Messages of another worker's, or of another node's, stream.
-    pub(super) fn handle_records(&mut self, now: Now, from: Peer, origin: Origin, bytes: &[u8]) {
+    pub(super) fn handle_records(
+        &mut self,
+        now: Now,
+        from: Peer,
+        origin: Origin,
+        mut records: Records<'_>,
+    ) {
         let mut taken = NumberRuns::new();
-        let mut records = Records::new(bytes);
         let mut record = Record::default();
         loop {
+            if self.effort.is_over() && !records.rest().is_empty() {
+                self.leave_records(from, origin, &records);
+                break;
+            }
             match records.read_into(&mut record) {
                 Ok(None) => break,
                 Ok(Some(_)) => {

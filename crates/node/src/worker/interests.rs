@@ -1,6 +1,6 @@
 //! Who wants what: the sessions of this worker, and the other workers and nodes in aggregate.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
@@ -202,6 +202,8 @@ pub(super) struct Interests {
     cache: MatchCache<Rc<Route>>,
     subscriptions: usize,
     maximum_levels: usize,
+    /// Steps taken in trees since somebody asked.
+    steps: Cell<u64>,
     /// Hands the turns of shared subscriptions out: one counter a group, kept while the group is known here.
     turns: BTreeMap<Arc<str>, u32>,
 }
@@ -214,6 +216,7 @@ impl Interests {
             peers: SubscriptionTree::new(seed ^ 1),
             cache: MatchCache::new(seed ^ 2, CACHED_TOPICS, CACHED_BYTES),
             subscriptions: 0,
+            steps: Cell::new(0),
             turns: BTreeMap::new(),
         }
     }
@@ -410,8 +413,10 @@ impl Interests {
     fn compute_route(&self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Route {
         let mut takers: Vec<Taker> = Vec::new();
         let mut matched = Vec::new();
-        self.local
+        let steps = self
+            .local
             .for_each_match(topic, |subscribers| matched.push(subscribers));
+        self.note_steps(steps + matched.len() as u64);
         for subscribers in &matched {
             takers.extend(
                 subscribers
@@ -456,12 +461,13 @@ impl Interests {
             return;
         }
         let mut places: BTreeMap<Place, Qos> = BTreeMap::new();
-        self.peers.for_each_match(topic, |peers| {
+        let steps = self.peers.for_each_match(topic, |peers| {
             for (place, interest) in &peers.plain {
                 let qos = places.entry(*place).or_default();
                 *qos = (*qos).max(interest.qos);
             }
         });
+        self.note_steps(steps);
         let mut nodes = Vec::new();
         let mut nodes_qos0 = Vec::new();
         let all: Vec<_> = places.keys().filter_map(|place| place.node()).collect();
@@ -489,7 +495,7 @@ impl Interests {
             peers: Vec::new(),
             connected: 0,
         };
-        self.local.for_each_match(topic, |subscribers| {
+        let local = self.local.for_each_match(topic, |subscribers| {
             for LocalGroup { key, members } in subscribers.groups.values() {
                 let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
                 group.connected = members.connected;
@@ -506,7 +512,7 @@ impl Interests {
                     );
             }
         });
-        self.peers.for_each_match(topic, |peers| {
+        let peers = self.peers.for_each_match(topic, |peers| {
             for PeerGroup { key, places } in peers.groups.values() {
                 let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
                 group
@@ -514,7 +520,17 @@ impl Interests {
                     .extend(places.iter().map(|(place, interest)| (*place, *interest)));
             }
         });
+        self.note_steps(local + peers);
         groups.into_values().collect()
+    }
+
+    fn note_steps(&self, steps: u64) {
+        self.steps.set(self.steps.get() + steps);
+    }
+
+    /// How many steps in trees of filters were taken since this was asked last.
+    pub fn take_steps(&self) -> u64 {
+        self.steps.take()
     }
 
     /// The next turn of a group: rises by one each time.

@@ -13,6 +13,7 @@ mod connection;
 mod copies;
 mod deliver;
 mod drain;
+mod effort;
 mod forward;
 mod groups;
 mod hints;
@@ -44,7 +45,7 @@ use std::{
 };
 
 use thicket_mqtt::{DecodeError, PacketId, ReasonCode};
-use thicket_overlay::StreamId;
+use thicket_overlay::{StreamId, record::Records};
 use thicket_session::{server::Message, time::Instant};
 
 pub(crate) use self::relocate::Relocated;
@@ -133,6 +134,7 @@ pub struct Worker {
     /// Stands for messages that have not come.
     placeholder: Rc<Message>,
     covers: hints::Covers,
+    effort: effort::Effort,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -235,6 +237,7 @@ impl Worker {
             relocations: relocate::Relocations::default(),
             placeholder: copies::placeholder(),
             covers: hints::Covers::default(),
+            effort: effort::Effort::default(),
             config,
         }
     }
@@ -263,7 +266,7 @@ impl Worker {
                 self.handle_received(now, connection, bytes)
             }
             WorkerInput::Closed { connection } => self.handle_closed(now, connection),
-            WorkerInput::Mail { from, mail } => self.handle_mail(now, from, mail),
+            WorkerInput::Mail { from, mail } => self.take_mail(now, from, mail),
             WorkerInput::Authenticated {
                 connection,
                 verdict,
@@ -276,6 +279,7 @@ impl Worker {
 
     /// Turns the batches of this round into mail and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
+        self.effort.begin_round();
         self.settle_met(now);
         self.pull_relieved(now);
         self.review_covers(now);
@@ -306,7 +310,7 @@ impl Worker {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_checkpointing() {
+        if self.is_checkpointing() || self.effort.has_left() {
             return Some(Instant::default());
         }
         self.timers.next()
@@ -457,7 +461,9 @@ impl Worker {
                 self.batches.seal(origin, &mut self.outputs);
                 self.config.incarnation = incarnation;
             }
-            Content::Records { origin, bytes } => self.handle_records(now, from, origin, &bytes),
+            Content::Records { origin, bytes } => {
+                self.handle_records(now, from, origin, Records::new(&bytes));
+            }
             Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
             Content::RetainedRecords { origin, bytes } => {
                 self.handle_retained_records(now, origin, &bytes)

@@ -15,6 +15,15 @@ impl Worker {
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
+        if connection.is_unfinished {
+            connection.partial.extend_from_slice(bytes);
+            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+            return;
+        }
+        self.effort.begin_turn();
+        let Some(connection) = self.connection_mut(id) else {
+            return;
+        };
         if connection.partial.is_empty() {
             let used = self.handle_bytes(now, id, bytes);
             if used < bytes.len()
@@ -86,6 +95,10 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
+            if self.effort.is_over() {
+                self.leave_unfinished(id);
+                break;
+            }
             match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {
                 Ok(0) => break,
                 Ok(len) => used += len,

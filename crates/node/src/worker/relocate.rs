@@ -396,7 +396,7 @@ impl Worker {
         let Some(connection) = self.connection_mut(id) else {
             return false;
         };
-        let is_written = connection.out.len() == 0;
+        let is_written = connection.out.len() == 0 && !connection.is_unfinished;
         let Some(attached) = connection.attached_mut() else {
             return false;
         };

@@ -96,11 +96,14 @@ impl Worker {
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
         let sessions = &self.sessions;
         // Called only when the route is not remembered.
-        self.interests.route(topic, &|session| {
+        let route = self.interests.route(topic, &|session| {
             sessions
                 .get(session)
                 .is_none_or(|session| session.may_receive(topic))
-        })
+        });
+        let steps = self.interests.take_steps();
+        self.effort.spend(1 + steps + route.takers.len() as u64);
+        route
     }
 
     /// Why the client of a session may not publish to `topic`, if it may not; counted.

@@ -182,6 +182,13 @@ impl Overlay {
         }
     }
 
+    /// Bytes of a link came, and are handed over later: the node at its other end is not silent.
+    pub fn note_heard(&mut self, now: Instant, link: LinkId) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.last_received = now;
+        }
+    }
+
     /// When this process stood still last: from, until. Whatever it noticed just after that happened at some time in between.
     #[must_use]
     pub const fn last_pause(&self) -> Option<(Instant, Instant)> {

@@ -102,11 +102,13 @@ impl<V> SubscriptionTree<V> {
     /// Calls `visit` with the value of each filter that matches `topic`, in no order that means anything; the same tree
     /// built in the same way with the same seed gives the same order.
     #[inline]
-    pub fn for_each_match<'a>(&'a self, topic: &str, mut visit: impl FnMut(&'a V)) {
+    ///
+    /// Answers how many steps that took: what the filters make a match cost, which may be as many as there are filters.
+    pub fn for_each_match<'a>(&'a self, topic: &str, mut visit: impl FnMut(&'a V)) -> u64 {
         if let Some(value) = self.find_exact(topic) {
             visit(value);
         }
-        self.wildcard.for_each_match(&self.hash, topic, visit);
+        self.wildcard.for_each_match(&self.hash, topic, visit)
     }
 
     /// All filters with their values, in no order that means anything (see [`SubscriptionTree::for_each_match`]).

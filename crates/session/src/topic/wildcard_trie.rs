@@ -162,9 +162,9 @@ impl<V> WildcardTrie<V> {
         hash: &SeededHash,
         topic: &str,
         mut visit: impl FnMut(&'a V),
-    ) {
+    ) -> u64 {
         if self.len == 0 {
-            return;
+            return 0;
         }
         let mut inline = [None; INLINE_LEVELS];
         let mut spilled = Vec::new();
@@ -186,10 +186,10 @@ impl<V> WildcardTrie<V> {
             &spilled
         };
         let is_whole = levels.next().is_none();
-        self.walk(hash, ids, is_whole, topic.starts_with('$'), &mut visit);
+        self.walk(hash, ids, is_whole, topic.starts_with('$'), &mut visit)
     }
 
-    /// Visits the values of the filters that match the levels `ids`, of which there are more unless `is_whole`.
+    /// Visits the values of the filters that match the levels `ids`, of which there are more unless `is_whole`; how many nodes it looked at.
     fn walk<'a>(
         &'a self,
         hash: &SeededHash,
@@ -197,7 +197,7 @@ impl<V> WildcardTrie<V> {
         is_whole: bool,
         starts_with_dollar: bool,
         visit: &mut impl FnMut(&'a V),
-    ) {
+    ) -> u64 {
         // A node pushes two children at most and was taken off itself: the stack grows by one a level.
         let mut inline = [(NONE, 0_u32); INLINE_LEVELS + 2];
         let mut spilled = Vec::new();
@@ -209,8 +209,10 @@ impl<V> WildcardTrie<V> {
         };
         stack[0] = (ROOT, 0);
         let mut height = 1;
+        let mut steps = 0;
         while height > 0 {
             height -= 1;
+            steps += 1;
             let (id, depth) = stack[height];
             let node = self.node(id);
             // Filters that start with a wildcard do not match $ topics [MQTT-4.7.2-1].
@@ -233,6 +235,7 @@ impl<V> WildcardTrie<V> {
                 height += 1;
             }
         }
+        steps
     }
 
     fn node(&self, id: NodeId) -> &Node<V> {

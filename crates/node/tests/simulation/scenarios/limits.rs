@@ -345,3 +345,44 @@ fn a_session_may_not_be_asked_for_longer_than_the_node_grants() {
         },
     );
 }
+
+#[test]
+fn a_burst_that_is_dear_to_match_does_not_keep_others_waiting() {
+    let mut world = World::new(1, Weather::CALM);
+    let node = world.add_node(NodeSpec::new(1));
+    world.start(node);
+    world.run_for(1_000);
+    let dear = world.plain("dear");
+    // Every word of ten letters of `a` and `+`.
+    for word in 0..1024 {
+        let levels: Vec<&str> = (0..10)
+            .map(|level| if word >> level & 1 == 0 { "a" } else { "+" })
+            .collect();
+        let filter = levels.join("/");
+        let subscribe = Subscribe::new(id(1), &filter, qos(0));
+        world.send(dear, &Packet::Subscribe(subscribe));
+    }
+    let other = world.plain("other");
+    world.run_for(5_000);
+    world.tester(dear).take_heard();
+    let publisher = world.plain("publisher");
+    const MESSAGES: usize = 1_000;
+    for number in 0..MESSAGES {
+        let topic = format!("{number}/a/a/a/a/a/a/a/a/a");
+        world.send(publisher, &Packet::Publish(Publish::new(&topic, b"x")));
+    }
+    world.run_for(2);
+    world.send(other, &Packet::Pingreq);
+    let mut come = 0;
+    let answered_after = loop {
+        world.run_for(1);
+        come += world.tester(dear).take_heard().len();
+        if !world.tester(other).take_heard().is_empty() {
+            break come;
+        }
+    };
+    assert!(answered_after < MESSAGES, "all {answered_after} went first");
+    world.run_for(1_000);
+    come += world.tester(dear).take_heard().len();
+    assert_eq!(come, MESSAGES, "none is lost");
+}

@@ -1,0 +1,150 @@
+//! How much a worker does in one round. Clients choose how much work their messages make: a thousand overlapping filters make a
+//! publication of a few bytes dear. So a round ends when so much was done, and what is left waits for the next: bytes of connections,
+//! which are not read from meanwhile, and mail, in its order.
+
+use std::collections::VecDeque;
+
+use thicket_overlay::record::Records;
+
+use super::Worker;
+use crate::{
+    ConnectionId, Now, Peer, WorkerOutput,
+    mail::{Mail, Origin},
+};
+
+/// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
+const ROUND: u64 = 200_000;
+/// What one connection, or one piece of mail, may take of it at a time.
+const TURN: u64 = 50_000;
+
+/// What was done in this round, and what is left for the next.
+#[derive(Debug, Default)]
+pub(super) struct Effort {
+    spent: u64,
+    /// When the present turn ends.
+    turn_ends: u64,
+    connections: VecDeque<ConnectionId>,
+    mail: VecDeque<(Peer, Left)>,
+}
+
+/// Mail that waits.
+#[derive(Debug)]
+enum Left {
+    Whole(Mail),
+    /// Records of which some were taken. The next one may say that its topic is that of the one before.
+    Records {
+        origin: Origin,
+        bytes: Vec<u8>,
+        topic: String,
+    },
+}
+
+impl Effort {
+    /// So much was done.
+    #[inline]
+    pub const fn spend(&mut self, units: u64) {
+        self.spent += units;
+    }
+
+    /// Whether what is being handled has had its turn.
+    #[inline]
+    pub const fn is_over(&self) -> bool {
+        self.spent >= self.turn_ends
+    }
+
+    /// Whatever comes next has a turn of its own, unless the round has done enough.
+    pub const fn begin_turn(&mut self) {
+        let ends = self.spent + TURN;
+        self.turn_ends = if ends < ROUND { ends } else { ROUND };
+    }
+
+    /// Another round begins.
+    pub const fn begin_round(&mut self) {
+        self.spent = 0;
+        self.begin_turn();
+    }
+
+    /// Whether something waits for the next round.
+    pub fn has_left(&self) -> bool {
+        !self.connections.is_empty() || !self.mail.is_empty()
+    }
+}
+
+impl Worker {
+    /// Bytes of a connection wait for the next round.
+    pub(super) fn leave_unfinished(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connection_mut(id)
+            && !connection.is_unfinished
+        {
+            connection.is_unfinished = true;
+            self.effort.connections.push_back(id);
+            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+        }
+    }
+
+    /// Mail is opened, or waits behind what waits already.
+    pub(super) fn take_mail(&mut self, now: Now, from: Peer, mail: Mail) {
+        if self.effort.mail.is_empty() {
+            self.effort.begin_turn();
+            self.handle_mail(now, from, mail);
+        } else {
+            self.effort.mail.push_back((from, Left::Whole(mail)));
+        }
+    }
+
+    /// Records are left of which the turn is over: they are the first to go on.
+    pub(super) fn leave_records(&mut self, from: Peer, origin: Origin, records: &Records<'_>) {
+        let (topic, bytes) = (records.topic().to_owned(), records.rest().to_vec());
+        let left = Left::Records {
+            origin,
+            bytes,
+            topic,
+        };
+        self.effort.mail.push_front((from, left));
+    }
+
+    /// Goes on with what was left, each in its turn, until this round has done enough too.
+    pub(super) fn resume_left(&mut self, now: Now) {
+        self.effort.begin_turn();
+        while !self.effort.is_over()
+            && let Some((from, left)) = self.effort.mail.pop_front()
+        {
+            match left {
+                Left::Whole(mail) => self.handle_mail(now, from, mail),
+                Left::Records {
+                    origin,
+                    bytes,
+                    topic,
+                } => self.handle_records(now, from, origin, Records::after(&topic, &bytes)),
+            }
+        }
+        for _ in 0..self.effort.connections.len() {
+            self.effort.begin_turn();
+            if self.effort.is_over() {
+                return;
+            }
+            let Some(id) = self.effort.connections.pop_front() else {
+                return;
+            };
+            self.resume_connection(now, id);
+        }
+    }
+
+    fn resume_connection(&mut self, now: Now, id: ConnectionId) {
+        let connection = self.connection_mut(id).filter(|it| it.is_unfinished);
+        let Some(connection) = connection else {
+            // It has ended; another one may have its number.
+            return;
+        };
+        connection.is_unfinished = false;
+        // It is not its client that was silent.
+        connection.last_packet = now.instant;
+        self.handle_received(now, id, &[]);
+        let is_done = self.connection(id).is_some_and(|it| !it.is_unfinished);
+        // One whose session leaves is not read from any more.
+        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        if is_done && session.is_some_and(|session| !session.is_frozen) {
+            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+        }
+    }
+}
