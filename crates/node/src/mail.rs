@@ -173,6 +173,8 @@ pub(crate) enum Content {
     Records { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
     RetainedRecords { origin: Origin, bytes: Vec<u8> },
+    /// Hub to worker: the last write of a topic that several wrote at once, a record with its number; of a removal the number is 0.
+    LastWord { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: a message that others kept for this node while it was out: like one of `Records`, but no copy gets it by itself.
     Hinted { origin: Origin, bytes: Vec<u8> },
     /// Worker to hub: each persistent session with subscriptions has its copies, each at one of these sets of nodes; or one has none.

@@ -212,6 +212,7 @@ impl Hub {
         self.wanted.begin_round();
         self.check_ready(now);
         self.expire_claims(now);
+        self.say_last_words(now);
         self.advance_hints(now);
         self.expire_relocations(now);
         self.answer_barriers();
@@ -248,6 +249,7 @@ impl Hub {
         let unread = (!self.unread.is_empty()).then(Instant::default);
         [
             unread,
+            self.next_last_word(),
             self.overlay.poll_timeout(),
             ready,
             self.claims.next_deadline(),
@@ -508,6 +510,7 @@ impl Hub {
             // What only workers are told.
             Content::Records { .. }
             | Content::RetainedRecords { .. }
+            | Content::LastWord { .. }
             | Content::Hinted { .. }
             | Content::Acknowledged(_)
             | Content::Refused(_)

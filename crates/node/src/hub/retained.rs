@@ -1,8 +1,9 @@
 //! Retained messages: every node keeps all of them, the last writer wins (rule 17).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use thicket_mqtt::Qos;
 use thicket_overlay::{
     Incarnation, NodeId, NodeSlot, StreamId,
     record::{HybridTime, Record},
@@ -30,6 +31,12 @@ const PAGE_TOPICS: usize = 512;
 const PAGE_BYTES: usize = 64 * 1024;
 /// Removed topics remembered, so that an older message does not come back.
 const TOMBSTONES: usize = 100_000;
+/// Writes of two workers within this time may reach subscribers in either order.
+const CONTENTION: Duration = Duration::from_secs(1);
+/// When the last word is said again: by then all that was written before is on its way.
+const SAY_AGAIN: Duration = Duration::from_millis(50);
+/// Topics of which that is remembered.
+const CONTENDED_TOPICS: usize = 10_000;
 /// A clock that is this far ahead of ours does not pull ours along.
 const SKEW_ALLOWED: Duration = Duration::from_secs(300);
 
@@ -54,6 +61,36 @@ struct Kept {
     expires_at: Option<Instant>,
     /// Which one of all messages kept here it was.
     arrival: u64,
+    at: Instant,
+}
+
+/// Topics that several wrote at once, until their last word is said again. Whoever mirrors a topic may have got the writes in another order
+/// than they were kept in, and would stay wrong until the next write.
+#[derive(Debug, Default)]
+struct Contended {
+    /// In the order they are due.
+    due: VecDeque<(Instant, Box<str>)>,
+    topics: BTreeSet<Box<str>>,
+}
+
+impl Contended {
+    /// One that is noted already is said after this write too. Of more than there is room for, subscribers may keep another last word.
+    fn note(&mut self, now: Instant, topic: &str) {
+        if self.topics.len() < CONTENDED_TOPICS && !self.topics.contains(topic) {
+            self.topics.insert(topic.into());
+            self.due.push_back((now + SAY_AGAIN, topic.into()));
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.due.front().map(|(at, _)| *at)
+    }
+
+    fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
+        let (_, topic) = self.due.pop_front_if(|(at, _)| *at <= now)?;
+        self.topics.remove(&topic);
+        Some(topic)
+    }
 }
 
 /// All retained messages.
@@ -71,6 +108,7 @@ pub(super) struct RetainedMessages {
     maximum_messages: u64,
     maximum_bytes: u64,
     store: RetainedStore,
+    contended: Contended,
     /// Nodes that were told all of ours since we saw them last.
     told: BTreeSet<NodeId>,
 }
@@ -85,6 +123,7 @@ impl RetainedMessages {
             cursors: BTreeMap::new(),
             arrivals: 0,
             digest: 0,
+            contended: Contended::default(),
             told: BTreeSet::new(),
             maximum_messages,
             maximum_bytes,
@@ -164,6 +203,9 @@ impl RetainedMessages {
         if ahead <= SKEW_ALLOWED.as_millis() as u64 {
             self.clock = self.clock.max(time);
         }
+        if self.is_contended(now, origin, record.topic) {
+            self.contended.note(now.instant, record.topic);
+        }
         match self.known(record.topic) {
             Some(known) if known == written => return Observed::Known,
             Some(known) if known > written => return Observed::Older,
@@ -183,6 +225,40 @@ impl RetainedMessages {
         }
         self.digest ^= fingerprint(record.topic, written);
         Observed::Newer
+    }
+
+    /// Whether another worker, here or elsewhere, wrote the topic a moment ago. Subscribers get the messages of each worker in order, but
+    /// not those of two.
+    fn is_contended(&self, now: Now, origin: Origin, topic: &str) -> bool {
+        match self.tree.get(topic) {
+            Some(kept) => kept.origin != origin && now.instant.since(kept.at) < CONTENTION,
+            None => self.removed.get(topic).is_some_and(|(time, _)| {
+                let ago = now.wall.as_unix_millis().saturating_sub(time.millis);
+                u128::from(ago) < CONTENTION.as_millis()
+            }),
+        }
+    }
+
+    /// The last write of a topic.
+    fn last_word(&self, now: Now, topic: &str) -> Option<(Origin, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        if let Some(kept) = self.tree.get(topic) {
+            let (record, _) = Record::decode(&kept.record).ok()?;
+            let left = kept.expires_at.map(|at| at.since(now.instant));
+            let record = Record {
+                expiry_left_ms: left.map(|left| left.as_millis() as u64),
+                ..record
+            };
+            record.encode(&mut bytes);
+            return Some((kept.origin, bytes));
+        }
+        let (time, writer) = self.removed.get(topic)?;
+        let record = Record {
+            qos: Qos::AtLeastOnce,
+            ..removal(topic, time)
+        };
+        record.encode(&mut bytes);
+        Some((removed_by(writer), bytes))
     }
 
     fn has_room(&self, record: &Record<'_>) -> bool {
@@ -207,6 +283,7 @@ impl RetainedMessages {
                 record: bytes.into(),
                 expires_at,
                 arrival: self.arrivals,
+                at: now.instant,
             },
             len,
         );
@@ -364,6 +441,24 @@ impl Hub {
         );
     }
 
+    /// When a last word is to be said again.
+    pub(super) fn next_last_word(&self) -> Option<Instant> {
+        self.retained.contended.next()
+    }
+
+    /// Subscribers get the last word on topics that several wrote at once.
+    pub(super) fn say_last_words(&mut self, now: Now) {
+        while let Some(topic) = self.retained.contended.pop_due(now.instant) {
+            let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
+                continue;
+            };
+            for worker in self.wanted.route(&topic).plain.clone() {
+                let bytes = bytes.clone();
+                self.mail_after_records(worker, Content::LastWord { origin, bytes });
+            }
+        }
+    }
+
     /// A node that is new, or back, compares retained messages with us.
     pub(super) fn offer_retained(&mut self, slot: NodeSlot) {
         if let Some(node) = self.up.get(&slot).copied() {
@@ -409,19 +504,8 @@ impl Hub {
         }
         for (topic, (time, writer)) in self.retained.removed.iter() {
             let mut record = Vec::new();
-            Record {
-                retain: true,
-                time: Some(time),
-                topic,
-                ..Record::default()
-            }
-            .encode(&mut record);
-            let origin = Origin {
-                node: writer,
-                incarnation: Incarnation(0),
-                stream: StreamId(0),
-            };
-            add(origin, record);
+            removal(topic, time).encode(&mut record);
+            add(removed_by(writer), record);
         }
         for page in pages {
             let messages = page
@@ -449,6 +533,25 @@ impl Hub {
                 }
             }
         }
+    }
+}
+
+/// What removes the message of a topic.
+fn removal(topic: &str, time: HybridTime) -> Record<'_> {
+    Record {
+        retain: true,
+        time: Some(time),
+        topic,
+        ..Record::default()
+    }
+}
+
+/// Of a removal only the node is known.
+const fn removed_by(node: NodeId) -> Origin {
+    Origin {
+        node,
+        incarnation: Incarnation(0),
+        stream: StreamId(0),
     }
 }
 

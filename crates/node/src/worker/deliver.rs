@@ -122,6 +122,7 @@ impl Worker {
         self.scratch.begin(takers.len());
         if outgoing.publish.retain {
             self.note_overtaking(takers, outgoing.publish.topic);
+            self.last_retained.note(outgoing.publish, outgoing.id);
         }
         for taker in takers {
             if taker.no_local && from == Some(taker.session) {

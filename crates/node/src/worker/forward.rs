@@ -252,13 +252,7 @@ impl Worker {
                     .add_for_nodes(&route.nodes_qos0, false, &mut leaving);
             }
         }
-        let origin = self.origin();
-        MessageId {
-            node: origin.node.0,
-            incarnation: origin.incarnation.0,
-            stream: self.id.0,
-            number,
-        }
+        message_id(self.origin(), number)
     }
 
     /// Hands a message to another place that has members of a group: one of them takes it.
@@ -382,12 +376,7 @@ impl Worker {
     ) -> bool {
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
-        outgoing.id = MessageId {
-            node: origin.node.0,
-            incarnation: origin.incarnation.0,
-            stream: origin.stream.0 as u8,
-            number: record.number,
-        };
+        outgoing.id = message_id(origin, record.number);
         outgoing.publication = record.publication.as_ref();
         outgoing.is_alone = way == Way::Hint;
         let route = self.route(record.topic);
@@ -430,6 +419,16 @@ impl Worker {
             sent_on += self.wait_for_copies(&outgoing, Some(debt));
         }
         sent_on > 0
+    }
+}
+
+/// The name of a message.
+pub(super) const fn message_id(origin: Origin, number: u64) -> MessageId {
+    MessageId {
+        node: origin.node.0,
+        incarnation: origin.incarnation.0,
+        stream: origin.stream.0 as u8,
+        number,
     }
 }
 

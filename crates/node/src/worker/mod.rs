@@ -135,6 +135,7 @@ pub struct Worker {
     placeholder: Rc<Message>,
     covers: hints::Covers,
     effort: effort::Effort,
+    last_retained: retained::LastRetained,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -238,6 +239,7 @@ impl Worker {
             placeholder: copies::placeholder(),
             covers: hints::Covers::default(),
             effort: effort::Effort::default(),
+            last_retained: retained::LastRetained::default(),
             config,
         }
     }
@@ -465,6 +467,7 @@ impl Worker {
                 self.handle_records(now, from, origin, Records::new(&bytes));
             }
             Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
+            Content::LastWord { origin, bytes } => self.handle_last_word(now, origin, &bytes),
             Content::RetainedRecords { origin, bytes } => {
                 self.handle_retained_records(now, origin, &bytes)
             }

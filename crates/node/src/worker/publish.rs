@@ -83,6 +83,7 @@ impl Worker {
     ) -> Result<(), Refusal> {
         let route = self.route(publish.topic);
         self.follow(now, id, &route, publish);
+        self.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
             .refusal
             .or_else(|| self.refuse_publish(key, publish.topic))
@@ -108,8 +109,8 @@ impl Worker {
                 }
                 Ok(())
             }
-            (Qos::AtLeastOnce, Some(packet_id)) => self.take(now, &arrival, packet_id),
-            (Qos::ExactlyOnce, Some(packet_id)) => self.take_once(now, &arrival, packet_id),
+            (Qos::AtLeastOnce, Some(packet_id)) => self.handle_qos1(now, &arrival, packet_id),
+            (Qos::ExactlyOnce, Some(packet_id)) => self.handle_qos2(now, &arrival, packet_id),
         }
     }
 
@@ -158,8 +159,7 @@ impl Worker {
         len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !super::interests::is_reserved(topic)
     }
 
-    /// QoS 1.
-    fn take(
+    fn handle_qos1(
         &mut self,
         now: Now,
         arrival: &Arrival<'_>,
@@ -178,8 +178,7 @@ impl Worker {
         Ok(())
     }
 
-    /// QoS 2.
-    fn take_once(
+    fn handle_qos2(
         &mut self,
         now: Now,
         arrival: &Arrival<'_>,

@@ -256,6 +256,8 @@ impl Worker {
                     ReasonCode::Success,
                 );
             }
+            // PUBREL answers only what was received [MQTT-4.3.3-4]; the client has given this one up.
+            Acknowledged::Unknown if is_error => {}
             Acknowledged::Unknown => {
                 // Before 5.0 there is no code for this: PUBREL lets the client finish.
                 let code = match version {

@@ -3,20 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::Publish;
-use thicket_overlay::record::Records;
+use thicket_overlay::record::{Record, Records};
 use thicket_session::{
-    server::{MatchedIdentifiers, Subscription},
+    server::{MatchedIdentifiers, MessageId, Subscription},
     topic::SubscriptionFilter,
 };
 
 use super::{
     SessionKey, Worker,
     deliver::Outgoing,
-    forward::publish_of,
+    forward::{message_id, publish_of},
     interests::Taker,
     sessions::{Replay, ReplayPhase, Session},
 };
-use crate::{Now, Peer, mail::Content};
+use crate::{
+    Now, Peer,
+    mail::{Content, Origin},
+};
 
 /// Messages in a session's queue above which no further page is asked for.
 const QUEUED_MESSAGES: usize = 1000;
@@ -60,7 +63,76 @@ impl Overtaken {
     }
 }
 
+/// Topics of which the last message is remembered; twice as many at most.
+const LAST_TOPICS: usize = 5_000;
+
+/// The last message to be retained that sessions of this worker got, of the topics that were written last.
+#[derive(Debug, Default)]
+pub(super) struct LastRetained {
+    recent: BTreeMap<Box<str>, LastMessage>,
+    older: BTreeMap<Box<str>, LastMessage>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastMessage {
+    /// Of a removal nobody keeps the number.
+    Removal,
+    Message(MessageId),
+}
+
+impl LastMessage {
+    const fn of(publish: &Publish<'_>, id: MessageId) -> Self {
+        if publish.payload.is_empty() {
+            Self::Removal
+        } else {
+            Self::Message(id)
+        }
+    }
+}
+
+impl LastRetained {
+    pub fn note(&mut self, publish: &Publish<'_>, id: MessageId) {
+        let last = LastMessage::of(publish, id);
+        if let Some(known) = self.recent.get_mut(publish.topic) {
+            *known = last;
+            return;
+        }
+        if self.recent.len() >= LAST_TOPICS {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(publish.topic.into(), last);
+    }
+
+    fn is_last(&self, publish: &Publish<'_>, id: MessageId) -> bool {
+        let recent = self.recent.get(publish.topic);
+        let last = recent.or_else(|| self.older.get(publish.topic));
+        last == Some(&LastMessage::of(publish, id))
+    }
+}
+
 impl Worker {
+    /// Several wrote a topic at once: sessions that did not get the write last that is retained get it again, under no name.
+    pub(super) fn handle_last_word(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
+        let Ok((record, _)) = Record::decode(bytes) else {
+            return;
+        };
+        let (publish, _) = publish_of(&record, now);
+        if self
+            .last_retained
+            .is_last(&publish, message_id(origin, record.number))
+        {
+            return;
+        }
+        let record = Record {
+            number: 0,
+            publication: None,
+            ..record
+        };
+        let mut unnamed = Vec::new();
+        record.encode(&mut unnamed);
+        self.handle_retained_records(now, origin, &unnamed);
+    }
+
     /// A session subscribes, and is to get retained messages.
     pub(super) fn begin_overtaking(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get_mut(key) {

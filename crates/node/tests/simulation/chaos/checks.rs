@@ -16,6 +16,9 @@ pub type Verdict = Result<(), String>;
 /// In this time everybody has heard that a node died.
 const HEARD_MILLIS: u64 = 2_000;
 
+/// Writes of one topic by two within this time, and their delivery, may cross.
+const CONTENTION_MILLIS: u64 = 2_000;
+
 /// All that can be said of the ledger when everything is quiet.
 pub fn check(ledger: &Ledger, routing: RoutingMode) -> Verdict {
     no_acknowledged_message_is_lost(ledger)?;
@@ -65,6 +68,20 @@ fn has_died(ledger: &Ledger, from: u64, to: u64) -> bool {
 /// Nodes saw each other again, and compared what is retained.
 fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
     !ledger.is_calm(from, to) || has_died(ledger, from, to)
+}
+
+/// Another publisher wrote what is retained on the topic at about the same time: while the message was on its way.
+fn is_contended(ledger: &Ledger, publication: &Publication, came_at: u64) -> bool {
+    let is_rival = |other: &&Publication| {
+        let from = publication.submitted_at.saturating_sub(CONTENTION_MILLIS);
+        let until = other.acknowledged_at.unwrap_or(u64::MAX);
+        other.retain
+            && other.publisher != publication.publisher
+            && other.topic == publication.topic
+            && until >= from
+            && other.submitted_at <= came_at
+    };
+    publication.retain && ledger.publications.iter().any(|it| is_rival(&it))
 }
 
 /// QoS 1 and 2: what was acknowledged to its publisher comes to every session that subscribed before and stayed.
@@ -150,8 +167,11 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
             let is_told_again =
                 publication.retain && is_compared(ledger, publication.submitted_at, arrival.at);
+            // Of several that write a topic at once the last word is said again to whom another one came last.
+            let is_last_word = is_contended(ledger, publication, arrival.at);
             let once = (publication.qos == Qos::AtMostOnce && !is_told_again)
                 || (is_taken_once && arrival.qos != Qos::AtLeastOnce && !is_chosen_again);
+            let once = once && !is_last_word;
             if once {
                 // Without a number nobody can tell that a client which moved while a link stood still, be it too short for anyone to
                 // notice, has it from where it was.

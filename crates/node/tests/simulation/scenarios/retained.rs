@@ -225,3 +225,63 @@ fn what_is_retained_while_somebody_subscribes_comes_once() {
         }
     }
 }
+
+#[test]
+fn the_last_message_of_a_topic_that_several_write_is_the_retained_one() {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for _ in 0..2 {
+            let node = world.add_node(NodeSpec::new(2));
+            world.start(node);
+        }
+        world.run_for(3_000);
+        let client = |world: &mut World, name: &str, node: usize| {
+            let connect = Connect {
+                keep_alive: 0,
+                ..Connect::new(V5, name)
+            };
+            client_at(world, node, connect, "CONNACK")
+        };
+        let names = ["w-0", "w-1", "w-2", "w-3"];
+        let writers: Vec<TesterId> = (0..4)
+            .map(|index| client(&mut world, names[index], index % 2))
+            .collect();
+        let readers: Vec<TesterId> = (0..4)
+            .map(|index| client(&mut world, &format!("r-{index}"), index % 2))
+            .collect();
+        for reader in &readers {
+            world.subscribe(*reader, "a/#", 1);
+        }
+        for round in 0..40 {
+            let topic = format!("a/{round}");
+            for (index, writer) in writers.iter().enumerate() {
+                // Every fifth time the topic is emptied by one of them.
+                let payload = if round % 5 == 0 && index == 2 {
+                    String::new()
+                } else {
+                    format!("{index}")
+                };
+                let publish = Publish {
+                    retain: true,
+                    ..Publish::new(&topic, payload.as_bytes())
+                };
+                world.send(*writer, &Packet::Publish(publish));
+                world.run_for(round % 3);
+            }
+            world.run_for(500);
+            let late = client(&mut world, &format!("late-{round}"), round as usize % 2);
+            subscribe(&mut world, late, &topic, SubscriptionOptions::default());
+            let kept = world.hear(late);
+            let kept = kept.iter().find(|said| said.starts_with("PUBLISH"));
+            let kept = kept.map_or(format!("PUBLISH {topic} ''"), |said| {
+                said.replace(" retain", "")
+            });
+            for reader in &readers {
+                let heard = world.tester(*reader).take_heard();
+                let last = heard.last().and_then(|said| said.split(" q1").next());
+                assert_eq!(last, Some(&*kept), "{heard:?}, seed {seed}");
+            }
+            world.hang_up(late);
+        }
+    }
+}
