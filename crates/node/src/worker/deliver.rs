@@ -122,7 +122,8 @@ impl Worker {
         self.scratch.begin(takers.len());
         if outgoing.publish.retain {
             self.note_overtaking(takers, outgoing.publish.topic);
-            self.last_retained.note(outgoing.publish, outgoing.id);
+            self.last_retained
+                .note(outgoing.publish, outgoing.id, outgoing.publication);
         }
         for taker in takers {
             if taker.no_local && from == Some(taker.session) {

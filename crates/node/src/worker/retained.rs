@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::Publish;
-use thicket_overlay::record::{Record, Records};
+use thicket_overlay::record::{PublicationId, Record, Records};
 use thicket_session::{
     server::{MatchedIdentifiers, MessageId, Subscription},
     topic::SubscriptionFilter,
@@ -73,26 +73,48 @@ pub(super) struct LastRetained {
     older: BTreeMap<Box<str>, LastMessage>,
 }
 
+/// What tells a message from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastMessage {
     /// Of a removal nobody keeps the number.
     Removal,
-    Message(MessageId),
+    Message {
+        id: MessageId,
+        /// The same whichever node it is sent to again.
+        publication: Option<PublicationId>,
+    },
 }
 
 impl LastMessage {
-    const fn of(publish: &Publish<'_>, id: MessageId) -> Self {
+    const fn of(publish: &Publish<'_>, id: MessageId, publication: Option<PublicationId>) -> Self {
         if publish.payload.is_empty() {
             Self::Removal
         } else {
-            Self::Message(id)
+            Self::Message { id, publication }
+        }
+    }
+
+    fn is_same(self, other: Self) -> bool {
+        match (self, other) {
+            (
+                Self::Message { publication, .. },
+                Self::Message {
+                    publication: of, ..
+                },
+            ) if publication.is_some() => publication == of,
+            _ => self == other,
         }
     }
 }
 
 impl LastRetained {
-    pub fn note(&mut self, publish: &Publish<'_>, id: MessageId) {
-        let last = LastMessage::of(publish, id);
+    pub fn note(
+        &mut self,
+        publish: &Publish<'_>,
+        id: MessageId,
+        publication: Option<&PublicationId>,
+    ) {
+        let last = LastMessage::of(publish, id, publication.copied());
         if let Some(known) = self.recent.get_mut(publish.topic) {
             *known = last;
             return;
@@ -103,10 +125,11 @@ impl LastRetained {
         self.recent.insert(publish.topic.into(), last);
     }
 
-    fn is_last(&self, publish: &Publish<'_>, id: MessageId) -> bool {
-        let recent = self.recent.get(publish.topic);
-        let last = recent.or_else(|| self.older.get(publish.topic));
-        last == Some(&LastMessage::of(publish, id))
+    /// Whether sessions here got another message of the topic last, as far as that is remembered.
+    fn is_outdone_by(&self, topic: &str, word: LastMessage) -> bool {
+        let recent = self.recent.get(topic);
+        let last = recent.or_else(|| self.older.get(topic));
+        last.is_some_and(|last| !last.is_same(word))
     }
 }
 
@@ -117,10 +140,9 @@ impl Worker {
             return;
         };
         let (publish, _) = publish_of(&record, now);
-        if self
-            .last_retained
-            .is_last(&publish, message_id(origin, record.number))
-        {
+        let id = message_id(origin, record.number);
+        let word = LastMessage::of(&publish, id, record.publication);
+        if !self.last_retained.is_outdone_by(record.topic, word) {
             return;
         }
         let record = Record {
