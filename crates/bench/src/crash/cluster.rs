@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::BenchError;
 use crate::metrics::{Metrics, REACHABLE};
 use crate::probe::round_trip;
@@ -91,6 +93,18 @@ impl CrashNode {
                 }
             }
         }
+    }
+
+    /// Stops the process, or lets it go on; `None`: it is not ours.
+    fn signal(&self, signal: Signal) -> Option<io::Result<()>> {
+        let Control::Child {
+            child: Some(child), ..
+        } = &self.control
+        else {
+            return None;
+        };
+        let pid = Pid::from_child(child);
+        Some(kill_process(pid, signal).map_err(io::Error::from))
     }
 
     fn start(&mut self) -> io::Result<()> {
@@ -241,6 +255,26 @@ impl Cluster {
             .map_err(BenchError::system(format!("cannot kill {name}")))
     }
 
+    /// A node of our own stands still.
+    pub(super) fn pause(&self, node: usize) -> Result<(), BenchError> {
+        self.signal(node, Signal::STOP, "stop")
+    }
+
+    /// It goes on.
+    pub(super) fn resume(&self, node: usize) -> Result<(), BenchError> {
+        self.signal(node, Signal::CONT, "let go on")
+    }
+
+    fn signal(&self, node: usize, signal: Signal, what: &str) -> Result<(), BenchError> {
+        let name = self.name(node);
+        match self.nodes[node].signal(signal) {
+            Some(done) => done.map_err(BenchError::system(format!("cannot {what} {name}"))),
+            None => Err(BenchError::Setting(format!(
+                "{name} is not a child of this program: only nodes that it starts can be stopped"
+            ))),
+        }
+    }
+
     /// Starts a node and waits until it serves and, if they tell, until all see each other.
     pub(super) fn start(&mut self, node: usize, within: Duration) -> Result<(), BenchError> {
         let name = self.name(node);
@@ -280,7 +314,7 @@ impl Cluster {
     }
 
     /// Waits until every node that tells reaches all of them.
-    fn await_sight(&self, within: Duration) -> Result<(), BenchError> {
+    pub(super) fn await_sight(&self, within: Duration) -> Result<(), BenchError> {
         let began = Instant::now();
         let sees_all = |node: &CrashNode| {
             let page = node.api.and_then(|api| Metrics::fetch(api).ok());

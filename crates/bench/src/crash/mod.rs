@@ -47,6 +47,15 @@ pub struct CrashLoad {
     pub subscribers: Vec<usize>,
 }
 
+/// What happens to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is killed, and started again.
+    Kill,
+    /// It stands still (SIGSTOP), and goes on where it was (SIGCONT).
+    Pause,
+}
+
 /// Who dies, and when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Deaths {
@@ -54,6 +63,10 @@ pub enum Deaths {
     Once {
         /// Which.
         node: usize,
+        /// How.
+        fault: Fault,
+        /// How long it stands still, if it does.
+        down: Duration,
         /// Load before it.
         before: Duration,
         /// Load after it.
@@ -61,6 +74,8 @@ pub enum Deaths {
     },
     /// Nodes at random, one at a time, each started again.
     Random {
+        /// How.
+        fault: Fault,
         /// How long all of it takes.
         during: Duration,
         /// Least time between two deaths.
@@ -77,7 +92,7 @@ pub enum Deaths {
 /// What came of one scenario.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CrashResult {
-    /// Nodes killed.
+    /// Nodes killed, or stopped.
     pub kills: u64,
     /// All subscribers together, messages published at QoS 1.
     pub qos_1: Tally,
@@ -135,8 +150,23 @@ fn kill(
     match deaths {
         Deaths::Once {
             node,
+            fault: Fault::Pause,
+            down,
             before,
             after,
+        } => {
+            await_copies(cluster, result)?;
+            std::thread::sleep(before);
+            pause(cluster, node, down, result, say)?;
+            std::thread::sleep(after);
+            cluster.await_sight(SERVES_WITHIN)
+        }
+        Deaths::Once {
+            node,
+            fault: Fault::Kill,
+            before,
+            after,
+            ..
         } => {
             await_copies(cluster, result)?;
             std::thread::sleep(before);
@@ -154,6 +184,7 @@ fn kill(
             Ok(())
         }
         Deaths::Random {
+            fault,
             during,
             every,
             down,
@@ -168,6 +199,10 @@ fn kill(
                     await_copies(cluster, result)?;
                 }
                 let node = random.below(cluster.len());
+                if fault == Fault::Pause {
+                    pause(cluster, node, down, result, say)?;
+                    continue;
+                }
                 cluster.kill(node)?;
                 result.kills += 1;
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
@@ -179,6 +214,21 @@ fn kill(
             Ok(())
         }
     }
+}
+
+/// A node stands still; its clients stay connected, unless they lose patience.
+fn pause(
+    cluster: &mut Cluster,
+    node: usize,
+    down: Duration,
+    result: &mut CrashResult,
+    say: &mut dyn FnMut(String),
+) -> Result<(), BenchError> {
+    cluster.pause(node)?;
+    result.kills += 1;
+    say(format!("stopped {}", cluster.name(node)));
+    std::thread::sleep(down);
+    cluster.resume(node)
 }
 
 fn await_copies(cluster: &Cluster, result: &mut CrashResult) -> Result<(), BenchError> {

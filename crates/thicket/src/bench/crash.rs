@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
-use thicket_bench::crash::{Cluster, CrashLoad, CrashNode, CrashResult, Deaths, Tally, crash};
+use thicket_bench::crash::{
+    Cluster, CrashLoad, CrashNode, CrashResult, Deaths, Fault, Tally, crash,
+};
 use thicket_bench::generator::Node;
 use thicket_bench::report::{Part, Report, Table, milliseconds};
 use thicket_bench::statistics::spread;
@@ -41,6 +43,9 @@ pub struct Crash {
     /// Kill and restart a node at random, again and again, for so many seconds
     #[arg(long, value_name = "SECONDS")]
     random: Option<f64>,
+    /// Nodes stand still for --down seconds (SIGSTOP) and go on where they were, instead of being killed; with --spawn
+    #[arg(long, requires = "spawn")]
+    pause: bool,
     /// Messages a second, of all publishers together [default: 100, with --random 1000]
     #[arg(long, value_name = "MSGS")]
     rate: Option<f64>,
@@ -65,7 +70,7 @@ pub struct Crash {
     /// With --random, least time between two deaths
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     every: f64,
-    /// With --random, time a node is down
+    /// With --random, time a node is down; with --pause, time it stands still
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     down: f64,
     /// Do not wait for copies before the next death, and only report
@@ -114,10 +119,11 @@ pub fn run(arguments: &Crash) -> anyhow::Result<()> {
     let mut cluster = cluster(arguments)?;
     let load = load(arguments, cluster.len());
     let mut results = Results {
-        scenario: if arguments.random.is_some() {
-            "random"
-        } else {
-            "m5"
+        scenario: match (arguments.random.is_some(), arguments.pause) {
+            (true, false) => "random",
+            (false, false) => "m5",
+            (true, true) => "random pauses",
+            (false, true) => "pause",
         },
         nodes: cluster.len(),
         rate_msgs_per_s: load.rate,
@@ -234,13 +240,21 @@ fn deaths(arguments: &Crash, nodes: usize, repeat: u32) -> anyhow::Result<Deaths
     {
         bail!("--rate: expected more than 0 and at most 1000000 messages a second");
     }
+    let fault = if arguments.pause {
+        Fault::Pause
+    } else {
+        Fault::Kill
+    };
     Ok(match arguments.random {
         None => Deaths::Once {
             node: 1 % nodes,
+            fault,
+            down: seconds("--down", arguments.down)?,
             before: seconds("--before", arguments.before)?,
             after: seconds("--after", arguments.after)?,
         },
         Some(during) => Deaths::Random {
+            fault,
             during: seconds("--random", during)?,
             every: seconds("--every", arguments.every)?,
             down: seconds("--down", arguments.down)?,
@@ -260,7 +274,7 @@ fn report(results: &Results) -> Report {
     ));
     let mut table = Table::new([
         "repeat",
-        "killed",
+        "faults",
         "acknowledged",
         "missed QoS 1",
         "missed QoS 2",
