@@ -1,6 +1,6 @@
 //! What an operator sees of the cluster.
 
-use crate::identity::{Incarnation, NodeId, NodeSlot};
+use crate::identity::{Incarnation, KeyId, NodeId, NodeSlot};
 
 /// One node as this one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct NodeStatus {
     pub is_up: bool,
     /// Smoothed RTT of the link in microseconds, as exact as the shell's clock; `None` without a link.
     pub rtt_us: Option<u64>,
+    /// The key by which it proved itself on the link; `None` without a link of its own, or where links are not proved.
+    pub key: Option<KeyId>,
     /// Clients connected to it.
     pub clients: u64,
     /// Subscriptions of its sessions.
