@@ -65,7 +65,7 @@ pub struct LinkCounters {
 /// What concerns no single node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OverlayCounters {
-    /// Handshakes refused: strangers, other clusters or versions, wrong secrets, identities in use.
+    /// Handshakes refused: strangers, other clusters or versions, links without proof, identities in use.
     pub refused_links: u64,
     /// Messages refused because the resend buffer was full.
     pub refused_messages: u64,

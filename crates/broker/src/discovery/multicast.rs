@@ -236,6 +236,8 @@ mod tests {
     use thicket_overlay::Incarnation;
 
     use super::*;
+    use crate::config::ClusterSecret;
+    use crate::scratch::Scratch;
 
     struct Side {
         poll: Poll,
@@ -255,6 +257,10 @@ mod tests {
     }
 
     fn side(port: u16, node: u64, cluster_name: &str) -> Side {
+        side_with(port, node, cluster_name, None)
+    }
+
+    fn side_with(port: u16, node: u64, cluster_name: &str, links: Option<Arc<Links>>) -> Side {
         let poll = Poll::new().expect("a poll");
         let mailbox = Arc::new(Mailbox::new(
             Waker::new(poll.registry(), Token(0)).expect("a waker"),
@@ -272,7 +278,7 @@ mod tests {
         let announcer = Announcer::start(
             &config(port),
             own,
-            None,
+            links,
             Arc::clone(&mailbox),
             Arc::clone(&counters),
         )
@@ -319,6 +325,41 @@ mod tests {
                 .iter()
                 .all(|address| address == "127.0.0.1:1001")
         );
+    }
+
+    fn links(scratch: &Scratch, secret: &str) -> Option<Arc<Links>> {
+        let path = scratch.file(secret, secret);
+        let secret = ClusterSecret::from_file(&path).expect("a good secret");
+        Links::new(None, Some(secret)).expect("derived")
+    }
+
+    #[test]
+    fn with_a_secret_only_its_nodes_are_heard_and_each_announcement_once() {
+        let scratch = Scratch::new();
+        let ours = links(&scratch, "qM2f8mXbJ0sZrT1kVQ9wYc4hN7uLpE3a6GdRiBxOoDs");
+        let theirs = links(&scratch, "Ub6YdNf2hQp9vJx4Cg8tKr0zMe5wAl7iSoD3yBqVnZE");
+        let ear = join(&config(18842)).expect("loopback has multicast");
+        let mut home = side_with(18842, 1001, "lab", ours.clone());
+        let _plain = side(18842, 1003, "lab");
+        let _stranger = side_with(18842, 1004, "lab", theirs);
+        let _friend = side_with(18842, 1002, "lab", ours);
+        let mut buffer = [0; LONGEST];
+        for _ in 0..100 {
+            let heard = home.discovered();
+            assert!(heard.iter().all(|it| it == "127.0.0.1:1002"), "{heard:?}");
+            // One that came goes once more, and what goes comes here too.
+            if let Ok(count) = ear.recv(&mut buffer) {
+                ear.send_to(&buffer[..count], config(18842).group)
+                    .expect("loopback has multicast");
+            }
+            let counters = &home.counters;
+            if counters.announcements_strange.value() > 1
+                && counters.announcements_repeated.value() > 0
+            {
+                return;
+            }
+        }
+        panic!("{:?}", home.counters);
     }
 
     #[test]

@@ -327,7 +327,7 @@ impl Overlay {
         };
         self.write_packet(id, &packet);
         self.counters.refused_links += 1;
-        let address = self.address_of(id);
+        let address = self.links.get(&id).and_then(|link| link.dialled.clone());
         if address
             .as_ref()
             .is_none_or(|address| self.dialler.is_news(address, &refusal.text))
@@ -336,7 +336,7 @@ impl Overlay {
                 ("reason_code", format!("{:?}", refusal.reason_code)),
                 ("reason", refusal.text.clone()),
             ];
-            fields.extend(address.map(|address| ("address", address)));
+            fields.extend(self.far_end(id));
             self.event(refusal.level, "link refused", fields);
         }
         self.close_link(now, id);
@@ -351,7 +351,7 @@ impl Overlay {
         reason: Option<&str>,
         properties: &UserProperties<'_>,
     ) {
-        let address = self.address_of(id);
+        let address = self.links.get(&id).and_then(|link| link.dialled.clone());
         // Of who has not proved to belong to the cluster, only the log hears.
         let believed = if self.is_proved(id) {
             properties.clone()
@@ -377,7 +377,7 @@ impl Overlay {
                 ("reason_code", format!("{reason_code:?}")),
                 ("reason", reason.to_owned()),
             ];
-            fields.extend(address.map(|address| ("address", address)));
+            fields.extend(self.far_end(id));
             self.event(EventLevel::Warn, "link refused by the other node", fields);
         }
         self.close_link(now, id);
@@ -451,11 +451,12 @@ impl Overlay {
         }
     }
 
-    /// Where the other end of a link is, for the log: as it was dialled, or as it came.
-    fn address_of(&self, id: LinkId) -> Option<String> {
+    /// Where the other end of a link is, as a field of an event: as it was dialled, or as it came.
+    fn far_end(&self, id: LinkId) -> Option<(&'static str, String)> {
         let link = self.links.get(&id)?;
-        let came_from = || link.end.address.map(|address| address.to_string());
-        link.dialled.clone().or_else(came_from)
+        let came_from = || Some(("peer", link.end.address?.to_string()));
+        let dialled = link.dialled.clone().map(|address| ("address", address));
+        dialled.or_else(came_from)
     }
 
     pub(super) fn set_state(&mut self, id: LinkId, state: LinkState) {
