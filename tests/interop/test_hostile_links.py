@@ -314,6 +314,24 @@ class HostileLinks(unittest.TestCase):
         for words in (b"GOOD", b"valve", b"$thicket", b"known-", b"operator"):
             self.assertNotIn(words, passed)
 
+    def test_a_handshake_that_is_changed_on_its_way_is_refused_by_both(self):
+        started = []
+
+        def change(is_from_dialler, came):
+            if is_from_dialler and came[:1] == b"\x16":
+                started.append(came)
+                # A byte of the ClientHello's random.
+                came = came[:20] + bytes([came[20] ^ 1]) + came[21:]
+            return came
+
+        one = self.start("one")
+        relay = self.relay(one.port, change)
+        two = self.start("two", (relay.port,))
+        self.wait_for_line(two, "link refused", f"127.0.0.1:{relay.port}")
+        self.wait_for_line(one, "link", "refused", "127.0.0.1:")
+        self.assertEqual([one.sees(), two.sees()], [1, 1])
+        self.assertTrue(started)
+
     def test_what_was_recorded_of_a_link_opens_none(self):
         one = self.start("one")
         relay = self.relay(one.port)

@@ -18,11 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod allowance;
 pub mod api;
 mod authenticator;
 mod bridges;
 mod clock;
-mod complaints;
 mod config;
 mod counters;
 mod dials;

@@ -6,16 +6,21 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use thicket_overlay::KeyId;
 use thicket_transport::tls::rustls;
 use thicket_transport::tls::{AnnouncementKey, ClusterKey, LinkKeys, LinkTls, TlsError};
 
-use crate::complaints::Complaints;
+use crate::allowance::Allowance;
 use crate::config::{ClusterSecret, ConfigError};
 use crate::gate::Seat;
 use crate::layers::{Layered, Tls};
 use crate::transport::{Stream, Transport};
+
+/// Links that others may begin in a second, be they good or not: some tenths of one core at most, and a cluster of hundreds of nodes that
+/// all come back at once takes seconds.
+const HANDSHAKES_PER_S: u32 = 500;
 
 /// The trust between the nodes of a cluster, and where it comes from.
 #[derive(Debug)]
@@ -23,7 +28,9 @@ pub(crate) struct Links {
     certificates: Option<LinkTls>,
     secret: Option<ClusterSecret>,
     in_use: Mutex<Arc<Trust>>,
-    complaints: Mutex<Complaints>,
+    /// Handshakes of those who dial this node where clients come in.
+    handshakes: Mutex<Allowance>,
+    lines: Mutex<Allowance>,
 }
 
 /// What holds at a time.
@@ -64,7 +71,8 @@ impl Links {
             certificates,
             secret,
             in_use: Mutex::new(Arc::new(trust)),
-            complaints: Mutex::default(),
+            handshakes: Mutex::new(Allowance::new(HANDSHAKES_PER_S, Duration::from_secs(1))),
+            lines: Mutex::new(Allowance::of_lines()),
         })))
     }
 
@@ -121,15 +129,22 @@ impl Links {
         Ok(Transport::Layered(Box::new(link)))
     }
 
-    /// Says in the log why a link has come to nothing.
-    pub(crate) fn complain(&self, peer: &str, error: Option<&io::Error>, message: &str) {
-        let mut complaints = self
-            .complaints
+    /// Whether one more may begin a link where clients come in. A handshake costs a hundred times what it costs to ask for one.
+    pub(crate) fn may_begin(&self) -> bool {
+        let mut handshakes = self
+            .handshakes
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if complaints.may_be_said() {
+        handshakes.take().is_some()
+    }
+
+    /// Says in the log why a link has come to nothing.
+    pub(crate) fn complain(&self, peer: &str, error: Option<&io::Error>, message: &str) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = lines.take() {
+            let left_out = (left_out > 0).then_some(left_out);
             let error = error.map(tracing::field::display);
-            tracing::warn!(peer, error, "{message}");
+            tracing::warn!(peer, error, left_out, "{message}");
         }
     }
 }

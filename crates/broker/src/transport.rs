@@ -100,6 +100,10 @@ impl Transport {
                 links,
             } = *undecided;
             if buffer.first() == Some(&HANDSHAKE) {
+                if !links.may_begin() {
+                    links.complain(&stream.peer(), None, "link refused: too many begin at once");
+                    return Ok(Taken::End);
+                }
                 *self = links.accept(stream, seat, &buffer[..count])?;
                 return self.try_read(buffer);
             }

@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use thicket_overlay::NodeId;
 
 use super::announcement::{Announcement, AnnouncementError, Freshness, Heard, LONGEST};
-use crate::complaints::Complaints;
+use crate::allowance::Allowance;
 use crate::config::Multicast;
 use crate::counters::Counters;
 use crate::links::Links;
@@ -57,7 +57,7 @@ impl Announcer {
             counters,
             known: HashMap::new(),
             strangers: HashSet::new(),
-            complaints: Complaints::default(),
+            lines: Allowance::of_lines(),
             answer: false,
         };
         let interval = config.interval;
@@ -119,7 +119,7 @@ struct State {
     /// The last that was heard of each, and when.
     known: HashMap<NodeId, (Freshness, Instant)>,
     strangers: HashSet<(IpAddr, String)>,
-    complaints: Complaints,
+    lines: Allowance,
     /// Somebody new was heard, who may have started after our last announcement.
     answer: bool,
 }
@@ -225,7 +225,7 @@ impl State {
         if self.strangers.len() >= REMEMBERED {
             self.strangers.clear();
         }
-        if self.strangers.insert((source, what.clone())) && self.complaints.may_be_said() {
+        if self.strangers.insert((source, what.clone())) && self.lines.take().is_some() {
             tracing::info!(peer = %source, found = what, expected = self.own.cluster_name, "ignoring a stranger's announcement");
         }
     }
