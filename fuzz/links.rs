@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use thicket_mqtt::{ProtocolVersion, Publish};
 use thicket_overlay::record::{BatchHeader, Record, Records};
 use thicket_overlay::routing::RoutingMode;
-use thicket_overlay::{Incarnation, Input, LinkId, NodeId, Output, Overlay, OverlayConfig};
+use thicket_overlay::{FarEnd, Incarnation, Input, LinkId, NodeId, Output, Overlay, OverlayConfig};
 use thicket_session::Instant;
 
 const LINK: LinkId = LinkId(0);
@@ -117,7 +117,14 @@ impl Pair {
     fn deliver(&mut self, side: usize, bytes: &[u8]) {
         let (now, link) = (self.instant(), LINK);
         if side == ACCEPTOR && !std::mem::replace(&mut self.is_accepted, true) {
-            self.nodes[side].handle_input(now, Input::LinkAccepted { link, bytes });
+            self.nodes[side].handle_input(
+                now,
+                Input::LinkAccepted {
+                    link,
+                    end: FarEnd::default(),
+                    bytes,
+                },
+            );
         } else {
             self.nodes[side].handle_received(now, link, bytes, |delivery| {
                 assert!(delivery.record.payload.len() <= bytes.len());

@@ -1,6 +1,8 @@
 """Links between nodes with TLS: both ends show a certificate of the cluster's authority, and nobody else gets in."""
 
+import base64
 import json
+import os
 import shutil
 import signal
 import socket
@@ -40,6 +42,17 @@ class LinkTls(unittest.TestCase):
         self.addCleanup(node.log.close)
         self.addCleanup(node.stop)
         self.assertTrue(node.wait_until_ready(1), node.log_from(0))
+        return node
+
+    def start_with_secret(self, name, seeds=(), secret="secret"):
+        """A node that takes links at its `link_port`, under a secret."""
+        link_port = free_port()
+        path = self.ours.path / secret
+        if not path.exists():
+            path.write_bytes(base64.b64encode(os.urandom(32)))
+        arguments = ("--listen", f"link://127.0.0.1:{link_port}", "--cluster-secret-file", str(path))
+        node = self.start(name, seeds, arguments=arguments)
+        node.link_port = link_port
         return node
 
     def assert_logged(self, node, *words):
@@ -113,6 +126,22 @@ class LinkTls(unittest.TestCase):
             connack = decode(answer[0], answer[2:], len(answer), 5)
             self.assertEqual((connack.kind, connack.reason_code), (Kind.CONNACK, 0x87))
             self.assertEqual(client.recv(100), b"")
+
+    def test_links_under_a_secret_may_have_a_listener_of_their_own(self):
+        one = self.start_with_secret("one")
+        two = self.start_with_secret("two", (one.link_port,))
+        wait_until(lambda: one.sees() == 2 and two.sees() == 2, "two nodes to meet")
+        keys = {entry["key"] for node in (one, two) for entry in json.loads(node.ask("/v1/nodes"))}
+        self.assertEqual((len(keys), None in keys), (1, False))
+        astray = self.start_with_secret("astray", (one.port,))
+        self.assert_logged(astray, "link ended while TLS began", f"127.0.0.1:{one.port}")
+        with socket.create_connection(("127.0.0.1", one.link_port)) as bare:
+            bare.settimeout(20)
+            bare.sendall(connect("client"))
+            answer = bare.recv(100)
+        # An alert of TLS at most, no CONNACK.
+        self.assertIn(answer[:1], (b"", b"\x15"))
+        self.assertEqual([node.sees() for node in (one, two, astray)], [2, 2, 1])
 
     def test_certificates_of_links_are_read_again(self):
         certificate, key, authority = self.files("one", self.ours)

@@ -68,6 +68,8 @@ mirror! {
         wire_version: Option<u16> = wire_version,
         /// Round trip of the link; none to itself.
         rtt_us: Option<u64> = rtt_us,
+        /// Names the key that its link is proved by, or that the node that answers shows; none where links are not proved or go over others.
+        key: Option<String> = key,
         /// Connected there.
         clients: u64 = clients,
         /// Made there.

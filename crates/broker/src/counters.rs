@@ -13,8 +13,10 @@ pub(crate) struct Counters {
     pub(crate) prefaces_refused: Counter,
     /// Announcements that were not ours to read: torn, or of something else.
     pub(crate) announcements_malformed: Counter,
-    /// Announcements of other clusters or versions.
+    /// Announcements of other clusters or versions, or not signed with the cluster's secret.
     pub(crate) announcements_strange: Counter,
+    /// Signed announcements that were heard before.
+    pub(crate) announcements_repeated: Counter,
     /// Users asked for.
     pub(crate) authentications: Counter,
     /// Users refused.

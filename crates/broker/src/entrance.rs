@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thicket_node::Takes;
 use thicket_session::time::Instant;
-use thicket_transport::tls::rustls::{ClientConfig, ServerConfig};
-use thicket_transport::tls::{LinkTls, ServerTls, TlsError};
+use thicket_transport::tls::rustls::ServerConfig;
+use thicket_transport::tls::{ServerTls, TlsError};
 
 use crate::config::{self, Listen};
 use crate::gate::{Gate, NodeGate, Seat};
 use crate::layers::{Layered, Tls, WebSocket};
-use crate::transport::{Stream, Transport};
+use crate::links::Links;
+use crate::transport::{Stream, Transport, Undecided};
 
 /// One configured listener, shared by its sockets on all threads.
 #[derive(Debug)]
@@ -20,10 +21,20 @@ pub(crate) struct Entrance {
     pub(crate) name: String,
     pub(crate) gate: Arc<Gate>,
     pub(crate) has_preface: bool,
-    /// For other nodes.
-    is_link: bool,
+    links: LinksHere,
     tls: Option<Certificate>,
     websocket: Option<Arc<config::WebSocket>>,
+}
+
+/// What comes of other nodes here.
+#[derive(Debug)]
+enum LinksHere {
+    /// None, or they are plain as clients are.
+    Plain,
+    /// They are TLS, which the first byte tells.
+    WithClients(Arc<Links>),
+    /// They are TLS, and nobody else comes in.
+    Alone(Arc<Links>),
 }
 
 /// A certificate in use, and the files it came from.
@@ -35,7 +46,11 @@ struct Certificate {
 
 impl Entrance {
     /// Reads the certificate.
-    pub(crate) fn new(listen: &Listen, node: &Arc<NodeGate>) -> Result<Self, TlsError> {
+    pub(crate) fn new(
+        listen: &Listen,
+        node: &Arc<NodeGate>,
+        links: Option<&Arc<Links>>,
+    ) -> Result<Self, TlsError> {
         let tls = listen.tls.as_ref().map(|files| {
             Ok::<_, TlsError>(Certificate {
                 files: files.clone(),
@@ -46,7 +61,13 @@ impl Entrance {
             name: listen.text.clone(),
             gate: Gate::new(node, listen.connections, listen.connections_per_s),
             has_preface: listen.proxy_protocol,
-            is_link: listen.takes == Takes::Links,
+            links: match (listen.takes, links) {
+                (Takes::Links, Some(links)) => LinksHere::Alone(Arc::clone(links)),
+                (Takes::Both, Some(links)) if listen.is_plain() && links.come_in_with_clients() => {
+                    LinksHere::WithClients(Arc::clone(links))
+                }
+                (Takes::Links | Takes::Both | Takes::Clients, _) => LinksHere::Plain,
+            },
             tls: tls.transpose()?,
             websocket: listen.websocket.clone().map(Arc::new),
         })
@@ -59,6 +80,14 @@ impl Entrance {
 
     /// Puts the layers over a socket that has a seat.
     pub(crate) fn dress(&self, stream: Stream, seat: Seat) -> io::Result<Transport> {
+        match &self.links {
+            LinksHere::Alone(links) => return links.accept(stream, seat, &[]),
+            LinksHere::WithClients(links) => {
+                let undecided = Undecided::new(stream, seat, Arc::clone(links));
+                return Ok(Transport::Undecided(Some(Box::new(undecided))));
+            }
+            LinksHere::Plain => {}
+        }
         if self.tls.is_none() && self.websocket.is_none() && !self.has_preface {
             return Ok(Transport::Plain {
                 stream,
@@ -70,13 +99,6 @@ impl Entrance {
             .as_ref()
             .map(|tls| Tls::new(tls.in_use()))
             .transpose()?;
-        let tls = match tls {
-            Some(tls) if self.is_link => {
-                let link = Layered::link(stream, Some(seat), tls);
-                return Ok(Transport::Layered(Box::new(link)));
-            }
-            tls => tls,
-        };
         let websocket = self.websocket.clone().map(WebSocket::new);
         Ok(Transport::Layered(Box::new(Layered::new(
             stream,
@@ -97,38 +119,6 @@ impl Entrance {
         let fresh = tls.files.load()?;
         *tls.in_use.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(true)
-    }
-}
-
-/// What this node shows and believes when it connects to others, shared by all threads.
-#[derive(Debug)]
-pub(crate) struct LinkCertificate {
-    files: LinkTls,
-    in_use: Mutex<Arc<ClientConfig>>,
-}
-
-impl LinkCertificate {
-    /// Reads the files.
-    pub(crate) fn new(files: LinkTls) -> Result<Self, TlsError> {
-        let in_use = Mutex::new(files.load()?);
-        Ok(Self { files, in_use })
-    }
-
-    /// Puts TLS over a socket that is being connected.
-    pub(crate) fn dress(&self, stream: Stream) -> io::Result<Transport> {
-        let config = Arc::clone(&self.in_use.lock().unwrap_or_else(PoisonError::into_inner));
-        let link = Layered::link(stream, None, Tls::towards_node(config)?);
-        Ok(Transport::Layered(Box::new(link)))
-    }
-
-    /// Reads the files again. Links that stand keep what they began with.
-    ///
-    /// # Errors
-    /// A file is no good; what is in use stays.
-    pub(crate) fn reload(&self) -> Result<(), TlsError> {
-        let fresh = self.files.load()?;
-        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(())
     }
 }
 

@@ -61,17 +61,18 @@ impl Identity {
         let Some(data) = data else {
             return Ok(Self {
                 node: NodeId(random_id()?),
-                incarnation: Incarnation(clock::wall_ms()),
+                incarnation: Incarnation(clock::wall_ms().min(Incarnation::MAXIMUM.0 / 2)),
                 directory: None,
             });
         };
         let directory = DataDirectory::open(data)?;
         let path = data.join("node.toml");
         let stored = read(&path)?;
+        let now = clock::wall_ms().min(Incarnation::MAXIMUM.0 / 2);
         // The wall clock may have been set back since the last start; an incarnation is never repeated.
         let (node, incarnation) = match stored {
-            Some((node, last)) => (node, clock::wall_ms().max(last.saturating_add(1))),
-            None => (random_id()?, clock::wall_ms()),
+            Some((node, last)) => (node, now.max(last.saturating_add(1))),
+            None => (random_id()?, now),
         };
         write(&path, node, incarnation)?;
         directory.sync()?;
@@ -110,6 +111,12 @@ fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
     };
     let stored: Stored = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let id = u64::from_str_radix(&stored.id, 16).map_err(|error| malformed(error.to_string()))?;
+    if stored.incarnation >= Incarnation::MAXIMUM.0 {
+        return Err(malformed(format!(
+            "incarnation {} is absurd: milliseconds since 1970 are what it counts",
+            stored.incarnation
+        )));
+    }
     Ok(Some((id, stored.incarnation)))
 }
 
@@ -149,7 +156,7 @@ mod tests {
     #[test]
     fn an_incarnation_rises_even_if_the_clock_was_set_back() {
         let data = Scratch::new();
-        let far = u64::MAX / 2;
+        let far = Incarnation::MAXIMUM.0 - 9;
         write(&data.join("node.toml"), 0xabc, far).expect("temporary directory");
         let identity = Identity::load(Some(&data)).expect("a good file");
         assert_eq!(

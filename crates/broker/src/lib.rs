@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod allowance;
 pub mod api;
 mod authenticator;
 mod bridges;
@@ -34,6 +35,7 @@ mod housekeeper;
 mod http;
 mod identity;
 mod layers;
+mod links;
 mod listener;
 mod log;
 mod mailbox;

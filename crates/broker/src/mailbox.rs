@@ -43,8 +43,12 @@ pub(crate) enum Letter {
         address: String,
         found: io::Result<Vec<SocketAddr>>,
     },
-    /// From discovery.
+    /// From seeds and DNS.
     Discovered { address: String },
+    /// From the announcements.
+    Announced { address: String },
+    /// What protects links has changed.
+    LinksChanged,
     /// From a worker's thread to the hub's: what the other nodes are told of this one's clients.
     Summary { from: WorkerId, summary: Summary },
     /// From the HTTP API.
@@ -149,6 +153,8 @@ impl std::fmt::Debug for Letter {
             Self::Reloaded(_) => "Reloaded",
             Self::Resolved { .. } => "Resolved",
             Self::Discovered { .. } => "Discovered",
+            Self::Announced { .. } => "Announced",
+            Self::LinksChanged => "LinksChanged",
             Self::Summary { .. } => "Summary",
             Self::Ask(_) => "Ask",
             Self::Order(_) => "Order",

@@ -19,11 +19,12 @@ use crate::clock::Clock;
 use crate::config::{Acknowledgement, Config, Listen, Loaded};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
-use crate::entrance::{Entrance, LinkCertificate};
+use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Guard, Inspector, Server};
 use crate::identity::{Identity, IdentityError, random_id};
+use crate::links::Links;
 use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::reload::Reload;
@@ -104,6 +105,7 @@ pub struct Node {
     identity: Option<Identity>,
     guard: Guard,
     reload: Reload,
+    links: Option<Arc<Links>>,
 }
 
 impl Node {
@@ -114,7 +116,8 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         let identity = Identity::load(config.data.as_deref())?;
         let gate = NodeGate::new(connections(config.connections));
-        let bound = bind_all(&config, &gate)?;
+        let links = Links::new(config.link_tls.clone(), config.secret.clone())?;
+        let bound = bind_all(&config, &gate, links.as_ref())?;
         let http = config.http.map(bind_http).transpose()?;
         let places = Places::of(&config, link_address(&config, &bound));
         let counters = Arc::new(Counters::default());
@@ -139,14 +142,17 @@ impl Node {
             identity: None,
             guard: Guard::new(None),
             reload: Reload::default(),
+            links: None,
         };
         let own_address = own_address(&bound);
+        node.links.clone_from(&links);
+        node.watch_links();
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
         node.discovery = Some(Discovery::start(
             &config,
-            identity.node,
-            &places.address,
-            &places.announced,
+            &identity,
+            &places,
+            links.clone(),
             &boxes,
             &counters,
         )?);
@@ -160,6 +166,7 @@ impl Node {
             config.memory_bytes,
         );
         inspector.bridges = node.bridges.monitors();
+        inspector.links = links;
         node.housekeeper = Some(Housekeeper::start(Duties {
             inspector: inspector.clone(),
             gate,
@@ -229,20 +236,17 @@ impl Node {
         });
     }
 
-    /// What links begin with, and how it is read again.
-    fn start_link_certificate(
-        &self,
-        config: &Config,
-    ) -> Result<Option<Arc<LinkCertificate>>, StartError> {
-        let Some(files) = &config.link_tls else {
-            return Ok(None);
+    /// When what protects links is read again, those it does not allow any more begin again.
+    fn watch_links(&self) {
+        let Some(links) = self.links.clone() else {
+            return;
         };
-        let certificate = Arc::new(LinkCertificate::new(files.clone())?);
-        let shared = Arc::clone(&certificate);
-        self.reload.add("certificate of links", move || {
-            shared.reload().map_err(|error| error.to_string())
+        let hub = Arc::clone(&self.boxes[0]);
+        self.reload.add(links.name(), move || {
+            links.reload().map_err(|error| error.to_string())?;
+            hub.post(Letter::LinksChanged);
+            Ok(())
         });
-        Ok(Some(certificate))
     }
 
     fn start_threads(
@@ -258,7 +262,6 @@ impl Node {
         let authenticator = self.start_access(config, &bound, counters)?;
         self.watch_certificates();
         let resolver = Resolver::start(&self.boxes)?;
-        let link_certificate = self.start_link_certificate(config)?;
         let worker_config = worker_config(config, identity, &bound);
         let mut hub = Some((hub_config(config, identity, places), random_id()?));
         let mut listeners = by_thread(bound, polls.len());
@@ -292,7 +295,7 @@ impl Node {
                 hub: hub.take(),
                 authenticator: authenticator.clone(),
                 resolver: resolver.clone(),
-                link_certificate: link_certificate.clone(),
+                links: self.links.clone(),
                 counters: Arc::clone(counters),
                 stopped: stopped.clone(),
                 storage: storage
@@ -447,10 +450,14 @@ fn connections(configured: u32) -> u32 {
     })
 }
 
-fn bind_all(config: &Config, gate: &Arc<NodeGate>) -> Result<Vec<Bound>, StartError> {
+fn bind_all(
+    config: &Config,
+    gate: &Arc<NodeGate>,
+    links: Option<&Arc<Links>>,
+) -> Result<Vec<Bound>, StartError> {
     let mut all = Vec::new();
     for listen in &config.listeners {
-        let entrance = Arc::new(Entrance::new(listen, gate)?);
+        let entrance = Arc::new(Entrance::new(listen, gate, links)?);
         let workers = usize::from(config.workers);
         match &listen.socket_path {
             Some(path) => {
@@ -637,7 +644,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
     let (node, incarnation) = (identity.node, identity.incarnation);
     let overlay = OverlayConfig {
         name: places.name.clone(),
-        secret: config.secret.clone(),
+        links_are_proved: config.secret.is_some() || config.link_tls.is_some(),
         routing: config.routing.clone(),
         ..OverlayConfig::new(node, incarnation, &config.cluster_name, &places.address)
     };
@@ -656,12 +663,12 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
 }
 
 /// What follows from where the node listens.
-struct Places {
+pub(crate) struct Places {
     name: String,
     /// Where other nodes reach it.
-    address: String,
+    pub(crate) address: String,
     /// What announcements say: a wildcard is left to those who hear it, they know the way they heard it on.
-    announced: String,
+    pub(crate) announced: String,
 }
 
 impl Places {

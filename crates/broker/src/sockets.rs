@@ -108,6 +108,15 @@ impl Sockets {
             .count()
     }
 
+    /// The links of the hub that `is_it` says.
+    pub(crate) fn of_hub(&self, is_it: impl Fn(&Transport) -> bool) -> Vec<ConnectionId> {
+        let links = self.slab.iter().filter(|(_, it)| it.owner == Owner::Hub);
+        links
+            .filter(|(_, socket)| is_it(&socket.transport))
+            .map(|(key, _)| id(key))
+            .collect()
+    }
+
     /// The kernel has bytes, or the end, for this socket.
     pub(crate) fn set_readable(&mut self, connection: ConnectionId, ending: bool) {
         let Some(socket) = self.slab.get_mut(key(connection)) else {

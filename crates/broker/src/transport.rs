@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -11,6 +12,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::gate::Seat;
 use crate::layers::Layered;
+use crate::links::{Links, Proof};
 
 /// A non-blocking stream of bytes to a peer. Small: an idle connection has one.
 #[derive(Debug)]
@@ -19,7 +21,20 @@ pub(crate) enum Transport {
     Plain { stream: Stream, _seat: Option<Seat> },
     /// PROXY header, TLS or WebSocket.
     Layered(Box<Layered>),
+    /// A client, or a link with TLS: its first byte tells.
+    Undecided(Option<Box<Undecided>>),
 }
+
+/// A socket of which nothing has been read yet.
+#[derive(Debug)]
+pub(crate) struct Undecided {
+    stream: Stream,
+    seat: Seat,
+    links: Arc<Links>,
+}
+
+/// The first byte of a TLS handshake (RFC 8446 5.1); MQTT begins with CONNECT, which is another one.
+const HANDSHAKE: u8 = 0x16;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -59,7 +74,45 @@ impl Transport {
                 Err(error) => Err(error),
             },
             Self::Layered(layered) => layered.try_read(buffer),
+            Self::Undecided(_) => {
+                let count = match self.stream_mut().try_read(buffer) {
+                    Ok(0) => return Ok(Taken::End),
+                    Ok(count) => count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Ok(Taken::Nothing { drained: true });
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.decide(buffer, count)
+            }
         }
+    }
+
+    /// The first bytes of a socket are here: from now on it is a client's, or a link's.
+    fn decide(&mut self, buffer: &mut [u8], count: usize) -> io::Result<Taken> {
+        let drained = count < buffer.len();
+        if let Self::Undecided(undecided) = self
+            && let Some(undecided) = undecided.take()
+        {
+            let Undecided {
+                stream,
+                seat,
+                links,
+            } = *undecided;
+            if buffer.first() == Some(&HANDSHAKE) {
+                if !links.may_begin() {
+                    links.complain(&stream.peer(), None, "link refused: too many begin at once");
+                    return Ok(Taken::End);
+                }
+                *self = links.accept(stream, seat, &buffer[..count])?;
+                return self.try_read(buffer);
+            }
+            *self = Self::Plain {
+                stream,
+                _seat: Some(seat),
+            };
+        }
+        Ok(Taken::Bytes { count, drained })
     }
 
     /// Takes what the peer, or the layers for it, take at once; `WouldBlock` means nothing now. Follow with `try_flush`.
@@ -67,13 +120,14 @@ impl Transport {
         match self {
             Self::Plain { stream, .. } => again_if_interrupted(|| stream.write(bytes)),
             Self::Layered(layered) => layered.try_write(bytes),
+            Self::Undecided(_) => again_if_interrupted(|| self.stream_mut().write(bytes)),
         }
     }
 
     /// Writes what layers hold for the peer; `WouldBlock` means not all of it now.
     pub(crate) fn try_flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain { .. } => Ok(()),
+            Self::Plain { .. } | Self::Undecided(_) => Ok(()),
             Self::Layered(layered) => layered.try_flush(),
         }
     }
@@ -81,7 +135,7 @@ impl Transport {
     /// Whether layers hold something for the peer.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
-            Self::Plain { .. } => false,
+            Self::Plain { .. } | Self::Undecided(_) => false,
             Self::Layered(layered) => layered.has_unsent(),
         }
     }
@@ -91,6 +145,7 @@ impl Transport {
         match self {
             Self::Plain { stream, .. } => stream.finish(),
             Self::Layered(layered) => layered.finish(),
+            Self::Undecided(_) => self.stream_mut().finish(),
         }
     }
 
@@ -131,15 +186,31 @@ impl Transport {
     /// The name in the certificate the peer has shown, if it has, and it was good.
     pub(crate) fn certificate_name(&self) -> Option<String> {
         match self {
-            Self::Plain { .. } => None,
+            Self::Plain { .. } | Self::Undecided(_) => None,
             Self::Layered(layered) => layered.certificate_name(),
+        }
+    }
+
+    /// By which keys both ends of a link have proved themselves; once, when that is done.
+    pub(crate) fn take_proof(&mut self) -> Option<Proof> {
+        match self {
+            Self::Plain { .. } | Self::Undecided(_) => None,
+            Self::Layered(layered) => layered.take_proof(),
+        }
+    }
+
+    /// By which keys they have.
+    pub(crate) fn proof(&self) -> Option<Proof> {
+        match self {
+            Self::Plain { .. } | Self::Undecided(_) => None,
+            Self::Layered(layered) => layered.proof(),
         }
     }
 
     /// The connection is over; `error`: why, if the peer has not ended it.
     pub(crate) fn note_end(&self, error: Option<&io::Error>) {
         match self {
-            Self::Plain { .. } => {}
+            Self::Plain { .. } | Self::Undecided(_) => {}
             Self::Layered(layered) => layered.note_end(error),
         }
     }
@@ -148,6 +219,22 @@ impl Transport {
         match self {
             Self::Plain { stream, .. } => stream,
             Self::Layered(layered) => layered.stream_mut(),
+            Self::Undecided(undecided) => {
+                let undecided = undecided.as_mut();
+                &mut undecided
+                    .expect("`decide` puts another kind in its place")
+                    .stream
+            }
+        }
+    }
+}
+
+impl Undecided {
+    pub(crate) const fn new(stream: Stream, seat: Seat, links: Arc<Links>) -> Self {
+        Self {
+            stream,
+            seat,
+            links,
         }
     }
 }

@@ -122,7 +122,7 @@ fn strangers_stay_strangers() {
         std::fs::write(&path, text).expect("writable");
         Some(path)
     };
-    let ours = secret("ours", "the secret of this cluster");
+    let ours = secret("ours", "m8Zr1kqVb0XnTf5cWj7sLy3aHu9dPe2gKo4iRxQwEtA=");
     let home = start(Settings {
         cluster_secret_file: ours.clone(),
         ..with_seeds(&[])
@@ -130,7 +130,7 @@ fn strangers_stay_strangers() {
     let seeds = [home.addresses()[0]];
     let strangers = [
         start(Settings {
-            cluster_secret_file: secret("theirs", "the secret of another one"),
+            cluster_secret_file: secret("theirs", "Ub6YdNf2hQp9vJx4Cg8tKr0zMe5wAl7iSoD3yBqVnZE="),
             ..with_seeds(&seeds)
         }),
         start(Settings {

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use thicket_access::{Grant, Policy, scram::ServerExchange};
+use thicket_overlay::KeyId;
 use thicket_session::time::{Instant, WallClock};
 
 /// The two clocks, read once a round by the shell.
@@ -146,6 +147,15 @@ pub enum HubInput<'a> {
         link: ConnectionId,
         /// What the worker said of it: `buffered` starts with the CONNECT.
         state: Box<Handover>,
+        /// By which key the other end has proved that it belongs to the cluster.
+        key: Option<KeyId>,
+    },
+    /// The other end of a link that this node opened has proved it; before any bytes of it.
+    LinkProved {
+        /// Which one.
+        link: ConnectionId,
+        /// By which key.
+        key: KeyId,
     },
     /// `Dial` succeeded.
     Dialled {
@@ -173,8 +183,13 @@ pub enum HubInput<'a> {
         /// Which one.
         link: ConnectionId,
     },
-    /// Discovery (multicast, seeds, DNS) heard of a node at `address` (HOST:PORT of one of its listeners). May repeat.
+    /// Seeds or DNS name a node at `address` (HOST:PORT of one of its listeners). May repeat.
     Discovered {
+        /// HOST:PORT.
+        address: String,
+    },
+    /// An announcement on the network does.
+    Announced {
         /// HOST:PORT.
         address: String,
     },

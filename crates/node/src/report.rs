@@ -51,6 +51,8 @@ pub struct NodeReport {
     pub wire_version: Option<u16>,
     /// Microseconds; `None` for itself or without a link.
     pub rtt_us: Option<u64>,
+    /// Names the key by which it proved itself on the link.
+    pub key: Option<String>,
     pub clients: u64,
     pub subscriptions: u64,
     /// What is kept here for its sessions while it is out.

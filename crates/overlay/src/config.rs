@@ -7,7 +7,7 @@ use crate::routing::{RootPolicy, RootWeights, RoutingMode};
 use crate::wire_version::WireVersion;
 
 /// Configuration of an [`Overlay`](crate::Overlay).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayConfig {
     /// This node.
     pub node: NodeId,
@@ -19,8 +19,9 @@ pub struct OverlayConfig {
     pub cluster_name: String,
     /// HOST:PORT where other nodes reach this one.
     pub address: String,
-    /// Shared secret of the cluster; `None`: links are not authenticated.
-    pub secret: Option<Vec<u8>>,
+    /// The shell proves who is at the other end of every link, and encrypts it: nothing that a link without a [key](crate::KeyId)
+    /// says is believed. False: everybody who can open a link is believed.
+    pub links_are_proved: bool,
     /// The newest wire version to speak; the oldest is what the program still knows. Lower than the newest there is only to see how
     /// a cluster of two releases does.
     pub wire: WireVersion,
@@ -33,7 +34,7 @@ pub struct OverlayConfig {
 }
 
 impl OverlayConfig {
-    /// A configuration with the defaults, without a secret; the node's name is its identity.
+    /// A configuration with the defaults, without proof of links; the node's name is its identity.
     #[must_use]
     pub fn new(node: NodeId, incarnation: Incarnation, cluster_name: &str, address: &str) -> Self {
         Self {
@@ -42,31 +43,12 @@ impl OverlayConfig {
             name: node.to_string(),
             cluster_name: cluster_name.to_owned(),
             address: address.to_owned(),
-            secret: None,
+            links_are_proved: false,
             wire: WireVersion::NEWEST,
             routing: RoutingConfig::default(),
             timing: Timing::default(),
             limits: OverlayLimits::default(),
         }
-    }
-}
-
-// By hand, so that no log shows the secret.
-impl std::fmt::Debug for OverlayConfig {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("OverlayConfig")
-            .field("node", &self.node)
-            .field("incarnation", &self.incarnation)
-            .field("name", &self.name)
-            .field("cluster_name", &self.cluster_name)
-            .field("address", &self.address)
-            .field("has_secret", &self.secret.is_some())
-            .field("wire", &self.wire)
-            .field("routing", &self.routing)
-            .field("timing", &self.timing)
-            .field("limits", &self.limits)
-            .finish()
     }
 }
 
@@ -179,6 +161,12 @@ pub struct OverlayLimits {
     pub nodes: usize,
     /// Addresses known.
     pub addresses: usize,
+    /// Of them, those known by an announcement alone, which anybody may have sent.
+    pub announced_addresses: usize,
+    /// Addresses dialled at a time, until somebody has proved to be there.
+    pub dials: usize,
+    /// Of them, addresses known by an announcement alone.
+    pub announced_dials: usize,
 }
 
 impl Default for OverlayLimits {
@@ -197,6 +185,9 @@ impl Default for OverlayLimits {
             interest_changes: 65_536,
             nodes: 1024,
             addresses: 4096,
+            announced_addresses: 256,
+            dials: 64,
+            announced_dials: 16,
         }
     }
 }

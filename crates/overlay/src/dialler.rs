@@ -3,18 +3,24 @@
 //! | state | event | next |
 //! |---|---|---|
 //! | (unknown) | heard of | `Waiting`, due at once |
-//! | `Waiting` | due, and its node has no link | `Dialling` |
+//! | `Waiting` | due, its node has no link, and a dial is free | `Dialling` |
 //! | `Waiting` | its node lost its link | `Waiting`, due at once |
-//! | `Dialling` | dialled | `Linked` |
+//! | `Dialling` | dialled | `Unproved` |
 //! | `Dialling` | failed | `Waiting`, twice as long as before |
-//! | `Linked` | link closed | `Waiting`, twice as long as before; at once if the link had been good |
-//! | `Linked` | it was this node | `Own`, for ever |
+//! | `Unproved` | it is known who answers there | `Linked` |
+//! | `Unproved`, `Linked` | link closed | `Waiting`, twice as long as before; at once if the link had been good |
+//! | `Unproved`, `Linked` | it was this node | `Own`, for ever |
+//!
+//! An announcement may be anybody's, and name any address. So addresses known by one alone are few, few of them are dialled at a
+//! time, and they come last: a flood of them neither delays a node that was there before nor makes this one dial strangers in
+//! hundreds.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use thicket_session::time::Instant;
 
-use crate::config::Timing;
+use crate::config::{OverlayLimits, Timing};
 use crate::identity::NodeId;
 use crate::random::Random;
 
@@ -26,7 +32,7 @@ const MANY_ATTEMPTS: u32 = 8;
 pub(crate) struct Dialler {
     addresses: BTreeMap<String, Address>,
     timing: Timing,
-    maximum: usize,
+    limits: OverlayLimits,
     refused: u64,
 }
 
@@ -34,6 +40,7 @@ pub(crate) struct Dialler {
 struct Address {
     /// Who answered there last, or says to live there.
     node: Option<NodeId>,
+    standing: Standing,
     state: State,
     /// Attempts since the last good link.
     attempts: u32,
@@ -45,26 +52,57 @@ struct Address {
 enum State {
     Waiting { until: Instant },
     Dialling,
+    Unproved,
     Linked,
     Own,
 }
 
+/// Who speaks for an address; the higher ones are dialled first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// An announcement, which anybody may have sent.
+    Announced,
+    /// The configuration, or a node of the cluster.
+    Told,
+    /// A node of the cluster answered there.
+    Proved,
+}
+
+/// Dials that may begin now.
+#[derive(Debug, Clone, Copy)]
+struct Free {
+    dials: usize,
+    /// Of them, to addresses that were announced only.
+    announced: usize,
+}
+
+impl Free {
+    const fn has(self, standing: Standing) -> bool {
+        match standing {
+            Standing::Announced => self.dials > 0 && self.announced > 0,
+            Standing::Told | Standing::Proved => self.dials > 0,
+        }
+    }
+
+    fn take(&mut self, standing: Standing) {
+        self.dials = self.dials.saturating_sub(1);
+        if standing == Standing::Announced {
+            self.announced = self.announced.saturating_sub(1);
+        }
+    }
+}
+
 impl Dialler {
-    pub(crate) fn new(own_address: &str, timing: Timing, maximum: usize) -> Self {
+    pub(crate) fn new(own_address: &str, timing: Timing, limits: OverlayLimits) -> Self {
         let mut addresses = BTreeMap::new();
         if !own_address.is_empty() {
-            let own = Address {
-                node: None,
-                state: State::Own,
-                attempts: 0,
-                complaint: None,
-            };
+            let own = Address::new(None, Standing::Told, State::Own);
             addresses.insert(own_address.to_owned(), own);
         }
         Self {
             addresses,
             timing,
-            maximum,
+            limits,
             refused: 0,
         }
     }
@@ -74,40 +112,57 @@ impl Dialler {
         self.refused
     }
 
-    /// Heard of an address; `node` if it is known whose it is.
+    /// Heard of an address from the configuration or a node of the cluster; `node` if it is known whose it is.
     pub(crate) fn hear(&mut self, now: Instant, address: &str, node: Option<NodeId>) {
+        self.remember(now, address, node, Standing::Told);
+    }
+
+    /// Heard of an address from an announcement.
+    pub(crate) fn announce(&mut self, now: Instant, address: &str) {
+        self.remember(now, address, None, Standing::Announced);
+    }
+
+    fn remember(&mut self, now: Instant, address: &str, node: Option<NodeId>, standing: Standing) {
         if address.is_empty() {
             return;
         }
         if let Some(known) = self.addresses.get_mut(address) {
             known.node = node.or(known.node);
+            known.standing = known.standing.max(standing);
             return;
         }
-        if self.addresses.len() >= self.maximum && !self.give_up_the_worst() {
+        if !self.has_room(standing) {
             self.refused += 1;
             return;
         }
         let state = State::Waiting { until: now };
-        self.addresses.insert(
-            address.to_owned(),
-            Address {
-                node,
-                state,
-                attempts: 0,
-                complaint: None,
-            },
-        );
+        self.addresses
+            .insert(address.to_owned(), Address::new(node, standing, state));
     }
 
-    /// Makes room in a full table: the address that failed most often goes, if any failed often.
-    fn give_up_the_worst(&mut self) -> bool {
-        let waiting = self
-            .addresses
-            .iter()
-            .filter(|(_, address)| matches!(address.state, State::Waiting { .. }));
-        let worst = waiting.max_by_key(|(_, address)| address.attempts);
-        let Some(name) = worst
-            .filter(|(_, address)| address.attempts >= MANY_ATTEMPTS)
+    /// Whether one more address may be kept; in a full table the one that failed most often gives way, if any failed often.
+    fn has_room(&mut self, standing: Standing) -> bool {
+        let announced = self.addresses.values().filter(|it| it.is_announced());
+        if standing == Standing::Announced
+            && announced.count() >= self.limits.announced_addresses
+            && !self.give_up_the_worst(Standing::Announced, 1)
+        {
+            return false;
+        }
+        self.addresses.len() < self.limits.addresses
+            || self.give_up_the_worst(Standing::Announced, 1)
+            || self.give_up_the_worst(Standing::Proved, MANY_ATTEMPTS)
+    }
+
+    /// Forgets the address that failed most often, of those of this standing or less that failed so often at least.
+    fn give_up_the_worst(&mut self, standing: Standing, attempts: u32) -> bool {
+        let candidates = self.addresses.iter().filter(|(_, address)| {
+            matches!(address.state, State::Waiting { .. })
+                && address.standing <= standing
+                && address.attempts >= attempts
+        });
+        let Some(name) = candidates
+            .max_by_key(|(_, address)| address.attempts)
             .map(|(name, _)| name.clone())
         else {
             return false;
@@ -125,35 +180,58 @@ impl Dialler {
         }
     }
 
-    /// The addresses to dial now; `has_link` says of which nodes not.
+    /// The addresses to dial now, the most trusted first; `has_link` says of which nodes not.
     pub(crate) fn take_due(
         &mut self,
         now: Instant,
         has_link: impl Fn(NodeId) -> bool,
     ) -> Vec<String> {
-        let mut due = Vec::new();
-        for (name, address) in &mut self.addresses {
-            if address.due(&has_link).is_some_and(|until| until <= now) {
+        let mut free = self.free();
+        let due = self.addresses.iter_mut().filter_map(|(name, address)| {
+            let until = address.due(&has_link).filter(|until| *until <= now)?;
+            Some((Reverse(address.standing), until, name, address))
+        });
+        let mut due: Vec<_> = due.collect();
+        due.sort_by_key(|(standing, until, name, _)| (*standing, *until, *name));
+        let mut taken = Vec::new();
+        for (_, _, name, address) in due {
+            if free.has(address.standing) {
+                free.take(address.standing);
                 address.state = State::Dialling;
-                due.push(name.clone());
+                taken.push(name.clone());
             }
         }
-        due
+        taken
     }
 
-    /// When the next address is due.
+    /// When the next address is due; one that waits for a dial to be free waits for what ends another.
     pub(crate) fn next_due(&self, has_link: impl Fn(NodeId) -> bool) -> Option<Instant> {
-        self.addresses
+        let free = self.free();
+        let may = self
+            .addresses
             .values()
-            .filter_map(|address| address.due(&has_link))
-            .min()
+            .filter(|address| free.has(address.standing));
+        may.filter_map(|address| address.due(&has_link)).min()
+    }
+
+    fn free(&self) -> Free {
+        let mut free = Free {
+            dials: self.limits.dials,
+            announced: self.limits.announced_dials,
+        };
+        let is_open =
+            |address: &&Address| matches!(address.state, State::Dialling | State::Unproved);
+        for address in self.addresses.values().filter(is_open) {
+            free.take(address.standing);
+        }
+        free
     }
 
     pub(crate) fn dialled(&mut self, name: &str) {
         if let Some(address) = self.addresses.get_mut(name)
             && address.state != State::Own
         {
-            address.state = State::Linked;
+            address.state = State::Unproved;
         }
     }
 
@@ -194,6 +272,10 @@ impl Dialler {
     pub(crate) fn identify(&mut self, name: &str, node: NodeId) {
         if let Some(address) = self.addresses.get_mut(name) {
             address.node = Some(node);
+            address.standing = Standing::Proved;
+            if address.state == State::Unproved {
+                address.state = State::Linked;
+            }
         }
     }
 
@@ -231,10 +313,28 @@ impl Dialler {
 }
 
 impl Address {
+    const fn new(node: Option<NodeId>, standing: Standing, state: State) -> Self {
+        Self {
+            node,
+            standing,
+            state,
+            attempts: 0,
+            complaint: None,
+        }
+    }
+
+    const fn is_announced(&self) -> bool {
+        matches!(self.standing, Standing::Announced)
+    }
+
     fn due(&self, has_link: impl Fn(NodeId) -> bool) -> Option<Instant> {
         match self.state {
             State::Waiting { until } if !self.node.is_some_and(has_link) => Some(until),
-            State::Waiting { .. } | State::Dialling | State::Linked | State::Own => None,
+            State::Waiting { .. }
+            | State::Dialling
+            | State::Unproved
+            | State::Linked
+            | State::Own => None,
         }
     }
 }
@@ -244,7 +344,11 @@ mod tests {
     use super::*;
 
     fn dialler() -> Dialler {
-        Dialler::new("me:1", Timing::default(), 3)
+        let limits = OverlayLimits {
+            addresses: 3,
+            ..OverlayLimits::default()
+        };
+        Dialler::new("me:1", Timing::default(), limits)
     }
 
     fn at(millis: u64) -> Instant {
@@ -306,5 +410,59 @@ mod tests {
         dialler.failed(at(5), "you:1", &mut random);
         dialler.forget("you:1", NodeId(2));
         assert_eq!(dialler.next_due(|_| false), None);
+    }
+
+    #[test]
+    fn a_flood_of_announcements_dials_few_and_delays_nobody_who_is_known() {
+        let limits = OverlayLimits {
+            announced_addresses: 20,
+            dials: 6,
+            announced_dials: 4,
+            ..OverlayLimits::default()
+        };
+        let mut dialler = Dialler::new("me:1", Timing::default(), limits);
+        let mut random = Random::new(1);
+        dialler.hear(at(0), "proved:1", Some(NodeId(2)));
+        assert_eq!(dialler.take_due(at(0), |_| false), ["proved:1"]);
+        dialler.dialled("proved:1");
+        dialler.identify("proved:1", NodeId(2));
+        for number in 0..1000 {
+            dialler.announce(at(1), &format!("flood:{number:04}"));
+        }
+        assert_eq!(dialler.refused(), 980, "few are remembered");
+        dialler.hear(at(2), "seed:1", None);
+        dialler.failed(at(2), "proved:1", &mut random);
+        dialler.hurry(at(2), NodeId(2));
+        let due = dialler.take_due(at(2), |_| false);
+        assert_eq!(due[..2], ["proved:1", "seed:1"], "the known ones first");
+        assert_eq!(due.len(), 6, "and few others: {due:?}");
+        assert_eq!(dialler.next_due(|_| false), None, "no dial is free");
+        // A stranger that takes the connection and says nothing holds a dial until the handshake times out.
+        dialler.dialled(&due[2]);
+        assert_eq!(dialler.next_due(|_| false), None);
+        dialler.failed(at(3), &due[2], &mut random);
+        assert_eq!(dialler.take_due(at(3), |_| false).len(), 1);
+        // One that was announced and failed gives way to another one, and one that answers counts no more.
+        dialler.announce(at(4), "late:1");
+        assert_eq!(dialler.refused(), 980);
+        dialler.identify(&due[3], NodeId(3));
+        dialler.failed(at(4), &due[3], &mut random);
+        dialler.hurry(at(4), NodeId(3));
+        assert_eq!(dialler.take_due(at(4), |_| false)[0], due[3]);
+    }
+
+    #[test]
+    fn an_address_that_was_announced_and_is_told_too_is_one_of_those_told() {
+        let limits = OverlayLimits {
+            announced_addresses: 1,
+            announced_dials: 0,
+            ..OverlayLimits::default()
+        };
+        let mut dialler = Dialler::new("me:1", Timing::default(), limits);
+        dialler.announce(at(0), "you:1");
+        assert_eq!(dialler.take_due(at(0), |_| false), [""; 0]);
+        dialler.hear(at(0), "you:1", None);
+        dialler.announce(at(0), "you:1");
+        assert_eq!(dialler.take_due(at(0), |_| false), ["you:1"]);
     }
 }

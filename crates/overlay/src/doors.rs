@@ -1,21 +1,36 @@
 //! What goes into an [`Overlay`](crate::Overlay) and what comes out.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use thicket_mqtt::Qos;
 use thicket_session::time::Instant;
 
-use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
+use crate::identity::{Incarnation, KeyId, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::interest::InterestChange;
 use crate::record::Record;
 use crate::store::Sendable;
+
+/// Who is at the other end of a socket, as far as the shell knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FarEnd {
+    /// For the log.
+    pub address: Option<SocketAddr>,
+    /// It proved to know this key of the cluster, and nobody between the two ends reads or changes anything.
+    pub key: Option<KeyId>,
+}
 
 /// What the hub hands in. Bytes of an established link go through
 /// [`handle_received`](crate::Overlay::handle_received) instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// Discovery heard of a node at `address` (HOST:PORT). May repeat; may be this node itself.
+    /// Whoever runs this node says that there may be another at `address` (HOST:PORT). May repeat; may be this node itself.
     Discovered {
+        /// HOST:PORT.
+        address: &'a str,
+    },
+    /// The same by an announcement on the network, which may be anybody's.
+    Announced {
         /// HOST:PORT.
         address: &'a str,
     },
@@ -33,10 +48,19 @@ pub enum Input<'a> {
         /// In words, for the log.
         error: &'a str,
     },
+    /// The other end of a link that this node opened has proved who it is; before any bytes of it.
+    LinkProved {
+        /// Which one.
+        link: LinkId,
+        /// By which key.
+        key: KeyId,
+    },
     /// Another node dialled us.
     LinkAccepted {
         /// Chosen by the shell.
         link: LinkId,
+        /// Who is there.
+        end: FarEnd,
         /// What was read so far: starts with the CONNECT, which need not be whole.
         bytes: &'a [u8],
     },

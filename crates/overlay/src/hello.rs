@@ -1,21 +1,12 @@
-//! Who is at the other end of a link: what both ends say of themselves in CONNECT, AUTH and CONNACK, and how they prove that
-//! they know the cluster's secret.
+//! Who is at the other end of a link: what both ends say of themselves in CONNECT and CONNACK.
 //!
-//! With a secret the dialler names the authentication method [`METHOD`]; the acceptor answers with AUTH: its own hello and
-//! HMAC-SHA256 over both hellos with the label of its role; the dialler answers with AUTH and the HMAC of its role; CONNACK
-//! ends it. Each hello holds a fresh nonce, so a proof is good for one link and one role only. The proof says who opened the
-//! link; it does not encrypt what follows.
+//! Neither proves anything by it. Where links are proved the shell has done that before the first byte: whoever speaks has shown
+//! that it belongs to the cluster, and nobody between the two ends has changed what it says.
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 use thicket_mqtt::UserProperties;
 
 use crate::identity::{Incarnation, NodeId};
-use crate::wire::put_bytes;
-use crate::wire_version::{WireRange, WireVersion};
-
-/// Authentication method of links with a secret.
-pub(crate) const METHOD: &str = "thicket-1";
+use crate::wire_version::WireRange;
 
 /// Client ids of nodes start with this; no client may use it.
 pub(crate) const CLIENT_ID_PREFIX: &str = "$thicket/";
@@ -37,7 +28,7 @@ pub(crate) struct Hello {
     pub(crate) process: u64,
     pub(crate) name: String,
     pub(crate) address: String,
-    /// Fresh for each link.
+    /// Fresh for each link; nodes of version 3 want one.
     pub(crate) nonce: [u64; 2],
 }
 
@@ -58,17 +49,7 @@ impl Hello {
 
     /// As user properties: names and values.
     pub(crate) fn to_properties(&self) -> Vec<(&'static str, String)> {
-        let mut properties = self.to_first_properties().to_vec();
-        // The node that speaks one version only says no more than it ever did.
-        if self.wire.is_wide() {
-            properties.push((NEWEST_WIRE, self.wire.newest.to_string()));
-        }
-        properties
-    }
-
-    /// Those of the first released version, which all nodes sign.
-    fn to_first_properties(&self) -> [(&'static str, String); 8] {
-        [
+        let mut properties = vec![
             ("wire", self.wire.oldest.to_string()),
             ("cluster", self.cluster.clone()),
             ("node", self.node.to_string()),
@@ -80,7 +61,12 @@ impl Hello {
                 "nonce",
                 format!("{:016x}{:016x}", self.nonce[0], self.nonce[1]),
             ),
-        ]
+        ];
+        // The node that speaks one version only says no more than it ever did.
+        if self.wire.is_wide() {
+            properties.push((NEWEST_WIRE, self.wire.newest.to_string()));
+        }
+        properties
     }
 
     /// Reads user properties; unknown ones are passed over.
@@ -91,23 +77,12 @@ impl Hello {
             wire: wire_range(properties)?,
             cluster: text(properties, "cluster")?.to_owned(),
             node: NodeId(hexadecimal("node", text(properties, "node")?)?),
-            incarnation: Incarnation(decimal(properties, "incarnation")?),
+            incarnation: incarnation(properties, "incarnation")?,
             process: hexadecimal("process", text(properties, "process")?)?,
             name: text(properties, "name")?.to_owned(),
             address: text(properties, "address")?.to_owned(),
             nonce: [hexadecimal("nonce", high)?, hexadecimal("nonce", low)?],
         })
-    }
-
-    fn sign(&self, signs_range: bool, out: &mut Vec<u8>) {
-        for (name, value) in self.to_first_properties() {
-            put_bytes(out, name.as_bytes());
-            put_bytes(out, value.as_bytes());
-        }
-        if signs_range {
-            put_bytes(out, NEWEST_WIRE.as_bytes());
-            put_bytes(out, self.wire.newest.to_string().as_bytes());
-        }
     }
 }
 
@@ -151,6 +126,21 @@ fn decimal<T: std::str::FromStr>(
     })
 }
 
+/// None that is absurd: a node that believed it could never rise above.
+fn incarnation(
+    properties: &UserProperties<'_>,
+    field: &'static str,
+) -> Result<Incarnation, HelloError> {
+    let found = Incarnation(decimal(properties, field)?);
+    if found > Incarnation::MAXIMUM {
+        return Err(HelloError::Invalid {
+            field,
+            value: found.0.to_string(),
+        });
+    }
+    Ok(found)
+}
+
 fn hexadecimal(field: &'static str, value: &str) -> Result<u64, HelloError> {
     match u64::from_str_radix(value, 16) {
         Ok(number) if value.len() == 16 => Ok(number),
@@ -178,7 +168,7 @@ impl KnownAs {
 
     pub(crate) fn from_properties(properties: &UserProperties<'_>) -> Option<Self> {
         Some(Self {
-            incarnation: Incarnation(decimal(properties, "known-incarnation").ok()?),
+            incarnation: incarnation(properties, "known-incarnation").ok()?,
             process: hexadecimal("known-process", text(properties, "known-process").ok()?).ok()?,
         })
     }
@@ -204,65 +194,15 @@ impl Holder {
     pub(crate) fn from_properties(properties: &UserProperties<'_>) -> Option<Self> {
         Some(Self {
             address: text(properties, "holder").ok()?.to_owned(),
-            incarnation: decimal(properties, "holder-incarnation")
-                .ok()
-                .map(Incarnation),
+            incarnation: incarnation(properties, "holder-incarnation").ok(),
         })
     }
-}
-
-/// Which end of a link proves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Dialler,
-    Acceptor,
-}
-
-/// The proof of `role` for the link with these two hellos.
-pub(crate) fn prove(secret: &[u8], role: Role, dialler: &Hello, acceptor: &Hello) -> Vec<u8> {
-    transcript(secret, role, dialler, acceptor)
-        .finalize()
-        .into_bytes()
-        .to_vec()
-}
-
-/// Whether `proof` is the proof of `role`; takes the same time wherever it differs.
-pub(crate) fn verify(
-    secret: &[u8],
-    role: Role,
-    dialler: &Hello,
-    acceptor: &Hello,
-    proof: &[u8],
-) -> bool {
-    transcript(secret, role, dialler, acceptor)
-        .verify_slice(proof)
-        .is_ok()
-}
-
-fn transcript(secret: &[u8], role: Role, dialler: &Hello, acceptor: &Hello) -> Hmac<Sha256> {
-    let mut mac =
-        <Hmac<Sha256> as KeyInit>::new_from_slice(secret).expect("HMAC takes keys of any length");
-    let mut bytes = Vec::new();
-    put_bytes(&mut bytes, METHOD.as_bytes());
-    put_bytes(
-        &mut bytes,
-        match role {
-            Role::Dialler => b"dialler",
-            Role::Acceptor => b"acceptor",
-        },
-    );
-    // A node of version 3 does not know of ranges. Who takes them out of both hellos on the way gets a link of version 3, no more.
-    let knows_ranges = |hello: &Hello| hello.wire.newest > WireVersion::V3.number();
-    let signs_ranges = knows_ranges(dialler) && knows_ranges(acceptor);
-    dialler.sign(signs_ranges, &mut bytes);
-    acceptor.sign(signs_ranges, &mut bytes);
-    mac.update(&bytes);
-    mac
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire_version::WireVersion;
 
     fn hello(node: u64) -> Hello {
         Hello {
@@ -318,64 +258,36 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_good_for_one_secret_one_role_and_one_pair_of_hellos() {
-        let (dialler, acceptor) = (hello(1), hello(2));
-        let proof = prove(b"secret", Role::Dialler, &dialler, &acceptor);
-        assert!(verify(
-            b"secret",
-            Role::Dialler,
-            &dialler,
-            &acceptor,
-            &proof
-        ));
-        let other_nonce = Hello {
-            nonce: [0, 0],
-            ..acceptor.clone()
-        };
-        let other_range = Hello {
-            wire: WireRange {
-                oldest: 3,
-                newest: 5,
-            },
-            ..acceptor.clone()
-        };
-        let cases = [
-            (
-                "another range of versions",
-                verify(b"secret", Role::Dialler, &dialler, &other_range, &proof),
-            ),
-            (
-                "another secret",
-                verify(b"Secret", Role::Dialler, &dialler, &acceptor, &proof),
-            ),
-            (
-                "the other role",
-                verify(b"secret", Role::Acceptor, &dialler, &acceptor, &proof),
-            ),
-            (
-                "turned round",
-                verify(b"secret", Role::Dialler, &acceptor, &dialler, &proof),
-            ),
-            (
-                "another nonce",
-                verify(b"secret", Role::Dialler, &dialler, &other_nonce, &proof),
-            ),
-            (
-                "cut short",
-                verify(b"secret", Role::Dialler, &dialler, &acceptor, &proof[..31]),
-            ),
-            (
-                "empty",
-                verify(b"secret", Role::Dialler, &dialler, &acceptor, &[]),
-            ),
-        ];
-        for (name, verified) in cases {
-            assert!(!verified, "{name}");
+    fn an_absurd_incarnation_is_refused_wherever_it_stands() {
+        let highest = Incarnation::MAXIMUM.0;
+        for (value, is_read) in [(highest, true), (highest + 1, false), (u64::MAX, false)] {
+            let value = value.to_string();
+            let written = hello(5).to_properties();
+            let as_said = |(name, own): &(&'static str, String)| {
+                let is_it = *name == "incarnation";
+                (*name, if is_it { value.clone() } else { own.clone() })
+            };
+            let mut said: Vec<_> = written.iter().map(as_said).collect();
+            for field in ["known-incarnation", "holder-incarnation"] {
+                said.push((field, value.clone()));
+            }
+            said.push(("known-process", "00000000000000ff".to_owned()));
+            said.push(("holder", "there:1".to_owned()));
+            let said: UserProperties<'_> =
+                said.iter().map(|(name, value)| (*name, &**value)).collect();
+            assert_eq!(Hello::from_properties(&said).is_ok(), is_read, "{value}");
+            assert_eq!(
+                KnownAs::from_properties(&said).is_some(),
+                is_read,
+                "{value}"
+            );
+            let holder = Holder::from_properties(&said).expect("an address");
+            assert_eq!(holder.incarnation.is_some(), is_read, "{value}");
         }
     }
 
     #[test]
-    fn what_is_said_and_signed_to_a_node_of_version_3_is_what_it_expects() {
+    fn what_is_said_to_a_node_of_version_3_is_what_it_expects() {
         let only_3 = Hello {
             wire: WireRange::up_to(WireVersion::V3),
             ..hello(2)
@@ -398,13 +310,5 @@ mod tests {
             ..hello(1)
         };
         assert_eq!(hello(1).to_properties()[..8], as_it_sees_us.to_properties());
-        let its_proof = prove(b"secret", Role::Acceptor, &as_it_sees_us, &only_3);
-        assert!(verify(
-            b"secret",
-            Role::Acceptor,
-            &hello(1),
-            &only_3,
-            &its_proof
-        ));
     }
 }

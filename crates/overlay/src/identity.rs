@@ -17,10 +17,25 @@ impl fmt::Display for NodeId {
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
+    /// No node has a higher one, and none is believed to: milliseconds of a clock, so it lasts until the year 2527, and a node that
+    /// others remember too high can still rise above.
+    pub const MAXIMUM: Self = Self(1 << 44);
+
     /// The next one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
+    }
+}
+
+/// Names the key by which the other end of a link proved that it belongs to the cluster: bytes of a hash, which tell nothing of the
+/// key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(pub [u8; 4]);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:08x}", u32::from_be_bytes(self.0))
     }
 }
 

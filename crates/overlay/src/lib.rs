@@ -30,7 +30,7 @@
 //! ```
 //! use thicket_mqtt::Qos;
 //! use thicket_overlay::record::Record;
-//! use thicket_overlay::{Forward, Incarnation, Input, LinkId, NodeId, NodeSlot, Output, Overlay, OverlayConfig, StreamId};
+//! use thicket_overlay::{FarEnd, Forward, Incarnation, Input, LinkId, NodeId, NodeSlot, Output, Overlay, OverlayConfig, StreamId};
 //! use thicket_session::Instant;
 //!
 //! let (now, link) = (Instant::from_millis(0), LinkId(0));
@@ -46,7 +46,7 @@
 //!         let bytes = from.pending_output(link).to_vec();
 //!         from.handle_written(now, link, bytes.len());
 //!         if is_first {
-//!             to.handle_input(now, Input::LinkAccepted { link, bytes: &bytes });
+//!             to.handle_input(now, Input::LinkAccepted { link, end: FarEnd::default(), bytes: &bytes });
 //!         } else {
 //!             to.handle_received(now, link, &bytes, |delivery| arrived.push(delivery.record.topic.to_owned()));
 //!         }
@@ -114,10 +114,10 @@ mod wire_version;
 
 pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, RoutingConfig, Timing};
 pub use doors::{
-    Abandoned, ControlError, Delivery, Event, EventLevel, Forward, ForwardError, Input, Output,
-    Unacknowledged,
+    Abandoned, ControlError, Delivery, Event, EventLevel, FarEnd, Forward, ForwardError, Input,
+    Output, Unacknowledged,
 };
-pub use identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
+pub use identity::{Incarnation, KeyId, LinkId, NodeId, NodeSlot, Origin, StreamId};
 pub use inbound::Known;
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};
 pub use overlay::Overlay;

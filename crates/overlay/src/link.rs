@@ -4,12 +4,10 @@
 //!
 //! | state | event | next |
 //! |---|---|---|
-//! | `Dialled` (D: CONNECT is sent) | AUTH with a good proof | `Proved`, AUTH sent |
-//! | `Dialled`, `Proved` | CONNACK, success | `Candidate` |
-//! | `Dialled`, `Proved` | CONNACK, error | closed; the reason is logged |
-//! | `Accepted` (A: waits for CONNECT) | CONNECT without a secret configured | `Candidate`, CONNACK sent |
-//! | `Accepted` | CONNECT with the method, secret configured | `Challenged`, AUTH sent |
-//! | `Challenged` | AUTH with a good proof | `Candidate`, CONNACK sent |
+//! | `Dialled` (D: CONNECT is sent) | CONNACK, success | `Candidate` |
+//! | `Dialled` | CONNACK, error | closed; the reason is logged |
+//! | `Accepted` (A: waits for CONNECT) | CONNECT | `Candidate`, CONNACK sent |
+//! | `Dialled`, `Accepted` | anything on a link that is not proved, where links are | refused: closed |
 //! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select`, its records, `Resume` |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
 //! | `Candidate` (higher id) | `Select` | `Selected`: sends its records, `Resume` |
@@ -24,6 +22,7 @@ use thicket_mqtt::{Packet, ProtocolVersion, Publish};
 use thicket_session::time::Instant;
 
 use crate::channel::Channel;
+use crate::doors::FarEnd;
 use crate::hello::Hello;
 use crate::identity::NodeId;
 use crate::message::Message;
@@ -35,6 +34,7 @@ pub(crate) struct Link {
     pub(crate) state: LinkState,
     /// The address, where this node dialled.
     pub(crate) dialled: Option<String>,
+    pub(crate) end: FarEnd,
     /// What came and is not a whole packet yet.
     pub(crate) input: Vec<u8>,
     output: Vec<u8>,
@@ -73,14 +73,10 @@ pub(crate) struct SentHello {
 /// How far a link is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LinkState {
-    /// Our CONNECT is on its way, with this hello.
-    Dialled { own: Box<Hello> },
-    /// Our proof is on its way; the other end gave its own.
-    Proved { own: Box<Hello>, peer: Box<Hello> },
+    /// Our CONNECT is on its way.
+    Dialled,
     /// Waits for a CONNECT.
     Accepted,
-    /// Waits for the other end's proof.
-    Challenged { own: Box<Hello>, peer: Box<Hello> },
     /// Both ends know each other; the lower id decides.
     Candidate { peer: Box<Hello> },
     /// Chosen; waits for the other end's `Resume`.
@@ -92,25 +88,20 @@ pub(crate) enum LinkState {
 impl LinkState {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Dialled { .. } => "dialled",
-            Self::Proved { .. } => "proved",
+            Self::Dialled => "dialled",
             Self::Accepted => "accepted",
-            Self::Challenged { .. } => "challenged",
             Self::Candidate { .. } => "candidate",
             Self::Selected { .. } => "selected",
             Self::Up { .. } => "up",
         }
     }
 
-    /// The node at the other end, once it is proved who that is.
+    /// The node at the other end, once it is known who that is.
     pub(crate) fn node(&self) -> Option<NodeId> {
         match self {
             Self::Candidate { peer } | Self::Selected { peer } => Some(peer.node),
             Self::Up { node } => Some(*node),
-            Self::Dialled { .. }
-            | Self::Proved { .. }
-            | Self::Accepted
-            | Self::Challenged { .. } => None,
+            Self::Dialled | Self::Accepted => None,
         }
     }
 
@@ -130,6 +121,7 @@ impl Link {
         Self {
             state,
             dialled,
+            end: FarEnd::default(),
             input: Vec::new(),
             output: Vec::new(),
             written: 0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::rendezvous::mix;
 
-/// SplitMix64: good enough for jitter; for nonces as good as the seed, which comes from the operating system.
+/// SplitMix64: good enough for jitter and for nonces that prove nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Random {
     state: u64,

@@ -1,6 +1,6 @@
 //! What an operator sees of the cluster.
 
-use crate::identity::{Incarnation, NodeId, NodeSlot};
+use crate::identity::{Incarnation, KeyId, NodeId, NodeSlot};
 
 /// One node as this one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct NodeStatus {
     pub is_up: bool,
     /// Smoothed RTT of the link in microseconds, as exact as the shell's clock; `None` without a link.
     pub rtt_us: Option<u64>,
+    /// The key by which it proved itself on the link; `None` without a link of its own, or where links are not proved.
+    pub key: Option<KeyId>,
     /// Clients connected to it.
     pub clients: u64,
     /// Subscriptions of its sessions.
@@ -63,7 +65,7 @@ pub struct LinkCounters {
 /// What concerns no single node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OverlayCounters {
-    /// Handshakes refused: strangers, other clusters or versions, wrong secrets, identities in use.
+    /// Handshakes refused: strangers, other clusters or versions, links without proof, identities in use.
     pub refused_links: u64,
     /// Messages refused because the resend buffer was full.
     pub refused_messages: u64,

@@ -13,9 +13,6 @@ use crate::wire::{Reader, WireError, put_bytes, put_varint};
 /// Longest record, so that as many as there may be take little: with 4,000 links there is still room for a name.
 const MAXIMUM_RECORD_BYTES: usize = 64 * 1024;
 
-/// No clock gives a higher one, and what a node is said to have must leave room to rise above.
-const MAXIMUM_INCARNATION: u64 = u64::MAX / 2;
-
 /// What a node tells everybody of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeRecord {
@@ -99,7 +96,7 @@ impl NodeRecord {
             links: Vec::new(),
             epochs: Vec::new(),
         };
-        if record.incarnation.0 > MAXIMUM_INCARNATION {
+        if record.incarnation > Incarnation::MAXIMUM {
             return Err(WireError::Value {
                 field: "incarnation",
                 value: record.incarnation.0,

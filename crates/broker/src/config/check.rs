@@ -1,7 +1,6 @@
 //! From settings to a checked configuration. All defaults are here and in `node::Limits`.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
-use std::path::Path;
 use std::time::Duration;
 
 use thicket_node::{Limits, MAXIMUM_BACKUPS};
@@ -10,8 +9,8 @@ use thicket_transport::tls::LinkTls;
 use super::access::names_users;
 use super::error::TooOpen;
 use super::{
-    Access, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast, RetainedLimits, Settings,
-    bridge, listener,
+    Access, ClusterSecret, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast,
+    RetainedLimits, Settings, bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -24,8 +23,6 @@ const DEFAULT_DNS_INTERVAL_S: u64 = 15;
 const DEFAULT_SYS_INTERVAL_S: u64 = 10;
 /// Two announcements of a node that is there already fit in.
 const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
-/// Long enough not to be guessed, short enough to be typed once.
-const SHORTEST_SECRET: usize = 16;
 /// Names travel in one datagram with the address.
 const LONGEST_NAME: usize = 255;
 /// Workers are numbered in a byte; a node of more cores is better run as two.
@@ -122,11 +119,11 @@ pub(super) fn checked_name(key: &'static str, name: String) -> Result<String, Co
 fn trust(
     settings: &Settings,
     listeners: &[Listen],
-) -> Result<(Access, Option<Vec<u8>>), ConfigError> {
+) -> Result<(Access, Option<ClusterSecret>), ConfigError> {
     let secret = settings
         .cluster_secret_file
         .as_deref()
-        .map(read_secret)
+        .map(ClusterSecret::from_file)
         .transpose()?;
     if secret.is_some() && settings.insecure_links == Some(true) {
         return Err(ConfigError::Conflict(
@@ -186,27 +183,6 @@ fn link_tls(settings: &Settings) -> Result<Option<LinkTls>, ConfigError> {
     };
     tls.load()?;
     Ok(Some(tls))
-}
-
-fn read_secret(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let key = "cluster_secret_file";
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
-        key,
-        path: path.to_owned(),
-        source,
-    })?;
-    let secret = bytes.trim_ascii();
-    if secret.len() < SHORTEST_SECRET {
-        return Err(invalid(
-            key,
-            path.display(),
-            format!(
-                "a file of at least {SHORTEST_SECRET} bytes, found {}",
-                secret.len()
-            ),
-        ));
-    }
-    Ok(secret.to_vec())
 }
 
 fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, ConfigError> {

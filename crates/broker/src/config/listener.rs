@@ -130,6 +130,15 @@ pub(super) fn check(
         .chain(tables.iter().cloned())
         .map(|table| listener(table, settings, maximum_packet_size, link_tls))
         .collect::<Result<Vec<Listen>, ConfigError>>()?;
+    let mut all = all;
+    if all.iter().any(|listen| listen.takes == Takes::Links) {
+        // Links have listeners of their own, and come in nowhere else.
+        for listen in &mut all {
+            if listen.takes == Takes::Both {
+                listen.takes = Takes::Clients;
+            }
+        }
+    }
     if link_tls.is_some() && !all.iter().any(Listen::takes_links) {
         return Err(ConfigError::Conflict(
             "link_tls_certificate needs a listener for links, such as listen = [\"localhost:1883\", \"link://0.0.0.0:1884\"]",
@@ -163,12 +172,13 @@ fn listener(
     let is_link = transport == TransportChoice::Link;
     let tls = match (transport, link_tls) {
         (TransportChoice::Tls | TransportChoice::Wss, _) => Some(tls(&table, settings, &text)?),
-        (TransportChoice::Link, Some(link_tls)) => Some(link_tls.server()),
-        (TransportChoice::Link, None) => {
-            let expected = "link_tls_certificate, link_tls_key and link_tls_ca for such a listener";
+        (TransportChoice::Link, None) if settings.cluster_secret_file.is_none() => {
+            let expected = "a cluster_secret_file, or link_tls_certificate, link_tls_key and link_tls_ca, for such a listener";
             return Err(invalid("listen", &text, expected));
         }
-        (TransportChoice::Tcp | TransportChoice::Ws | TransportChoice::Unix, _) => None,
+        // What such a listener speaks is that of all links.
+        (TransportChoice::Link, _)
+        | (TransportChoice::Tcp | TransportChoice::Ws | TransportChoice::Unix, _) => None,
     };
     refuse_strangers(&table, transport)?;
     let users = table.users.as_deref().map(Users::from_file).transpose()?;
@@ -430,7 +440,8 @@ impl Listen {
     /// Whether MQTT lies there on TCP as it is.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        self.socket_path.is_none()
+        !matches!(self.takes, Takes::Links)
+            && self.socket_path.is_none()
             && self.tls.is_none()
             && self.websocket.is_none()
             && !self.proxy_protocol

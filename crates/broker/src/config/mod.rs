@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod listener;
 mod routing;
+mod secret;
 mod settings;
 mod users;
 
@@ -31,6 +32,7 @@ pub use error::{ConfigError, TooOpen};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
+pub use secret::ClusterSecret;
 pub use settings::{
     Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice, Settings,
 };
@@ -83,9 +85,9 @@ pub struct Config {
     pub partition: thicket_node::Partition,
     /// Who may connect.
     pub access: Access,
-    /// Shared secret of the cluster; `None`: links are not authenticated.
-    pub secret: Option<Vec<u8>>,
-    /// TLS of links; `None`: they are plain.
+    /// Shared secret of the cluster: its nodes prove by it who they are, to each other and in announcements.
+    pub secret: Option<ClusterSecret>,
+    /// Certificates of links, which they prove themselves by instead; with neither, links are plain.
     pub link_tls: Option<LinkTls>,
     /// Bounds of what clients can make grow.
     pub limits: Limits,

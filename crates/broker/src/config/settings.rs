@@ -227,10 +227,11 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub http_users: Option<PathBuf>,
-    /// The secret all nodes of the cluster share, 16 bytes or more
+    /// The secret all nodes of the cluster share, a random one (`head -c 32 /dev/urandom | base64`): links are encrypted with keys made
+    /// of it. Several lines: the first is shown, all are accepted
     #[arg(long, env = "THICKET_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub cluster_secret_file: Option<PathBuf>,
-    /// PEM file of the certificate this node shows to other nodes; links then come in at listeners `link://HOST:PORT` only
+    /// PEM file of the certificate this node shows to other nodes instead; links then come in at listeners `link://HOST:PORT` only
     #[arg(long, env = "THICKET_LINK_TLS_CERTIFICATE", value_name = "FILE")]
     pub link_tls_certificate: Option<PathBuf>,
     /// PEM file of its key
@@ -239,7 +240,7 @@ pub struct Settings {
     /// PEM file of the authority whose certificates make a node of this cluster; it must sign nobody else
     #[arg(long, env = "THICKET_LINK_TLS_CA", value_name = "FILE")]
     pub link_tls_ca: Option<PathBuf>,
-    /// Let every node in that knows the cluster's name [default: on loopback listeners]
+    /// Let every node in that knows the cluster's name, over links that are not encrypted [default: on loopback listeners]
     #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_links: Option<bool>,
     /// Least important lines in the log [default: info]

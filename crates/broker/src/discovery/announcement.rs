@@ -3,31 +3,63 @@
 //! | bytes | meaning |
 //! | --- | --- |
 //! | 4 | `THKT` |
-//! | 1 | version, 1 |
+//! | 1 | version, 2 |
 //! | 8 | node id, big endian |
+//! | 8 | incarnation of the node, big endian: rises with every start |
+//! | 8 | number of the announcement, big endian: rises from 1 within the incarnation |
 //! | 1 + n | length and bytes of the cluster's name, UTF-8 |
 //! | 1 + n | length and bytes of HOST:PORT where the node is reached, UTF-8 |
+//! | 1 | 0: not signed; 1: signed |
+//! | 0 or 32 | HMAC-SHA256 of all before, under the key for announcements of the cluster's secret |
 //!
-//! It holds no secret and proves nothing: whoever is found by it still has to say a good hello on a link. A host that is a wildcard
-//! (`0.0.0.0`, `[::]`) stands for the address the datagram came from.
+//! With a secret, nodes pass over what is not signed with it, and of each node what does not rise above what they have heard: a datagram that
+//! was recorded and is sent again is good only where nobody has heard the node since, and leads to an address of a node, which a link still
+//! has to prove. Nobody's clock matters. A host that is a wildcard (`0.0.0.0`, `[::]`) stands for the address the datagram came from.
 
 use std::net::{IpAddr, SocketAddr};
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{Incarnation, NodeId};
+use thicket_transport::tls::AnnouncementKey;
 
 const MAGIC: &[u8; 4] = b"THKT";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The longest datagram there can be: one larger is not ours.
-pub(super) const LONGEST: usize = 4 + 1 + 8 + 2 * (1 + 255);
+pub(super) const LONGEST: usize = 4 + 1 + 8 + 16 + 2 * (1 + 255) + 1 + AnnouncementKey::SIGNATURE;
 
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) node: NodeId,
+    pub(super) fresh: Freshness,
     /// At most 255 bytes, as the configuration ensures.
     pub(super) cluster_name: String,
     /// HOST:PORT, at most 255 bytes.
     pub(super) address: String,
+}
+
+/// What rises with every announcement of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Freshness {
+    pub(super) incarnation: Incarnation,
+    pub(super) number: u64,
+}
+
+/// A datagram as it came: what it says, and who vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Heard<'a> {
+    pub(super) announcement: Announcement,
+    text: &'a [u8],
+    signature: Option<&'a [u8]>,
+}
+
+impl Heard<'_> {
+    /// Whether it is signed with one of the keys; without keys, whether it is not signed.
+    pub(super) fn is_of(&self, keys: &[AnnouncementKey]) -> bool {
+        match self.signature {
+            None => keys.is_empty(),
+            Some(signature) => keys.iter().any(|key| key.verify(self.text, signature)),
+        }
+    }
 }
 
 /// A datagram that is no announcement for us. Nothing was changed; ignore it.
@@ -42,21 +74,28 @@ pub(super) enum AnnouncementError {
 }
 
 impl Announcement {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self, key: Option<&AnnouncementKey>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(LONGEST);
         bytes.extend_from_slice(MAGIC);
         bytes.push(VERSION);
-        bytes.extend_from_slice(&self.node.0.to_be_bytes());
+        for number in [self.node.0, self.fresh.incarnation.0, self.fresh.number] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
         for text in [&self.cluster_name, &self.address] {
             bytes.push(
                 u8::try_from(text.len()).expect("names and addresses have at most 255 bytes"),
             );
             bytes.extend_from_slice(text.as_bytes());
         }
+        bytes.push(u8::from(key.is_some()));
+        if let Some(key) = key {
+            let signature = key.sign(&bytes);
+            bytes.extend_from_slice(&signature);
+        }
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, AnnouncementError> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Heard<'_>, AnnouncementError> {
         let malformed = AnnouncementError::Malformed;
         let rest = bytes.strip_prefix(MAGIC).ok_or(malformed)?;
         let (&version, rest) = rest.split_first().ok_or(malformed)?;
@@ -64,16 +103,33 @@ impl Announcement {
         if version != VERSION {
             return Err(AnnouncementError::Version(version));
         }
-        let (node, rest) = rest.split_first_chunk().ok_or(malformed)?;
+        let (node, rest) = number(rest)?;
+        let (incarnation, rest) = number(rest)?;
+        let (sequence, rest) = number(rest)?;
         let (cluster_name, rest) = text(rest)?;
         let (address, rest) = text(rest)?;
-        if !rest.is_empty() || port(address).is_none() {
+        let (&is_signed, signature) = rest.split_first().ok_or(malformed)?;
+        let signature = match (is_signed, signature.len()) {
+            (0, 0) => None,
+            (1, AnnouncementKey::SIGNATURE) => Some(signature),
+            _ => return Err(malformed),
+        };
+        if port(address).is_none() || incarnation > Incarnation::MAXIMUM.0 {
             return Err(malformed);
         }
-        Ok(Self {
-            node: NodeId(u64::from_be_bytes(*node)),
-            cluster_name: cluster_name.to_owned(),
-            address: address.to_owned(),
+        let length = bytes.len() - signature.map_or(0, <[u8]>::len);
+        Ok(Heard {
+            announcement: Self {
+                node: NodeId(node),
+                fresh: Freshness {
+                    incarnation: Incarnation(incarnation),
+                    number: sequence,
+                },
+                cluster_name: cluster_name.to_owned(),
+                address: address.to_owned(),
+            },
+            text: &bytes[..length],
+            signature,
         })
     }
 
@@ -86,6 +142,13 @@ impl Announcement {
             Ok(_) | Err(_) => self.address.clone(),
         }
     }
+}
+
+fn number(bytes: &[u8]) -> Result<(u64, &[u8]), AnnouncementError> {
+    let (number, rest) = bytes
+        .split_first_chunk()
+        .ok_or(AnnouncementError::Malformed)?;
+    Ok((u64::from_be_bytes(*number), rest))
 }
 
 fn text(bytes: &[u8]) -> Result<(&str, &[u8]), AnnouncementError> {
@@ -110,11 +173,17 @@ fn port(address: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use thicket_transport::tls::ClusterKey;
+
     use super::*;
 
     fn announcement() -> Announcement {
         Announcement {
             node: NodeId(0x0102_0304_0506_0708),
+            fresh: Freshness {
+                incarnation: Incarnation(0x1112_1314),
+                number: 9,
+            },
             cluster_name: "lab".into(),
             address: "10.0.0.1:1883".into(),
         }
@@ -122,14 +191,52 @@ mod tests {
 
     #[test]
     fn an_announcement_is_these_bytes() {
-        let expected = b"THKT\x01\x01\x02\x03\x04\x05\x06\x07\x08\x03lab\x0d10.0.0.1:1883";
-        assert_eq!(announcement().encode(), expected);
-        assert_eq!(Announcement::decode(expected), Ok(announcement()));
+        let expected = b"THKT\x02\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\0\x11\x12\x13\x14\0\0\0\0\0\0\0\x09\x03lab\x0d10.0.0.1:1883\0";
+        assert_eq!(announcement().encode(None), expected);
+        let heard = Announcement::decode(expected).expect("ours");
+        assert_eq!(heard.announcement, announcement());
+    }
+
+    fn key(secret: &str) -> AnnouncementKey {
+        let key = ClusterKey::derive(secret.as_bytes()).expect("derived");
+        key.announcements().clone()
+    }
+
+    #[test]
+    fn a_signed_announcement_is_believed_by_those_with_the_secret_and_nobody_may_change_it() {
+        let (ours, theirs) = (key("ours"), key("theirs"));
+        let plain = announcement().encode(None);
+        let signed = announcement().encode(Some(&ours));
+        assert!(signed.len() <= LONGEST);
+        let is_of = |bytes: &[u8], keys: &[AnnouncementKey]| {
+            Announcement::decode(bytes).is_ok_and(|heard| heard.is_of(keys))
+        };
+        let both = [theirs.clone(), ours.clone()];
+        for (name, bytes, keys, expected) in [
+            ("signed", &signed, std::slice::from_ref(&ours), true),
+            ("signed with the second of two", &signed, &both, true),
+            (
+                "signed with another",
+                &signed,
+                std::slice::from_ref(&theirs),
+                false,
+            ),
+            ("not signed", &plain, std::slice::from_ref(&ours), false),
+            ("signed where nobody signs", &signed, &[], false),
+            ("not signed where nobody signs", &plain, &[], true),
+        ] {
+            assert_eq!(is_of(bytes, keys), expected, "{name}");
+        }
+        for at in 0..signed.len() {
+            let mut changed = signed.clone();
+            changed[at] ^= 1;
+            assert!(!is_of(&changed, std::slice::from_ref(&ours)), "byte {at}");
+        }
     }
 
     #[test]
     fn what_is_no_announcement_is_refused() {
-        let good = announcement().encode();
+        let good = announcement().encode(None);
         for length in 0..good.len() {
             assert!(
                 Announcement::decode(&good[..length]).is_err(),
@@ -139,7 +246,7 @@ mod tests {
         let changed = |at: usize, to: u8| {
             let mut bytes = good.clone();
             bytes[at] = to;
-            Announcement::decode(&bytes)
+            Announcement::decode(&bytes).map(|_| ())
         };
         let cases = [
             (
@@ -149,27 +256,37 @@ mod tests {
             ),
             (
                 "another version",
-                changed(4, 2),
-                AnnouncementError::Version(2),
+                changed(4, 1),
+                AnnouncementError::Version(1),
             ),
             (
                 "a name that is not UTF-8",
-                changed(14, 0xff),
+                changed(30, 0xff),
                 AnnouncementError::Malformed,
             ),
             (
                 "a name with a line end",
-                changed(15, b'\n'),
+                changed(31, b'\n'),
                 AnnouncementError::Malformed,
             ),
             (
                 "a name longer than the rest",
-                changed(13, 255),
+                changed(29, 255),
                 AnnouncementError::Malformed,
             ),
             (
                 "an address without a port",
-                changed(good.len() - 5, b'.'),
+                changed(good.len() - 6, b'.'),
+                AnnouncementError::Malformed,
+            ),
+            (
+                "a signature that is not there",
+                changed(good.len() - 1, 1),
+                AnnouncementError::Malformed,
+            ),
+            (
+                "an absurd incarnation",
+                changed(13, 1),
                 AnnouncementError::Malformed,
             ),
         ];

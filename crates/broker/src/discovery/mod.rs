@@ -7,11 +7,12 @@ mod names;
 use std::io;
 use std::sync::Arc;
 
-use thicket_overlay::NodeId;
-
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::identity::Identity;
+use crate::links::Links;
 use crate::mailbox::Mailboxes;
+use crate::node::Places;
 
 /// The threads that look for other nodes. Dropping it stops them.
 #[derive(Debug)]
@@ -21,24 +22,28 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// Starts what the configuration asks for. `address` is where others reach this node; `announced` may be a wildcard instead.
+    /// Starts what the configuration asks for. With `links`, announcements are signed as they say.
     pub(crate) fn start(
         config: &Config,
-        node: NodeId,
-        address: &str,
-        announced: &str,
+        identity: &Identity,
+        places: &Places,
+        links: Option<Arc<Links>>,
         boxes: &Mailboxes,
         counters: &Arc<Counters>,
     ) -> io::Result<Self> {
         let hub = Arc::clone(&boxes[0]);
-        let names = names::Names::start(&config.seeds, config.dns.as_ref(), address, hub)?;
+        let names = names::Names::start(&config.seeds, config.dns.as_ref(), &places.address, hub)?;
         let own = announcement::Announcement {
-            node,
+            node: identity.node,
+            fresh: announcement::Freshness {
+                incarnation: identity.incarnation,
+                number: 0,
+            },
             cluster_name: config.cluster_name.clone(),
-            address: announced.to_owned(),
+            address: places.announced.clone(),
         };
         let multicast = config.multicast.as_ref().and_then(|multicast| {
-            let started = multicast::Announcer::start(multicast, own, Arc::clone(&boxes[0]), Arc::clone(counters));
+            let started = multicast::Announcer::start(multicast, own, links, Arc::clone(&boxes[0]), Arc::clone(counters));
             // A host without multicast can still serve, and be found by seeds.
             started.inspect_err(|error| tracing::warn!(%error, group = %multicast.group, "cannot announce this node by multicast")).ok()
         });

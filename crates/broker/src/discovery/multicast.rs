@@ -1,6 +1,6 @@
 //! Announcements by UDP multicast: ours go out at an interval, and at once when somebody new is heard; others' come in.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -12,9 +12,11 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 use thicket_overlay::NodeId;
 
-use super::announcement::{Announcement, AnnouncementError, LONGEST};
+use super::announcement::{Announcement, AnnouncementError, Freshness, Heard, LONGEST};
+use crate::allowance::Allowance;
 use crate::config::Multicast;
 use crate::counters::Counters;
+use crate::links::Links;
 use crate::mailbox::{Letter, Mailbox};
 
 const STOP: Token = Token(0);
@@ -36,6 +38,7 @@ impl Announcer {
     pub(super) fn start(
         config: &Multicast,
         own: Announcement,
+        links: Option<Arc<Links>>,
         hub: Arc<Mailbox>,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
@@ -49,10 +52,12 @@ impl Announcer {
             socket,
             group,
             own,
+            links,
             hub,
             counters,
-            known: HashSet::new(),
+            known: HashMap::new(),
             strangers: HashSet::new(),
+            lines: Allowance::of_lines(),
             answer: false,
         };
         let interval = config.interval;
@@ -107,10 +112,14 @@ struct State {
     socket: UdpSocket,
     group: SocketAddr,
     own: Announcement,
+    /// What announcements are signed with, if they are.
+    links: Option<Arc<Links>>,
     hub: Arc<Mailbox>,
     counters: Arc<Counters>,
-    known: HashSet<NodeId>,
+    /// The last that was heard of each, and when.
+    known: HashMap<NodeId, (Freshness, Instant)>,
     strangers: HashSet<(IpAddr, String)>,
+    lines: Allowance,
     /// Somebody new was heard, who may have started after our last announcement.
     answer: bool,
 }
@@ -143,9 +152,12 @@ fn run(mut poll: Poll, mut state: State, interval: Duration) {
 }
 
 impl State {
-    fn announce(&self) {
+    fn announce(&mut self) {
+        self.own.fresh.number += 1;
+        let trust = self.links.as_ref().map(|links| links.trust());
+        let key = trust.as_ref().and_then(|trust| trust.announcements.first());
         // The network may be down for a while; the next announcement is never far.
-        if let Err(error) = self.socket.send_to(&self.own.encode(), self.group) {
+        if let Err(error) = self.socket.send_to(&self.own.encode(key), self.group) {
             tracing::debug!(%error, "cannot send an announcement");
         }
     }
@@ -166,31 +178,54 @@ impl State {
 
     fn hear(&mut self, datagram: &[u8], source: IpAddr) {
         match Announcement::decode(datagram) {
-            Ok(heard) if heard.node == self.own.node => {}
-            Ok(heard) if heard.cluster_name == self.own.cluster_name => self.meet(&heard, source),
-            Ok(heard) => self.refuse(source, format!("cluster {}", heard.cluster_name)),
+            Ok(heard) if heard.announcement.node == self.own.node => {}
+            Ok(heard) if heard.announcement.cluster_name == self.own.cluster_name => {
+                self.hear_of_cluster(&heard, source);
+            }
+            Ok(heard) => self.refuse(
+                source,
+                format!("cluster {}", heard.announcement.cluster_name),
+            ),
             Err(error @ AnnouncementError::Version(_)) => self.refuse(source, error.to_string()),
             Err(AnnouncementError::Malformed) => self.counters.announcements_malformed.add_one(),
         }
     }
 
-    fn meet(&mut self, heard: &Announcement, source: IpAddr) {
-        if self.known.len() >= REMEMBERED {
-            self.known.clear();
+    fn hear_of_cluster(&mut self, heard: &Heard<'_>, source: IpAddr) {
+        let trust = self.links.as_ref().map(|links| links.trust());
+        let keys = trust.as_ref().map_or(&[][..], |trust| &trust.announcements);
+        if !heard.is_of(keys) {
+            return self.refuse(source, "another secret, or none".to_owned());
         }
-        self.answer |= self.known.insert(heard.node);
-        self.hub.post(Letter::Discovered {
+        self.meet(&heard.announcement, !keys.is_empty(), source);
+    }
+
+    fn meet(&mut self, heard: &Announcement, is_signed: bool, source: IpAddr) {
+        let last = self.known.get(&heard.node).map(|(fresh, _)| *fresh);
+        // Where anybody may say anything, nobody must be able to make a node pass for heard.
+        if is_signed && last.is_some_and(|last| heard.fresh <= last) {
+            return self.counters.announcements_repeated.add_one();
+        }
+        if last.is_none() && self.known.len() >= REMEMBERED {
+            let longest_silent = self.known.iter().min_by_key(|(_, (_, at))| *at);
+            if let Some(node) = longest_silent.map(|(node, _)| *node) {
+                self.known.remove(&node);
+            }
+        }
+        self.known.insert(heard.node, (heard.fresh, Instant::now()));
+        self.answer |= last.is_none();
+        self.hub.post(Letter::Announced {
             address: heard.reachable_at(source),
         });
     }
 
-    /// Of a stranger one line suffices.
+    /// Of a stranger one line suffices, and of many some.
     fn refuse(&mut self, source: IpAddr, what: String) {
         self.counters.announcements_strange.add_one();
         if self.strangers.len() >= REMEMBERED {
             self.strangers.clear();
         }
-        if self.strangers.insert((source, what.clone())) {
+        if self.strangers.insert((source, what.clone())) && self.lines.take().is_some() {
             tracing::info!(peer = %source, found = what, expected = self.own.cluster_name, "ignoring a stranger's announcement");
         }
     }
@@ -198,7 +233,11 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use thicket_overlay::Incarnation;
+
     use super::*;
+    use crate::config::ClusterSecret;
+    use crate::scratch::Scratch;
 
     struct Side {
         poll: Poll,
@@ -218,6 +257,10 @@ mod tests {
     }
 
     fn side(port: u16, node: u64, cluster_name: &str) -> Side {
+        side_with(port, node, cluster_name, None)
+    }
+
+    fn side_with(port: u16, node: u64, cluster_name: &str, links: Option<Arc<Links>>) -> Side {
         let poll = Poll::new().expect("a poll");
         let mailbox = Arc::new(Mailbox::new(
             Waker::new(poll.registry(), Token(0)).expect("a waker"),
@@ -225,12 +268,17 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let own = Announcement {
             node: NodeId(node),
+            fresh: Freshness {
+                incarnation: Incarnation(1),
+                number: 0,
+            },
             cluster_name: cluster_name.into(),
             address: format!("0.0.0.0:{node}"),
         };
         let announcer = Announcer::start(
             &config(port),
             own,
+            links,
             Arc::clone(&mailbox),
             Arc::clone(&counters),
         )
@@ -254,7 +302,7 @@ mod tests {
             }
             self.mailbox.swap(&mut letters);
             let address = |letter| match letter {
-                Letter::Discovered { address } => address,
+                Letter::Announced { address } => address,
                 other => panic!("{other:?}"),
             };
             letters.into_iter().map(address).collect()
@@ -277,6 +325,41 @@ mod tests {
                 .iter()
                 .all(|address| address == "127.0.0.1:1001")
         );
+    }
+
+    fn links(scratch: &Scratch, secret: &str) -> Option<Arc<Links>> {
+        let path = scratch.file(secret, secret);
+        let secret = ClusterSecret::from_file(&path).expect("a good secret");
+        Links::new(None, Some(secret)).expect("derived")
+    }
+
+    #[test]
+    fn with_a_secret_only_its_nodes_are_heard_and_each_announcement_once() {
+        let scratch = Scratch::new();
+        let ours = links(&scratch, "qM2f8mXbJ0sZrT1kVQ9wYc4hN7uLpE3a6GdRiBxOoDs");
+        let theirs = links(&scratch, "Ub6YdNf2hQp9vJx4Cg8tKr0zMe5wAl7iSoD3yBqVnZE");
+        let ear = join(&config(18842)).expect("loopback has multicast");
+        let mut home = side_with(18842, 1001, "lab", ours.clone());
+        let _plain = side(18842, 1003, "lab");
+        let _stranger = side_with(18842, 1004, "lab", theirs);
+        let _friend = side_with(18842, 1002, "lab", ours);
+        let mut buffer = [0; LONGEST];
+        for _ in 0..100 {
+            let heard = home.discovered();
+            assert!(heard.iter().all(|it| it == "127.0.0.1:1002"), "{heard:?}");
+            // One that came goes once more, and what goes comes here too.
+            if let Ok(count) = ear.recv(&mut buffer) {
+                ear.send_to(&buffer[..count], config(18842).group)
+                    .expect("loopback has multicast");
+            }
+            let counters = &home.counters;
+            if counters.announcements_strange.value() > 1
+                && counters.announcements_repeated.value() > 0
+            {
+                return;
+            }
+        }
+        panic!("{:?}", home.counters);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::api::{
 use crate::counters::Counters;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
+use crate::links::Links;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
 
@@ -38,6 +39,7 @@ pub(crate) struct Inspector {
     pub(crate) gate: Arc<NodeGate>,
     pub(crate) traced: Traced,
     pub(crate) bridges: Arc<[Monitor]>,
+    pub(crate) links: Option<Arc<Links>>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
 }
@@ -57,13 +59,23 @@ impl Inspector {
             gate,
             traced: Traced::default(),
             bridges: Arc::new([]),
+            links: None,
             memory_bytes,
         }
     }
 
     pub(crate) async fn nodes(&self) -> Result<Vec<NodeEntry>, Silence> {
-        self.of_hub(|hub| hub.nodes().into_iter().map(NodeEntry::from).collect())
-            .await
+        let mut nodes: Vec<_> = self
+            .of_hub(|hub| hub.nodes().into_iter().map(NodeEntry::from).collect())
+            .await?;
+        let own = self.links.as_ref().and_then(|links| links.trust().own());
+        for node in nodes
+            .iter_mut()
+            .filter(|node: &&mut NodeEntry| node.is_self)
+        {
+            node.key = own.map(|key| key.to_string());
+        }
+        Ok(nodes)
     }
 
     pub(crate) async fn is_ready(&self) -> Result<bool, Silence> {

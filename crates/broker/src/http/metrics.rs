@@ -340,8 +340,13 @@ impl Page {
             ),
             (
                 "thicket_announcements_strange_total",
-                "Announcements of other clusters or versions",
+                "Announcements of other clusters or versions, or not signed with the secret of this one",
                 &counters.announcements_strange,
+            ),
+            (
+                "thicket_announcements_repeated_total",
+                "Signed announcements that were heard before",
+                &counters.announcements_repeated,
             ),
             (
                 "thicket_authentications_total",
@@ -398,6 +403,7 @@ mod tests {
             out_since_ms: None,
             wire_version: Some(4),
             rtt_us: Some(1500),
+            key: None,
             clients: 0,
             subscriptions: 0,
             hinted_messages: 2,

@@ -9,10 +9,12 @@ mod websocket;
 
 use std::io::{self, IoSlice, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use thicket_transport::proxy_header::{self, Proxied};
 
 use crate::gate::Seat;
+use crate::links::{Links, Proof, Trust};
 use crate::transport::{Stream, Taken, again_if_interrupted};
 pub(crate) use tls::Tls;
 pub(crate) use websocket::WebSocket;
@@ -33,8 +35,17 @@ pub(crate) struct Layered {
     websocket: Option<WebSocket>,
     /// The peer said that nothing follows.
     is_over: bool,
-    /// Between nodes: what goes wrong with its TLS is worth a line of the log.
-    is_link: bool,
+    /// Between nodes.
+    link: Option<LinkLayer>,
+}
+
+/// What a link between nodes began with.
+#[derive(Debug)]
+struct LinkLayer {
+    links: Arc<Links>,
+    trust: Arc<Trust>,
+    /// Its proof was asked for.
+    is_told: bool,
 }
 
 /// What came of waiting for a PROXY header.
@@ -60,33 +71,68 @@ impl Layered {
             tls,
             websocket,
             is_over: false,
-            is_link: false,
+            link: None,
         }
     }
 
     /// A link to another node.
-    pub(crate) fn link(stream: Stream, seat: Option<Seat>, tls: Tls) -> Self {
+    pub(crate) fn link(
+        stream: Stream,
+        seat: Option<Seat>,
+        tls: Tls,
+        (links, trust): (Arc<Links>, Arc<Trust>),
+    ) -> Self {
+        let link = LinkLayer {
+            links,
+            trust,
+            is_told: false,
+        };
         Self {
-            is_link: true,
+            link: Some(link),
             ..Self::new(stream, seat, Some(tls), None)
         }
     }
 
+    /// Bytes that were read of the socket before this was made of it.
+    pub(crate) fn put_back(&mut self, bytes: &[u8]) {
+        self.early.extend_from_slice(bytes);
+    }
+
+    /// By which keys both ends of a link have proved themselves; once, when that is done.
+    pub(crate) fn take_proof(&mut self) -> Option<Proof> {
+        let link = self.link.as_mut().filter(|link| !link.is_told)?;
+        let tls = self.tls.as_ref().filter(|tls| !tls.is_handshaking())?;
+        link.is_told = true;
+        link.trust.proof(tls.shown())
+    }
+
+    /// By which keys they have.
+    pub(crate) fn proof(&self) -> Option<Proof> {
+        let tls = self.tls.as_ref().filter(|tls| !tls.is_handshaking())?;
+        self.link.as_ref()?.trust.proof(tls.shown())
+    }
+
     /// Says in the log that a link has come to nothing. `error`: why it ends; `None`: the other node ended it.
     pub(crate) fn note_end(&self, error: Option<&io::Error>) {
-        let is_early = self.tls.as_ref().is_some_and(Tls::is_handshaking);
-        let peer = self.stream.peer();
-        match error {
-            _ if !self.is_link => {}
+        let (Some(link), Some(tls)) = (&self.link, &self.tls) else {
+            return;
+        };
+        let message = match error {
             Some(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::warn!(peer, %error, "link refused: no certificate both ends believe");
+                if tls::is_refusal(error) {
+                    "link refused by the other node"
+                } else if tls.is_handshaking() {
+                    "link refused: the other end did not prove that it belongs to this cluster"
+                } else {
+                    "link ended: what came is not what the other node sent"
+                }
             }
-            None if is_early => tracing::warn!(
-                peer,
-                "link ended while TLS began: the other node wants another certificate, or no TLS"
-            ),
-            Some(_) | None => {}
-        }
+            None if tls.is_handshaking() => {
+                "link ended while TLS began: the other node wants another secret or certificate, or no TLS"
+            }
+            Some(_) | None => return,
+        };
+        link.links.complain(&self.stream.peer(), error, message);
     }
 
     pub(crate) const fn stream_mut(&mut self) -> &mut Stream {
@@ -95,7 +141,7 @@ impl Layered {
 
     /// Of a client; that of a node names no user.
     pub(crate) fn certificate_name(&self) -> Option<String> {
-        if self.is_link {
+        if self.link.is_some() {
             return None;
         }
         self.tls.as_ref().and_then(Tls::certificate_name)

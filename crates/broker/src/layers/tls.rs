@@ -4,9 +4,9 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 
 use thicket_transport::tls::certificate_name;
-use thicket_transport::tls::rustls::pki_types::ServerName;
+use thicket_transport::tls::rustls::pki_types::{CertificateDer, ServerName};
 use thicket_transport::tls::rustls::{
-    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
+    self, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
 };
 
 use super::invalid;
@@ -112,10 +112,21 @@ impl Tls {
         self.connection.send_close_notify();
     }
 
+    /// The certificates the other end has shown.
+    pub(crate) fn shown(&self) -> &[CertificateDer<'static>] {
+        self.connection.peer_certificates().unwrap_or_default()
+    }
+
     pub(crate) fn certificate_name(&self) -> Option<String> {
         self.connection
             .peer_certificates()
             .and_then(<[_]>::first)
             .and_then(certificate_name)
     }
+}
+
+/// Whether it was the other end that ended the connection, and said why.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    let inside = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(inside, Some(rustls::Error::AlertReceived(_)))
 }

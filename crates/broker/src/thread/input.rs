@@ -9,11 +9,13 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Token};
 use thicket_node::{ConnectionId, HubInput, ListenerId, Now, Peer, Verdict, WorkerInput};
+use thicket_overlay::KeyId;
 
 use super::{MAILBOX, Thread};
 use crate::dials::Dial;
 use crate::entrance::Entrance;
 use crate::layers::Preface;
+use crate::links::Proof;
 use crate::listener::Accept;
 use crate::mailbox::Letter;
 use crate::sockets::{Owner, Read};
@@ -217,6 +219,10 @@ impl Thread {
             }
             match self.sockets.read(connection, &mut self.buffer) {
                 Read::Bytes(count) => {
+                    if owner == Owner::Hub && !self.note_proof(now, connection) {
+                        self.sockets.mark_lost(connection);
+                        continue;
+                    }
                     self.hand_in_bytes(now, connection, owner, count);
                     budget = budget.saturating_sub(count);
                 }
@@ -289,6 +295,12 @@ impl Thread {
                     hub.handle_input(now, HubInput::Discovered { address });
                 }
             }
+            Letter::Announced { address } => {
+                if let Some(hub) = &mut self.hub {
+                    hub.handle_input(now, HubInput::Announced { address });
+                }
+            }
+            Letter::LinksChanged => self.end_outdated_links(),
             Letter::Summary { from, summary } => self.note_summary(from, summary),
             Letter::Ask(question) => question(&self.worker, self.hub.as_ref()),
             Letter::Order(order) => order(&mut self.worker, now),
@@ -351,14 +363,68 @@ impl Thread {
             (Peer::Worker(_), _) => self
                 .worker
                 .handle_input(now, WorkerInput::Adopted { connection, state }),
-            (Peer::Hub, Some(hub)) => hub.handle_input(
-                now,
-                HubInput::LinkAdopted {
-                    link: connection,
-                    state,
-                },
-            ),
+            (Peer::Hub, Some(_)) => self.adopt_link(now, connection, state),
             (Peer::Hub, None) => {}
+        }
+    }
+
+    /// Another node's socket comes with what it has proved, unless that counts no more.
+    fn adopt_link(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        state: Box<thicket_node::Handover>,
+    ) {
+        let Some(socket) = self.sockets.find(connection) else {
+            return;
+        };
+        let proof = socket.transport.take_proof();
+        if !self.allows(proof) {
+            self.sockets.remove(connection);
+            return;
+        }
+        let Some(hub) = &mut self.hub else {
+            return;
+        };
+        let key = proof.map(|proof| KeyId(proof.other));
+        let link = connection;
+        hub.handle_input(now, HubInput::LinkAdopted { link, state, key });
+    }
+
+    /// Tells the hub, once, by which key the other end of a link has proved itself. `false`: it counts no more.
+    fn note_proof(&mut self, now: Now, connection: ConnectionId) -> bool {
+        let socket = self.sockets.find(connection);
+        let Some(proof) = socket.and_then(|socket| socket.transport.take_proof()) else {
+            return true;
+        };
+        if !self.allows(Some(proof)) {
+            return false;
+        }
+        if let Some(hub) = &mut self.hub {
+            let (link, key) = (connection, KeyId(proof.other));
+            hub.handle_input(now, HubInput::LinkProved { link, key });
+        }
+        true
+    }
+
+    /// Whether a link with this proof could come about now; one without any is the hub's to refuse.
+    fn allows(&self, proof: Option<Proof>) -> bool {
+        match (&self.links, proof) {
+            (Some(links), Some(proof)) => links.trust().allows(proof),
+            (None, _) | (_, None) => true,
+        }
+    }
+
+    /// Links that began with keys that count no more, or that this node shows no more, begin again.
+    fn end_outdated_links(&mut self) {
+        let Some(links) = &self.links else {
+            return;
+        };
+        let trust = links.trust();
+        let is_outdated =
+            |transport: &Transport| transport.proof().is_some_and(|proof| !trust.allows(proof));
+        for link in self.sockets.of_hub(is_outdated) {
+            self.sockets.mark_lost(link);
         }
     }
 
@@ -410,8 +476,8 @@ impl Thread {
     /// What is to lie between us and another node.
     fn dress_link(&self, stream: TcpStream) -> io::Result<Transport> {
         let stream = Stream::Tcp(stream);
-        match &self.link_certificate {
-            Some(certificate) => certificate.dress(stream),
+        match &self.links {
+            Some(links) => links.dial(stream),
             None => Ok(Transport::Plain {
                 stream,
                 _seat: None,

@@ -23,7 +23,7 @@ use crate::authenticator::Authenticator;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
-use crate::entrance::LinkCertificate;
+use crate::links::Links;
 use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
@@ -54,8 +54,8 @@ pub(crate) struct Parts {
     pub(crate) hub: Option<(HubConfig, u64)>,
     pub(crate) authenticator: Authenticator,
     pub(crate) resolver: Resolver,
-    /// What links begin with; `None`: they are plain.
-    pub(crate) link_certificate: Option<Arc<LinkCertificate>>,
+    /// What protects links; `None`: they are plain.
+    pub(crate) links: Option<Arc<Links>>,
     pub(crate) counters: Arc<Counters>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
@@ -96,7 +96,7 @@ pub(crate) struct Thread {
     hub: Option<Hub>,
     authenticator: Authenticator,
     resolver: Resolver,
-    link_certificate: Option<Arc<LinkCertificate>>,
+    links: Option<Arc<Links>>,
     counters: Arc<Counters>,
     stopped: Sender<WorkerId>,
     storage: Option<WorkerStorage>,
@@ -163,7 +163,7 @@ impl Thread {
             hub,
             authenticator: parts.authenticator,
             resolver: parts.resolver,
-            link_certificate: parts.link_certificate,
+            links: parts.links,
             counters: parts.counters,
             stopped: parts.stopped,
             storage: parts.storage,

@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::{Input, LinkId, NodeId, NodeSlot, NodeStatus, Output, Overlay};
+use thicket_overlay::{FarEnd, Input, LinkId, NodeId, NodeSlot, NodeStatus, Output, Overlay};
 use thicket_session::time::{Instant, WallClock};
 
 use self::{
@@ -156,15 +156,24 @@ impl Hub {
         self.overlay.note_time(at);
         self.drain_overlay(now);
         match input {
-            HubInput::LinkAdopted { link, state } => {
-                let bytes = &state.buffered;
+            HubInput::LinkAdopted { link, state, key } => {
+                let end = FarEnd {
+                    address: Some(state.peer),
+                    key,
+                };
                 self.overlay.handle_input(
                     at,
                     Input::LinkAccepted {
                         link: LinkId(link.0),
-                        bytes,
+                        end,
+                        bytes: &state.buffered,
                     },
                 );
+            }
+            HubInput::LinkProved { link, key } => {
+                let link = LinkId(link.0);
+                self.overlay
+                    .handle_input(at, Input::LinkProved { link, key });
             }
             HubInput::Dialled { address, link } => {
                 self.overlay.handle_input(
@@ -193,6 +202,10 @@ impl Hub {
             HubInput::Discovered { address } => {
                 self.overlay
                     .handle_input(at, Input::Discovered { address: &address });
+            }
+            HubInput::Announced { address } => {
+                self.overlay
+                    .handle_input(at, Input::Announced { address: &address });
             }
             HubInput::Mail { from, mail } => self.handle_mail(now, from, mail.0),
             HubInput::Timeout => {
@@ -319,6 +332,7 @@ impl Hub {
             out_since_ms: out_since.map(WallClock::as_unix_millis),
             wire_version: wire.map(|status| self.overlay.wire_version(status.slot).number()),
             rtt_us: None,
+            key: None,
             clients: 0,
             subscriptions: 0,
             hinted_messages: hints.messages,
@@ -328,6 +342,7 @@ impl Hub {
             report.incarnation = status.incarnation.0;
             report.address = status.address;
             report.rtt_us = status.rtt_us;
+            report.key = status.key.map(|key| key.to_string());
             report.clients = status.clients;
             report.subscriptions = status.subscriptions;
         }

@@ -8,8 +8,8 @@ use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
 use thicket_overlay::routing::{RootPolicy, RoutingMode};
 use thicket_overlay::{
-    Forward, Incarnation, Input, InterestKey, InterestValue, LinkId, NodeId, NodeSlot, Output,
-    Overlay, OverlayConfig, OverlayState, Sharing, StreamId,
+    FarEnd, Forward, Incarnation, Input, InterestKey, InterestValue, LinkId, NodeId, NodeSlot,
+    Output, Overlay, OverlayConfig, OverlayState, Sharing, StreamId,
 };
 use thicket_session::{time::Instant, topic::TopicFilter};
 
@@ -267,6 +267,7 @@ impl Cluster {
             now,
             Input::LinkAccepted {
                 link: there,
+                end: FarEnd::default(),
                 bytes: &[],
             },
         );

@@ -1,16 +1,17 @@
-//! From a socket to a link whose other end is known: CONNECT, AUTH, CONNACK. The states are in [`crate::link`].
+//! From a socket to a link whose other end is known: CONNECT, CONNACK. The states are in [`crate::link`].
+//!
+//! Where links are proved, nothing is believed of a link that is not: it is closed with a reason, and changes nothing else.
 
 use thicket_mqtt::{
-    Auth, Connack, Connect, Disconnect, Packet, PacketKind, ProtocolVersion, ReasonCode,
-    UserProperties,
+    Connack, Connect, Disconnect, Packet, PacketKind, ProtocolVersion, ReasonCode, UserProperties,
 };
 use thicket_session::time::Instant;
 
 use super::Overlay;
 use crate::channel::Channel;
-use crate::doors::EventLevel;
-use crate::hello::{CLIENT_ID_PREFIX, Hello, Holder, KnownAs, METHOD, Role, prove, verify};
-use crate::identity::{Incarnation, LinkId};
+use crate::doors::{EventLevel, FarEnd};
+use crate::hello::{CLIENT_ID_PREFIX, Hello, Holder, KnownAs};
+use crate::identity::{Incarnation, KeyId, LinkId};
 use crate::link::LinkState;
 use crate::wire_version::WireRange;
 
@@ -38,6 +39,14 @@ impl Refusal {
         }
     }
 
+    /// What the other end is told beside the reason, by the process that refuses it.
+    fn told(&self, process: u64) -> Vec<(&'static str, String)> {
+        let mut properties = vec![("process", format!("{process:016x}"))];
+        properties.extend(self.holder.iter().flat_map(Holder::to_properties));
+        properties.extend(self.known.into_iter().flat_map(KnownAs::to_properties));
+        properties
+    }
+
     /// The other end broke the order of a handshake.
     pub(super) fn protocol(text: String) -> Self {
         Self::new(ReasonCode::ProtocolError, text)
@@ -53,10 +62,7 @@ impl Overlay {
     /// The first packet of a link this node opened.
     pub(super) fn start_handshake(&mut self, now: Instant, id: LinkId, address: Option<String>) {
         let own = self.own_hello();
-        let state = LinkState::Dialled {
-            own: Box::new(own.clone()),
-        };
-        self.add_link(now, id, state, address);
+        self.add_link(now, id, LinkState::Dialled, address);
         if self.leaving {
             return self.close_link(now, id);
         }
@@ -66,7 +72,6 @@ impl Overlay {
             keep_alive: 0,
             maximum_packet_size: Some(crate::MAXIMUM_PACKET_BYTES),
             topic_alias_maximum: Channel::ALL.len() as u16,
-            authentication_method: self.config.secret.as_ref().map(|_| METHOD),
             user_properties: borrow(&properties),
             ..Connect::new(ProtocolVersion::V5, &client_id)
         };
@@ -84,8 +89,28 @@ impl Overlay {
         }
     }
 
-    pub(super) fn on_accepted(&mut self, now: Instant, id: LinkId, bytes: &[u8]) {
+    /// The shell has the proof of a link that this node opened.
+    pub(super) fn on_proved(&mut self, id: LinkId, key: KeyId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.end.key = Some(key);
+        }
+    }
+
+    /// Whether what the other end says may be believed. What comes over other nodes came over their links, which are proved.
+    fn is_proved(&self, id: LinkId) -> bool {
+        let has_key = || {
+            self.links
+                .get(&id)
+                .is_some_and(|link| link.end.key.is_some())
+        };
+        !self.config.links_are_proved || Self::is_tunnel(id) || has_key()
+    }
+
+    pub(super) fn on_accepted(&mut self, now: Instant, id: LinkId, end: FarEnd, bytes: &[u8]) {
         self.add_link(now, id, LinkState::Accepted, None);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.end = end;
+        }
         if self.leaving {
             let refusal = Refusal::new(
                 ReasonCode::ServerShuttingDown,
@@ -108,20 +133,13 @@ impl Overlay {
         let Some(state) = self.links.get(&id).map(|link| link.state.clone()) else {
             return;
         };
+        if !self.is_proved(id) {
+            let text = "the other end did not prove that it belongs to this cluster".to_owned();
+            return self.refuse(now, id, &Refusal::new(ReasonCode::NotAuthorized, text));
+        }
         match (state, packet) {
             (LinkState::Accepted, Packet::Connect(connect)) => self.on_connect(now, id, connect),
-            (LinkState::Dialled { own }, Packet::Auth(auth)) => {
-                self.on_challenge(now, id, own, auth)
-            }
-            (LinkState::Challenged { own, peer }, Packet::Auth(auth)) => {
-                self.on_proof(now, id, &own, *peer, auth)
-            }
-            (LinkState::Dialled { .. }, Packet::Connack(connack)) => {
-                self.on_connack(now, id, None, connack)
-            }
-            (LinkState::Proved { peer, .. }, Packet::Connack(connack)) => {
-                self.on_connack(now, id, Some(&peer), connack)
-            }
+            (LinkState::Dialled, Packet::Connack(connack)) => self.on_connack(now, id, connack),
             (state, packet) => {
                 let text = format!("{:?} on a link that is {}", packet.kind(), state.name());
                 self.refuse(now, id, &Refusal::protocol(text));
@@ -130,118 +148,17 @@ impl Overlay {
     }
 
     fn on_connect(&mut self, now: Instant, id: LinkId, connect: &Connect<'_>) {
-        let peer = match self.read_connect(connect) {
+        let peer = match read_connect(connect) {
             Ok(peer) => peer,
             Err(refusal) => return self.refuse(now, id, &refusal),
         };
-        if let Err(refusal) = self.check_cluster(&peer) {
-            return self.refuse(now, id, &refusal);
-        }
-        let own = self.own_hello();
-        match self.config.secret.clone() {
-            None => self.accept(now, id, &own, peer),
-            Some(secret) => {
-                let proof = prove(&secret, Role::Acceptor, &peer, &own);
-                let properties = own.to_properties();
-                let auth = Auth {
-                    authentication_method: Some(METHOD),
-                    authentication_data: Some(&proof),
-                    user_properties: borrow(&properties),
-                    ..auth_packet()
-                };
-                self.write_packet(id, &Packet::Auth(auth));
-                self.set_state(
-                    id,
-                    LinkState::Challenged {
-                        own: Box::new(own),
-                        peer: Box::new(peer),
-                    },
-                );
-            }
+        match self.check_cluster(&peer) {
+            Ok(()) => self.accept(now, id, peer),
+            Err(refusal) => self.refuse(now, id, &refusal),
         }
     }
 
-    fn read_connect(&self, connect: &Connect<'_>) -> Result<Hello, Refusal> {
-        let malformed = |text| Refusal::new(ReasonCode::ProtocolError, text);
-        if connect.version != ProtocolVersion::V5
-            || !connect.client_id.starts_with(CLIENT_ID_PREFIX)
-        {
-            return Err(malformed(format!(
-                "{:?} is no client id of a node",
-                connect.client_id
-            )));
-        }
-        let peer = Hello::from_properties(&connect.user_properties)
-            .map_err(|error| malformed(error.to_string()))?;
-        if peer.client_id() != connect.client_id {
-            return Err(malformed(format!(
-                "client id {:?} is not that of node {}",
-                connect.client_id, peer.node
-            )));
-        }
-        match (connect.authentication_method, &self.config.secret) {
-            (None, None) | (Some(METHOD), Some(_)) => Ok(peer),
-            (None, Some(_)) => Err(Refusal::new(
-                ReasonCode::NotAuthorized,
-                "a cluster secret is required here".into(),
-            )),
-            (Some(method), _) => {
-                let text = format!("authentication method {method:?} is not in use here");
-                Err(Refusal::new(ReasonCode::BadAuthenticationMethod, text))
-            }
-        }
-    }
-
-    /// Dialler: the acceptor says who it is, and proves that it knows the secret.
-    fn on_challenge(&mut self, now: Instant, id: LinkId, own: Box<Hello>, auth: &Auth<'_>) {
-        let refusal = |text: &str| Refusal::new(ReasonCode::NotAuthorized, text.to_owned());
-        let Some(secret) = self.config.secret.clone() else {
-            return self.refuse(now, id, &refusal("no cluster secret is in use here"));
-        };
-        let peer = match Hello::from_properties(&auth.user_properties) {
-            Ok(peer) => peer,
-            Err(error) => return self.refuse(now, id, &Refusal::protocol(error.to_string())),
-        };
-        let is_proved = auth.authentication_method == Some(METHOD)
-            && auth
-                .authentication_data
-                .is_some_and(|proof| verify(&secret, Role::Acceptor, &own, &peer, proof));
-        if !is_proved {
-            return self.refuse(
-                now,
-                id,
-                &refusal("the cluster secret of the acceptor is another one"),
-            );
-        }
-        let proof = prove(&secret, Role::Dialler, &own, &peer);
-        let auth = Auth {
-            authentication_method: Some(METHOD),
-            authentication_data: Some(&proof),
-            ..auth_packet()
-        };
-        self.write_packet(id, &Packet::Auth(auth));
-        self.set_state(
-            id,
-            LinkState::Proved {
-                own,
-                peer: Box::new(peer),
-            },
-        );
-    }
-
-    /// Acceptor: the dialler proves that it knows the secret.
-    fn on_proof(&mut self, now: Instant, id: LinkId, own: &Hello, peer: Hello, auth: &Auth<'_>) {
-        let secret = self.config.secret.clone().unwrap_or_default();
-        let proof = auth.authentication_data.unwrap_or_default();
-        if verify(&secret, Role::Dialler, &peer, own, proof) {
-            self.accept(now, id, own, peer);
-        } else {
-            let text = "the cluster secret of the dialler is another one".to_owned();
-            self.refuse(now, id, &Refusal::new(ReasonCode::NotAuthorized, text));
-        }
-    }
-
-    fn accept(&mut self, now: Instant, id: LinkId, own: &Hello, peer: Hello) {
+    fn accept(&mut self, now: Instant, id: LinkId, peer: Hello) {
         if let Err(refusal) = self.check_identity(&peer) {
             if peer.node == self.config.node && peer.process != self.process {
                 // Which of the two has to end, the one that dials hears.
@@ -249,11 +166,10 @@ impl Overlay {
             }
             return self.refuse(now, id, &refusal);
         }
-        let properties = own.to_properties();
+        let properties = self.own_hello().to_properties();
         let connack = Connack {
             maximum_packet_size: Some(crate::MAXIMUM_PACKET_BYTES),
             topic_alias_maximum: Some(Channel::ALL.len() as u16),
-            authentication_method: self.config.secret.as_ref().map(|_| METHOD),
             user_properties: borrow(&properties),
             ..Connack::new(ReasonCode::Success)
         };
@@ -261,14 +177,8 @@ impl Overlay {
         self.on_candidate(now, id, peer);
     }
 
-    /// Dialler: the acceptor's verdict. With a secret `proved` is who proved to know it.
-    fn on_connack(
-        &mut self,
-        now: Instant,
-        id: LinkId,
-        proved: Option<&Hello>,
-        connack: &Connack<'_>,
-    ) {
+    /// Dialler: the acceptor's verdict.
+    fn on_connack(&mut self, now: Instant, id: LinkId, connack: &Connack<'_>) {
         if connack.reason_code.is_error() {
             return self.on_refused(
                 now,
@@ -282,10 +192,6 @@ impl Overlay {
             Ok(peer) => peer,
             Err(error) => return self.refuse(now, id, &Refusal::protocol(error.to_string())),
         };
-        if self.config.secret.is_some() && proved != Some(&peer) {
-            let text = "the acceptor did not prove that it knows the cluster secret".to_owned();
-            return self.refuse(now, id, &Refusal::new(ReasonCode::NotAuthorized, text));
-        }
         match self
             .check_cluster(&peer)
             .and_then(|()| self.check_identity(&peer))
@@ -395,26 +301,19 @@ impl Overlay {
         let Some(state) = self.links.get(&id).map(|link| link.state.clone()) else {
             return;
         };
-        let known = refusal.known.map(KnownAs::to_properties);
-        let mut own = vec![("process", format!("{:016x}", self.process))];
-        own.extend(refusal.holder.iter().flat_map(Holder::to_properties));
-        let mut properties = borrow(&own);
-        properties.extend(
-            known
-                .iter()
-                .flatten()
-                .map(|(name, value)| (*name, &**value)),
-        );
+        let told = if self.is_proved(id) {
+            refusal.told(self.process)
+        } else {
+            Vec::new()
+        };
+        let properties = borrow(&told);
         let packet = match state {
-            LinkState::Accepted | LinkState::Challenged { .. } => {
-                Packet::Connack(Box::new(Connack {
-                    reason_string: Some(&refusal.text),
-                    user_properties: properties,
-                    ..Connack::new(refusal.reason_code)
-                }))
-            }
-            LinkState::Dialled { .. }
-            | LinkState::Proved { .. }
+            LinkState::Accepted => Packet::Connack(Box::new(Connack {
+                reason_string: Some(&refusal.text),
+                user_properties: properties,
+                ..Connack::new(refusal.reason_code)
+            })),
+            LinkState::Dialled
             | LinkState::Candidate { .. }
             | LinkState::Selected { .. }
             | LinkState::Up { .. } => Packet::Disconnect(Disconnect {
@@ -437,7 +336,7 @@ impl Overlay {
                 ("reason_code", format!("{:?}", refusal.reason_code)),
                 ("reason", refusal.text.clone()),
             ];
-            fields.extend(address.map(|address| ("address", address)));
+            fields.extend(self.far_end(id));
             self.event(refusal.level, "link refused", fields);
         }
         self.close_link(now, id);
@@ -453,20 +352,20 @@ impl Overlay {
         properties: &UserProperties<'_>,
     ) {
         let address = self.links.get(&id).and_then(|link| link.dialled.clone());
+        // Of who has not proved to belong to the cluster, only the log hears.
+        let believed = if self.is_proved(id) {
+            properties.clone()
+        } else {
+            UserProperties::new()
+        };
         let own_process = format!("{:016x}", self.process);
         if let Some(address) = &address
-            && properties.contains(&("process", &own_process))
+            && believed.contains(&("process", &own_process))
         {
             self.dialler.set_own(address);
             return self.close_link(now, id);
         }
-        // Who has not proved that it knows the secret is not believed.
-        let is_proved = self.config.secret.is_none()
-            || self
-                .links
-                .get(&id)
-                .is_some_and(|link| !matches!(link.state, LinkState::Dialled { .. }));
-        if let Some(holder) = Holder::from_properties(properties).filter(|_| is_proved) {
+        if let Some(holder) = Holder::from_properties(&believed) {
             self.on_identity_held(now, holder);
         }
         let reason = reason.unwrap_or_default();
@@ -478,11 +377,11 @@ impl Overlay {
                 ("reason_code", format!("{reason_code:?}")),
                 ("reason", reason.to_owned()),
             ];
-            fields.extend(address.map(|address| ("address", address)));
+            fields.extend(self.far_end(id));
             self.event(EventLevel::Warn, "link refused by the other node", fields);
         }
         self.close_link(now, id);
-        if let Some(known) = KnownAs::from_properties(properties) {
+        if let Some(known) = KnownAs::from_properties(&believed) {
             self.on_known_as(now, known);
         }
     }
@@ -515,11 +414,15 @@ impl Overlay {
         if known.process == self.process || known.incarnation < self.incarnation() {
             return;
         }
+        let fields = vec![
+            ("node", self.config.node.to_string()),
+            ("incarnation", known.incarnation.0.to_string()),
+        ];
+        if known.incarnation >= Incarnation::MAXIMUM {
+            let text = "an absurd incarnation of this node is not believed";
+            return self.event(EventLevel::Error, text, fields);
+        }
         if self.jumped_over.contains(&known.process) || self.jumped_over.len() >= MAXIMUM_JUMPS {
-            let fields = vec![
-                ("node", self.config.node.to_string()),
-                ("incarnation", known.incarnation.0.to_string()),
-            ];
             return self.event(
                 EventLevel::Error,
                 "another live process has this node id",
@@ -548,6 +451,14 @@ impl Overlay {
         }
     }
 
+    /// Where the other end of a link is, as a field of an event: as it was dialled, or as it came.
+    fn far_end(&self, id: LinkId) -> Option<(&'static str, String)> {
+        let link = self.links.get(&id)?;
+        let came_from = || Some(("peer", link.end.address?.to_string()));
+        let dialled = link.dialled.clone().map(|address| ("address", address));
+        dialled.or_else(came_from)
+    }
+
     pub(super) fn set_state(&mut self, id: LinkId, state: LinkState) {
         if let Some(link) = self.links.get_mut(&id) {
             link.state = state;
@@ -561,11 +472,22 @@ impl Overlay {
     }
 }
 
-fn auth_packet<'a>() -> Auth<'a> {
-    Auth {
-        reason_code: ReasonCode::ContinueAuthentication,
-        ..Auth::default()
+fn read_connect(connect: &Connect<'_>) -> Result<Hello, Refusal> {
+    if connect.version != ProtocolVersion::V5 || !connect.client_id.starts_with(CLIENT_ID_PREFIX) {
+        return Err(Refusal::protocol(format!(
+            "{:?} is no client id of a node",
+            connect.client_id
+        )));
     }
+    let peer = Hello::from_properties(&connect.user_properties)
+        .map_err(|error| Refusal::protocol(error.to_string()))?;
+    if peer.client_id() != connect.client_id {
+        return Err(Refusal::protocol(format!(
+            "client id {:?} is not that of node {}",
+            connect.client_id, peer.node
+        )));
+    }
+    Ok(peer)
 }
 
 fn borrow<'a>(properties: &'a [(&'static str, String)]) -> UserProperties<'a> {

@@ -312,10 +312,8 @@ impl Overlay {
                 self.on_control(slot, sequence, kind, payload);
             }
             (
-                LinkState::Dialled { .. }
-                | LinkState::Proved { .. }
+                LinkState::Dialled
                 | LinkState::Accepted
-                | LinkState::Challenged { .. }
                 | LinkState::Candidate { .. }
                 | LinkState::Selected { .. }
                 | LinkState::Up { .. },

@@ -156,7 +156,7 @@ impl Overlay {
             dialler: Dialler::new(
                 &config.address,
                 config.timing.clone(),
-                config.limits.addresses,
+                config.limits.clone(),
             ),
             store: Store::default(),
             abandoned: BTreeMap::new(),
@@ -185,9 +185,11 @@ impl Overlay {
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         match input {
             Input::Discovered { address } => self.dialler.hear(now, address, None),
+            Input::Announced { address } => self.dialler.announce(now, address),
             Input::Dialled { address, link } => self.on_dialled(now, address, link),
             Input::DialFailed { address, error } => self.on_dial_failed(now, address, error),
-            Input::LinkAccepted { link, bytes } => self.on_accepted(now, link, bytes),
+            Input::LinkProved { link, key } => self.on_proved(link, key),
+            Input::LinkAccepted { link, end, bytes } => self.on_accepted(now, link, end, bytes),
             Input::Closed { link } => self.on_closed(now, link),
             // Deadlines are compared with the clock at the end of every round.
             Input::Timeout => {}
@@ -449,6 +451,7 @@ impl Overlay {
             address: self.config.address.clone(),
             is_up: true,
             rtt_us: None,
+            key: None,
             clients: self.clients,
             subscriptions: self.subscriptions,
             unacknowledged_bytes: 0,
@@ -466,6 +469,7 @@ impl Overlay {
                     .unwrap_or_default(),
                 is_up: !peer.is_out(),
                 rtt_us: peer.rtt_us.filter(|_| peer.state == PeerState::Up),
+                key: peer.link.and_then(|link| self.links.get(&link)?.end.key),
                 clients: record.map_or(0, |record| record.clients),
                 subscriptions: record.map_or(0, |record| record.subscriptions),
                 unacknowledged_bytes: peer.outbound.bytes(),

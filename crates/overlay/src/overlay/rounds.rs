@@ -99,11 +99,7 @@ impl Overlay {
         let links = self.links.values().map(|link| match &link.state {
             LinkState::Up { .. } => link.next_check(timing.out_after),
             LinkState::Selected { .. } => link.next_check(timing.out_after).min(link.deadline),
-            LinkState::Dialled { .. }
-            | LinkState::Proved { .. }
-            | LinkState::Accepted
-            | LinkState::Challenged { .. }
-            | LinkState::Candidate { .. } => link.deadline,
+            LinkState::Dialled | LinkState::Accepted | LinkState::Candidate { .. } => link.deadline,
         });
         let peers = self.peers.iter().filter_map(|peer| match peer.state {
             PeerState::Lost { since, .. } if peer.link.is_none() => {

@@ -8,12 +8,13 @@ use thicket_session::time::Instant;
 
 use super::*;
 use crate::channel::Channel;
-use crate::hello::{METHOD, Role, prove};
+use crate::doors::FarEnd;
+use crate::identity::KeyId;
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message, Resume};
 
 mod lies;
 
-const SECRET: &[u8] = b"low tide";
+const KEY: KeyId = KeyId([1, 2, 3, 4]);
 const OWN: u64 = 5;
 const LINK: LinkId = LinkId(1);
 
@@ -21,9 +22,15 @@ fn now() -> Instant {
     Instant::from_millis(1000)
 }
 
-fn overlay(secret: Option<&[u8]>) -> Overlay {
+fn overlay() -> Overlay {
+    let config = OverlayConfig::new(NodeId(OWN), Incarnation(1), "reef", "own:1883");
+    Overlay::new(config, now(), 7)
+}
+
+/// A node that believes only what comes over links that are proved.
+fn guarded() -> Overlay {
     let mut config = OverlayConfig::new(NodeId(OWN), Incarnation(1), "reef", "own:1883");
-    config.secret = secret.map(<[u8]>::to_vec);
+    config.links_are_proved = true;
     Overlay::new(config, now(), 7)
 }
 
@@ -44,9 +51,7 @@ fn hello(node: u64) -> Hello {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Dialled,
-    Proved,
     Accepted,
-    Challenged,
     /// Another link is in use.
     CandidateDeciding,
     CandidateWaiting,
@@ -55,11 +60,9 @@ enum Stage {
     Up,
 }
 
-const ALL: [Stage; 9] = [
+const ALL: [Stage; 7] = [
     Stage::Dialled,
-    Stage::Proved,
     Stage::Accepted,
-    Stage::Challenged,
     Stage::CandidateDeciding,
     Stage::CandidateWaiting,
     Stage::SelectedDeciding,
@@ -77,13 +80,9 @@ impl Stage {
     }
 
     fn reach(self) -> Overlay {
-        let needs_secret = matches!(self, Self::Proved | Self::Challenged);
-        let mut overlay = overlay(needs_secret.then_some(SECRET));
-        let (own, peer) = (Box::new(hello(OWN)), Box::new(hello(self.peer())));
+        let mut overlay = overlay();
         let state = match self {
-            Self::Dialled => LinkState::Dialled { own },
-            Self::Proved => LinkState::Proved { own, peer },
-            Self::Challenged => LinkState::Challenged { own, peer },
+            Self::Dialled => LinkState::Dialled,
             _ => LinkState::Accepted,
         };
         if self == Self::CandidateDeciding {
@@ -91,10 +90,7 @@ impl Stage {
             overlay.on_candidate(now(), LinkId(0), hello(9));
         }
         overlay.add_link(now(), LINK, state, None);
-        if !matches!(
-            self,
-            Self::Dialled | Self::Proved | Self::Accepted | Self::Challenged
-        ) {
+        if !matches!(self, Self::Dialled | Self::Accepted) {
             overlay.on_candidate(now(), LINK, hello(self.peer()));
         }
         if matches!(self, Self::SelectedWaiting | Self::Up) {
@@ -116,7 +112,6 @@ impl Overlay {
 const PACKETS: &[&str] = &[
     "CONNECT",
     "AUTH",
-    "AUTH, wrong proof",
     "CONNACK",
     "CONNACK, refused",
     "DISCONNECT",
@@ -146,23 +141,15 @@ fn packet(name: &str, state: Stage) -> Vec<u8> {
         .iter()
         .map(|(name, value)| (*name, &**value))
         .collect();
-    let role = if state == Stage::Challenged {
-        Role::Dialler
-    } else {
-        Role::Acceptor
-    };
-    let mut proof = prove(SECRET, role, &peer, &hello(OWN));
-    proof[0] ^= u8::from(name == "AUTH, wrong proof");
     let client_id = peer.client_id();
     let packet = match name {
         "CONNECT" => Packet::Connect(Box::new(Connect {
             user_properties,
             ..Connect::new(ProtocolVersion::V5, &client_id)
         })),
-        "AUTH" | "AUTH, wrong proof" => Packet::Auth(Auth {
+        "AUTH" => Packet::Auth(Auth {
             reason_code: ReasonCode::ContinueAuthentication,
-            authentication_method: Some(METHOD),
-            authentication_data: Some(&proof),
+            authentication_method: Some("thicket-1"),
             user_properties,
             ..Auth::default()
         }),
@@ -292,9 +279,7 @@ fn expected(state: Stage, packet: &str) -> Option<&'static str> {
     use Stage::*;
     match (state, packet) {
         (Accepted, "CONNECT") => Some("candidate"),
-        (Challenged, "AUTH") => Some("candidate"),
         (Dialled, "CONNACK") => Some("candidate"),
-        (Proved, "CONNACK") => Some("candidate"),
         (CandidateDeciding, "Candidate, lost") => Some("selected"),
         (CandidateWaiting, "Select") => Some("selected"),
         (SelectedDeciding, "Candidate, lost" | "Candidate, linked") => Some("selected"),
@@ -311,12 +296,9 @@ fn expected(state: Stage, packet: &str) -> Option<&'static str> {
 
 /// Links that end without a complaint of ours.
 fn is_orderly(state: Stage, packet: &str) -> bool {
-    let is_known = !matches!(
-        state,
-        Stage::Dialled | Stage::Proved | Stage::Accepted | Stage::Challenged
-    );
+    let is_known = !matches!(state, Stage::Dialled | Stage::Accepted);
     packet == "DISCONNECT"
-        || (packet == "CONNACK, refused" && matches!(state, Stage::Dialled | Stage::Proved))
+        || (packet == "CONNACK, refused" && state == Stage::Dialled)
         || (packet == "Candidate, linked" && state == Stage::CandidateDeciding)
         || (packet == "Leaving"
             && is_known
@@ -344,56 +326,122 @@ fn every_pair_of_state_and_packet_does_what_the_table_says() {
     }
 }
 
+/// What a stranger would have this node believe: that it is known with an incarnation, that another process has its identity, and
+/// that it has dialled itself.
+fn lies(overlay: &Overlay, incarnation: u64) -> Vec<(&'static str, String)> {
+    vec![
+        ("known-incarnation", incarnation.to_string()),
+        ("known-process", "00000000000000ff".to_owned()),
+        ("holder", "holder:1".to_owned()),
+        ("holder-incarnation", "0".to_owned()),
+        ("process", format!("{:016x}", overlay.process)),
+    ]
+}
+
+fn refuse_with(overlay: &mut Overlay, address: &str, told: &[(&'static str, String)]) {
+    overlay.handle_input(now(), Input::Discovered { address });
+    overlay.on_dialled(now(), address, LINK);
+    overlay.outputs.clear();
+    let user_properties = told.iter().map(|(name, value)| (*name, &**value)).collect();
+    let refusal = Packet::Connack(Box::new(Connack {
+        user_properties,
+        ..Connack::new(ReasonCode::ClientIdentifierNotValid)
+    }));
+    overlay.on_handshake(now(), LINK, &refusal);
+}
+
 #[test]
-fn with_a_secret_a_challenge_is_answered_with_a_proof() {
-    let mut overlay = overlay(Some(SECRET));
-    overlay.on_dialled(now(), "other:1", LINK);
-    let Some(LinkState::Dialled { own }) = overlay.links.get(&LINK).map(|link| link.state.clone())
-    else {
-        panic!("dialled")
-    };
-    let (peer, link) = (hello(3), LINK);
-    for (name, proof, state) in [
-        (
-            "wrong",
-            prove(b"high tide", Role::Acceptor, &own, &peer),
-            None,
-        ),
-        (
-            "of our own role",
-            prove(SECRET, Role::Dialler, &own, &peer),
-            None,
-        ),
-        (
-            "right",
-            prove(SECRET, Role::Acceptor, &own, &peer),
-            Some("proved"),
-        ),
-    ] {
-        overlay.links.get_mut(&link).expect("open").state = LinkState::Dialled { own: own.clone() };
-        let properties = peer.to_properties();
-        let auth = Auth {
-            reason_code: ReasonCode::ContinueAuthentication,
-            authentication_method: Some(METHOD),
-            authentication_data: Some(&proof),
-            user_properties: properties
-                .iter()
-                .map(|(name, value)| (*name, &**value))
-                .collect(),
-            ..Auth::default()
-        };
-        overlay.on_handshake(now(), link, &Packet::Auth(auth));
-        let next = overlay.links.get(&link).map(|link| link.state.name());
-        assert_eq!(next, state, "{name}");
-        if next.is_none() {
-            overlay.add_link(now(), link, LinkState::Accepted, None);
+fn nothing_a_link_without_proof_says_changes_anything() {
+    for incarnation in [7, Incarnation::MAXIMUM.0, u64::MAX] {
+        let mut overlay = guarded();
+        let told = lies(&overlay, incarnation);
+        refuse_with(&mut overlay, "stranger:1", &told);
+        assert_eq!(overlay.incarnation(), Incarnation(1), "{incarnation}");
+        let is_known = |output: &Output| matches!(output, Output::Event(_) | Output::Close(LINK));
+        let outputs = &overlay.outputs;
+        assert!(outputs.iter().all(is_known), "{incarnation}: {outputs:?}");
+        assert!(overlay.dialler.is_news("holder:1", "known"), "not dialled");
+        // Not taken for the address of this node itself: it is dialled again.
+        let later = Instant::from_millis(9000);
+        assert_eq!(overlay.dialler.take_due(later, |_| false), ["stranger:1"]);
+    }
+    for name in ["CONNECT", "CONNACK", "DISCONNECT", "Record", "batch"] {
+        for state in [LinkState::Accepted, LinkState::Dialled] {
+            let mut overlay = guarded();
+            overlay.add_link(now(), LINK, state, None);
+            overlay.receive(&packet(name, Stage::Accepted));
+            assert!(
+                overlay.links.is_empty() && overlay.peers.is_empty(),
+                "{name}"
+            );
+            let said = String::from_utf8_lossy(overlay.pending_output(LINK)).into_owned();
+            assert!(!said.contains("process"), "{name}: {said}");
         }
     }
 }
 
 #[test]
+fn what_a_proved_node_says_of_this_one_is_believed_within_reason() {
+    for (incarnation, raised) in [
+        (7, 8),
+        (Incarnation::MAXIMUM.0 - 1, Incarnation::MAXIMUM.0),
+        (Incarnation::MAXIMUM.0, 1),
+        (u64::MAX, 1),
+    ] {
+        let mut overlay = guarded();
+        let mut told = lies(&overlay, incarnation);
+        told.truncate(2);
+        overlay.handle_input(now(), Input::Discovered { address: "other:1" });
+        overlay.on_dialled(now(), "other:1", LINK);
+        overlay.handle_input(
+            now(),
+            Input::LinkProved {
+                link: LINK,
+                key: KEY,
+            },
+        );
+        let user_properties = told.iter().map(|(name, value)| (*name, &**value)).collect();
+        let refusal = Packet::Connack(Box::new(Connack {
+            user_properties,
+            ..Connack::new(ReasonCode::ClientIdentifierNotValid)
+        }));
+        overlay.on_handshake(now(), LINK, &refusal);
+        assert_eq!(overlay.incarnation(), Incarnation(raised), "{incarnation}");
+    }
+}
+
+#[test]
+fn a_link_that_is_proved_tells_by_which_key() {
+    let mut overlay = guarded();
+    let address = "192.0.2.7:4711".parse().ok();
+    let end = FarEnd {
+        address,
+        key: Some(KEY),
+    };
+    let bytes = &packet("CONNECT", Stage::Accepted);
+    overlay.handle_input(
+        now(),
+        Input::LinkAccepted {
+            link: LINK,
+            end,
+            bytes,
+        },
+    );
+    overlay.receive(&packet("Select", Stage::CandidateWaiting));
+    let keys: Vec<_> = overlay.nodes().iter().map(|node| node.key).collect();
+    assert_eq!(keys, [None, Some(KEY)]);
+    let unproved = FarEnd { address, key: None };
+    overlay.on_accepted(now(), LinkId(2), unproved, bytes);
+    let text = format!("{:?}", overlay.outputs);
+    assert!(
+        text.contains("192.0.2.7:4711"),
+        "the address is named: {text}"
+    );
+}
+
+#[test]
 fn a_late_or_repeated_timeout_is_harmless() {
-    let mut overlay = overlay(None);
+    let mut overlay = overlay();
     overlay.add_link(now(), LINK, LinkState::Accepted, None);
     for millis in [1000, 1000, 5999] {
         overlay.handle_input(Instant::from_millis(millis), Input::Timeout);

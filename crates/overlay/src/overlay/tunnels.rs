@@ -7,7 +7,7 @@ use thicket_session::time::Instant;
 use super::Overlay;
 use super::messages::{Deliver, LinkError};
 use crate::channel::Channel;
-use crate::doors::EventLevel;
+use crate::doors::{EventLevel, FarEnd};
 use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::{Link, LinkState};
 use crate::tunnel::{FRAME_BYTES, Frame, FrameKind, MAXIMUM_HOPS, Tunnel};
@@ -302,6 +302,6 @@ impl Overlay {
             hop: self.trees.hop_towards(frame.from),
         };
         self.tunnels.insert(id, tunnel);
-        self.on_accepted(now, id, frame.bytes);
+        self.on_accepted(now, id, FarEnd::default(), frame.bytes);
     }
 }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
 use thicket_overlay::{
-    ControlError, Forward, ForwardError, Incarnation, Input, InterestKey, InterestValue, LinkId,
-    NodeId, NodeSlot, Output, OverlayConfig, Sharing, StreamId, WireVersion,
+    ControlError, FarEnd, Forward, ForwardError, Incarnation, Input, InterestKey, InterestValue,
+    LinkId, NodeId, NodeSlot, Output, OverlayConfig, Sharing, StreamId, WireVersion,
 };
 
 use pair::{A, B, Pair, config};
@@ -49,32 +49,12 @@ fn forward(pair: &mut Pair, number: u64, len: usize) -> Result<(), ForwardError>
 
 #[test]
 fn strangers_are_refused_with_a_reason_that_both_ends_log() {
-    let secret =
-        |text: &'static [u8]| move |config: &mut OverlayConfig| config.secret = Some(text.to_vec());
     let cases: Vec<(&str, OverlayConfig, OverlayConfig, &str)> = vec![
         (
             "another cluster",
             with(1, |config| config.cluster_name = "atoll".into()),
             config(2),
             "cluster \"atoll\" is not \"reef\"",
-        ),
-        (
-            "no secret",
-            config(1),
-            with(2, secret(b"x")),
-            "a cluster secret is required here",
-        ),
-        (
-            "a secret too many",
-            with(1, secret(b"x")),
-            config(2),
-            "authentication method \"thicket-1\" is not in use here",
-        ),
-        (
-            "another secret",
-            with(1, secret(b"x")),
-            with(2, secret(b"y")),
-            "the cluster secret of the acceptor is another one",
         ),
         (
             "the same identity",
@@ -118,11 +98,25 @@ fn strangers_are_refused_with_a_reason_that_both_ends_log() {
 }
 
 #[test]
-fn nodes_with_the_same_secret_are_up_for_each_other() {
-    let secret = |config: &mut OverlayConfig| config.secret = Some(b"low tide".to_vec());
-    let pair = Pair::linked(with(1, secret), with(2, secret));
-    assert_eq!(pair.nodes[A].reachable(), [NodeId(1), NodeId(2)]);
-    assert_eq!(pair.nodes[B].reachable(), [NodeId(1), NodeId(2)]);
+fn nodes_that_want_proof_of_links_are_up_for_each_other_where_there_is_some() {
+    let wants = |config: &mut OverlayConfig| config.links_are_proved = true;
+    for (name, proofs, is_up) in [
+        ("both prove", [true, true], true),
+        ("the dialler does not", [false, true], false),
+        ("the acceptor does not", [true, false], false),
+    ] {
+        let mut pair = Pair::new(with(1, wants), with(2, wants));
+        pair.proves = proofs;
+        pair.dial();
+        let reached = pair.nodes.each_ref().map(|node| node.reachable().len());
+        assert_eq!(reached, [1 + usize::from(is_up); 2], "{name}");
+        let refused = [A, B]
+            .map(|side| pair.events(side, "link refused"))
+            .concat();
+        let text = "did not prove that it belongs to this cluster";
+        let says_so = refused.iter().any(|line| line.contains(text));
+        assert_eq!(says_so, !is_up, "{name}: {refused:?}");
+    }
 }
 
 #[test]
@@ -153,7 +147,7 @@ fn of_two_processes_with_one_identity_the_later_one_is_told_to_end() {
 #[test]
 fn nodes_of_two_releases_use_the_older_version_with_each_other() {
     use WireVersion as Wire;
-    for secret in [None, Some(b"low tide".to_vec())] {
+    for is_proved in [false, true] {
         for (a, b) in [
             (Wire::V3, Wire::V3),
             (Wire::V3, Wire::V4),
@@ -163,7 +157,7 @@ fn nodes_of_two_releases_use_the_older_version_with_each_other() {
             let of = |node, wire| {
                 with(node, |config| {
                     config.wire = wire;
-                    config.secret = secret.clone();
+                    config.links_are_proved = is_proved;
                 })
             };
             let pair = Pair::linked(of(1, a), of(2, b));
@@ -239,6 +233,7 @@ fn a_second_live_process_with_the_same_identity_is_refused_while_the_first_is_th
         now,
         Input::LinkAccepted {
             link,
+            end: FarEnd::default(),
             bytes: &connect,
         },
     );
@@ -670,8 +665,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn bytes_changed_on_their_way_end_links_at_worst(changes in proptest::collection::vec((0_usize..6000, any::<u8>()), 1..6), has_secret in any::<bool>()) {
-        let change = |config: &mut OverlayConfig| config.secret = has_secret.then(|| b"low tide".to_vec());
+    fn bytes_changed_on_their_way_end_links_at_worst(changes in proptest::collection::vec((0_usize..6000, any::<u8>()), 1..6), is_proved in any::<bool>()) {
+        let change = |config: &mut OverlayConfig| config.links_are_proved = is_proved;
         let mut pair = Pair::new(with(1, change), with(2, change));
         let mut count = 0;
         pair.tap = Box::new(move |_, bytes| {

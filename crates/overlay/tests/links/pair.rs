@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use thicket_overlay::{
-    Delivery, Event, Incarnation, Input, LinkId, NodeId, Output, Overlay, OverlayConfig,
+    Delivery, Event, FarEnd, Incarnation, Input, KeyId, LinkId, NodeId, Output, Overlay,
+    OverlayConfig,
 };
 use thicket_session::time::Instant;
 
 /// Which of the two.
 pub const A: usize = 0;
 pub const B: usize = 1;
+
+const KEY: KeyId = KeyId([1, 2, 3, 4]);
 
 pub fn config(node: u64) -> OverlayConfig {
     // Without an address nobody is dialled but by discovery.
@@ -37,6 +40,8 @@ pub struct Pair {
     pub tap: Tap,
     /// Whether the socket from a side takes bytes.
     pub is_writable: [bool; 2],
+    /// Whether a side proves to the other that it belongs to the cluster.
+    pub proves: [bool; 2],
     next: u32,
 }
 
@@ -51,6 +56,7 @@ impl Pair {
             open: BTreeMap::new(),
             tap: Box::new(|_, _| {}),
             is_writable: [true; 2],
+            proves: [true; 2],
             next: 0,
         }
     }
@@ -119,6 +125,9 @@ impl Pair {
                 self.next += 1;
                 self.open.insert(link, false);
                 self.nodes[A].handle_input(now, Input::Dialled { address: "b", link });
+                if self.proves[B] {
+                    self.nodes[A].handle_input(now, Input::LinkProved { link, key: KEY });
+                }
             }
             Output::Flush(link) => self.flush(side, link),
             Output::Close(link) => {
@@ -147,7 +156,12 @@ impl Pair {
     pub fn deliver(&mut self, side: usize, link: LinkId, bytes: &[u8]) {
         let now = self.instant();
         if side == B && !std::mem::replace(self.open.get_mut(&link).expect("open"), true) {
-            return self.nodes[B].handle_input(now, Input::LinkAccepted { link, bytes });
+            let end = FarEnd {
+                key: self.proves[A].then_some(KEY),
+                ..FarEnd::default()
+            };
+            let accepted = Input::LinkAccepted { link, end, bytes };
+            return self.nodes[B].handle_input(now, accepted);
         }
         let (delivered, origins) = (
             &mut self.sides[side].delivered,

@@ -6,14 +6,18 @@ use thicket_mqtt::Qos;
 use thicket_overlay::record::Record;
 use thicket_overlay::routing::RoutingMode;
 use thicket_overlay::{
-    Delivery, EventLevel, Forward, ForwardError, Incarnation, Input, InterestKey, InterestValue,
-    LinkId, NodeId, NodeSlot, Output, Overlay, OverlayConfig, Sharing, StreamId,
+    Delivery, EventLevel, FarEnd, Forward, ForwardError, Incarnation, Input, InterestKey,
+    InterestValue, KeyId, LinkId, NodeId, NodeSlot, Output, Overlay, OverlayConfig, Sharing,
+    StreamId,
 };
 use thicket_session::time::Instant;
 use thicket_session::topic::TopicFilter;
 
 use crate::network::{Chunk, Dice, Network};
 use crate::node::{Later, Life, MessageName, Node, Sent};
+
+/// All simulated nodes prove themselves by it.
+const KEY: KeyId = KeyId([1, 2, 3, 4]);
 
 /// What a scenario may change of the defaults.
 #[derive(Clone, Copy)]
@@ -168,6 +172,10 @@ impl Cluster {
                     instant,
                     Input::LinkAccepted {
                         link,
+                        end: FarEnd {
+                            key: Some(KEY),
+                            ..FarEnd::default()
+                        },
                         bytes: &bytes,
                     },
                 );
@@ -271,6 +279,8 @@ impl Cluster {
                         link,
                     },
                 );
+                let proved = Input::LinkProved { link, key: KEY };
+                life.overlay.handle_input(instant, proved);
             }
             Later::Writable(link) => self.write(now, index, link),
         }

@@ -279,7 +279,7 @@ fn nodes_of_two_wire_versions_work_together() {
                 if config.node.0 & 0xff == 1 {
                     config.wire = WireVersion::V3;
                 }
-                config.secret = Some(b"low tide".to_vec());
+                config.links_are_proved = true;
             },
             is_calm: false,
             ..calm(3, mode_of(seed))
@@ -438,7 +438,7 @@ fn everything_at_once() {
             delay: 20,
             is_calm: false,
             configure: |config| {
-                config.secret = Some(b"low tide".to_vec());
+                config.links_are_proved = true;
                 config.limits.credit_bytes = 100_000;
                 config.limits.out_buffer_bytes = 30_000;
                 config.limits.batch_bytes = 8_000;

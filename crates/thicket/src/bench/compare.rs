@@ -46,6 +46,9 @@ pub struct Compare {
     /// Another argument for our node, in both its columns; repeats
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     node_arg: Vec<String>,
+    /// Our node takes part once more, with links encrypted under the cluster secret in this file
+    #[arg(long, value_name = "FILE")]
+    cluster_secret: Option<PathBuf>,
     #[command(flatten)]
     output: OutputOptions,
 }
@@ -91,6 +94,14 @@ fn comparison(arguments: &Compare) -> anyhow::Result<Comparison> {
         let extra: Vec<&str> = arguments.node_arg.iter().map(String::as_str).collect();
         targets.push(Target::node("node", program.clone(), &extra));
         let one: Vec<&str> = extra.iter().copied().chain(["--workers", "1"]).collect();
+        if let Some(secret) = &arguments.cluster_secret {
+            let secret = secret
+                .canonicalize()
+                .with_context(|| format!("there is no file {}", secret.display()))?;
+            let secret = format!("--cluster-secret-file={}", secret.display());
+            let with: Vec<&str> = extra.iter().copied().chain([&*secret]).collect();
+            targets.push(Target::node("node, secret", program.clone(), &with));
+        }
         targets.push(Target::node("node, 1 worker", program, &one));
     }
     let ours = targets.len();

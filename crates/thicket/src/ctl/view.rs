@@ -29,6 +29,7 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
             node.wire_version
                 .map_or_else(nothing, |version| version.to_string()),
             node.rtt_us.map_or_else(nothing, milliseconds),
+            node.key.clone().unwrap_or_else(nothing),
             node.clients.to_string(),
             node.subscriptions.to_string(),
             node.hinted_messages.to_string(),
@@ -43,6 +44,7 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
             "STATE",
             "WIRE",
             "RTT",
+            "KEY",
             "CLIENTS",
             "SUBSCRIPTIONS",
             "KEPT",
@@ -332,6 +334,7 @@ mod tests {
             out_since_ms: None,
             wire_version: Some(4),
             rtt_us: Some(1042),
+            key: Some("3f2a9c01".into()),
             clients: 3,
             subscriptions: 4,
             hinted_messages: 0,
@@ -362,6 +365,7 @@ mod tests {
                 "reachable",
                 "4",
                 "1.042 ms",
+                "3f2a9c01",
                 "3",
                 "4",
                 "0"

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::ClientConfig;
-use rustls::client::Resumption;
-use rustls::crypto::aws_lc_rs;
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::{
     AnyName, ClientCertificates, ServerTls, TlsError, authorities, certificates, library, pair,
@@ -43,7 +46,7 @@ impl LinkTls {
     /// # Errors
     /// A file cannot be read or is no good, or key and certificate do not go together.
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(provider::default_provider());
         let verifier = AnyName {
             authorities: Some(authorities(&self.authority)?),
             provider: Arc::clone(&provider),
@@ -61,8 +64,101 @@ impl LinkTls {
     }
 }
 
+/// What links are made of: both sides' TLS, and the authorities whose certificates are believed, each with a name.
+///
+/// The name of a key is the start of the SHA-256 of an authority's public key. It tells which one a link was proved by, and nothing
+/// else of it.
+#[derive(Debug)]
+pub struct LinkKeys {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    own: Option<[u8; 4]>,
+    each: Vec<([u8; 4], RootCertStore)>,
+}
+
+impl LinkKeys {
+    /// `each`: the authorities, one in each store; `shown`: what this end shows, which one of them has signed.
+    pub(super) fn new(
+        server: Arc<ServerConfig>,
+        client: Arc<ClientConfig>,
+        shown: &[CertificateDer<'_>],
+        each: Vec<RootCertStore>,
+    ) -> Self {
+        let named = each.into_iter().filter_map(|roots| {
+            let anchor = roots.roots.first()?;
+            let hash = digest(&SHA256, &anchor.subject_public_key_info);
+            let name = hash.as_ref().first_chunk().copied()?;
+            Some((name, roots))
+        });
+        let mut keys = Self {
+            server,
+            client,
+            own: None,
+            each: named.collect(),
+        };
+        keys.own = keys.key_of(shown);
+        keys
+    }
+
+    /// Links with certificates from files. Reads them.
+    ///
+    /// # Errors
+    /// A file cannot be read or is no good, or they do not go together.
+    pub fn of_files(files: &LinkTls) -> Result<Self, TlsError> {
+        let each = authorities(&files.authority)?.roots.into_iter();
+        let each = each.map(|anchor| RootCertStore::from_iter([anchor]));
+        let shown = certificates(&files.certificate)?;
+        let (server, client) = (files.server().load()?, files.load()?);
+        Ok(Self::new(server, client, &shown, each.collect()))
+    }
+
+    /// For the end that is connected to.
+    #[must_use]
+    pub fn server(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.server)
+    }
+
+    /// For the end that connects.
+    #[must_use]
+    pub fn client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.client)
+    }
+
+    /// The key this end proves itself by; `None`: one of an authority that is not believed here.
+    #[must_use]
+    pub const fn own(&self) -> Option<[u8; 4]> {
+        self.own
+    }
+
+    /// The keys others may prove themselves by.
+    pub fn accepted(&self) -> impl Iterator<Item = [u8; 4]> {
+        self.each.iter().map(|(name, _)| *name)
+    }
+
+    /// Whether others may prove themselves by this key.
+    #[must_use]
+    pub fn accepts(&self, key: [u8; 4]) -> bool {
+        self.accepted().any(|name| name == key)
+    }
+
+    /// The key whose authority has signed the certificate that the other end has shown, with those between the two.
+    #[must_use]
+    pub fn key_of(&self, shown: &[CertificateDer<'_>]) -> Option<[u8; 4]> {
+        let (end, between) = shown.split_first()?;
+        let end = ParsedCertificate::try_from(end).ok()?;
+        let algorithms = provider::default_provider().signature_verification_algorithms;
+        let has_signed = |roots: &RootCertStore| {
+            let now = UnixTime::now();
+            verify_server_cert_signed_by_trust_anchor(&end, roots, between, now, algorithms.all)
+                .is_ok()
+        };
+        let signer = self.each.iter().find(|(_, roots)| has_signed(roots));
+        signer.map(|(name, _)| *name)
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::Path;
 
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -104,21 +200,34 @@ mod tests {
         (Issuer::new(params, key), pem)
     }
 
+    /// Both ends of a link, the one that dials first.
+    pub(in super::super) fn ends(dialler: &LinkKeys, acceptor: &LinkKeys) -> [Connection; 2] {
+        let name = ServerName::try_from("thicket").expect("a name");
+        let client = ClientConnection::new(dialler.client(), name);
+        let server = ServerConnection::new(acceptor.server());
+        [
+            client.expect("a connection").into(),
+            server.expect("a connection").into(),
+        ]
+    }
+
     /// What came of a handshake: the first error of either end.
-    fn meet(here: &LinkTls, there: &LinkTls) -> Result<(), String> {
-        let name = ServerName::try_from("127.0.0.1").expect("an address");
-        let client = ClientConnection::new(here.load().expect("good files"), name);
-        let server = ServerConnection::new(there.server().load().expect("good files"));
-        let mut ends = [
-            Connection::from(client.expect("a connection")),
-            Connection::from(server.expect("a connection")),
-        ];
+    pub(in super::super) fn run(ends: &mut [Connection; 2]) -> Result<(), String> {
+        run_with(ends, |_| {})
+    }
+
+    /// The same with somebody on the way.
+    pub(in super::super) fn run_with(
+        ends: &mut [Connection; 2],
+        mut tap: impl FnMut(&mut Vec<u8>),
+    ) -> Result<(), String> {
         for _ in 0..8 {
             for (from, to) in [(0, 1), (1, 0)] {
                 let mut bytes = Vec::new();
                 while ends[from].wants_write() {
                     ends[from].write_tls(&mut bytes).expect("into memory");
                 }
+                tap(&mut bytes);
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {
                     ends[to].read_tls(&mut rest).expect("from memory");
@@ -128,8 +237,20 @@ mod tests {
                 }
             }
         }
-        assert!(!ends.iter().any(|end| end.is_handshaking()));
+        if ends.iter().any(|end| end.is_handshaking()) {
+            return Err("it has come to no end".to_owned());
+        }
         Ok(())
+    }
+
+    fn meet(here: &LinkTls, there: &LinkTls) -> Result<(), String> {
+        let name = ServerName::try_from("127.0.0.1").expect("an address");
+        let client = ClientConnection::new(here.load().expect("good files"), name);
+        let server = ServerConnection::new(there.server().load().expect("good files"));
+        run(&mut [
+            client.expect("a connection").into(),
+            server.expect("a connection").into(),
+        ])
     }
 
     #[test]
@@ -152,5 +273,26 @@ mod tests {
         ] {
             assert!(meet(client, server).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_link_with_certificates_tells_which_authority_has_signed() {
+        let (old, old_pem) = authority("ours");
+        let (new, new_pem) = authority("ours");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let both = format!("{old_pem}{new_pem}");
+        let keys_of = |name, authority, pem: &str| {
+            let files = node_of(directory.path(), name, authority, pem);
+            LinkKeys::of_files(&files)
+        };
+        let here = keys_of("here", &old, &both).expect("good files");
+        let there = keys_of("there", &new, &both).expect("good files");
+        let mut pair = ends(&here, &there);
+        assert_eq!(run(&mut pair), Ok(()));
+        let shown = pair[0].peer_certificates().expect("one");
+        assert_eq!(here.key_of(shown), there.own());
+        assert_ne!(here.own(), there.own());
+        let stray = keys_of("stray", &old, &new_pem).expect("good files");
+        assert_eq!(stray.own(), None);
     }
 }

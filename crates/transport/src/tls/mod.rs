@@ -1,6 +1,7 @@
 //! TLS 1.2 and 1.3 by rustls: certificates and keys from PEM files become configurations that are checked as a whole.
 
 mod any_name;
+mod cluster;
 mod link;
 mod name;
 
@@ -14,7 +15,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use any_name::AnyName;
-pub use link::LinkTls;
+pub use cluster::{AnnouncementKey, ClusterKey};
+pub use link::{LinkKeys, LinkTls};
 pub use name::certificate_name;
 pub use rustls;
 

@@ -29,7 +29,7 @@ fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there()
 #[test]
 fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
     let scratch = Scratch::new();
-    let secret = scratch.file("secret", "sixteen bytes at least\n");
+    let secret = scratch.file("secret", "qM2f8mXbJ0sZrT1kVQ9wYc4hN7uLpE3a6GdRiBxOoDs=\n");
     let users = scratch.file(
         "users",
         &format!("ann:{}\n", hash_password(b"x").expect("randomness")),
@@ -164,7 +164,7 @@ fn settings_of_links_with_tls_that_make_no_sense_together_are_refused() {
                 listen: both.clone(),
                 ..Settings::default()
             },
-            "link_tls_certificate, link_tls_key and link_tls_ca for such a listener",
+            "a cluster_secret_file, or link_tls_certificate, link_tls_key and link_tls_ca, for such a listener",
         ),
         (
             "no key",
@@ -314,7 +314,7 @@ fn a_bad_value_is_refused_with_key_value_and_expectation() {
                 cluster_secret_file: Some(scratch.file("short", "abc")),
                 ..default()
             },
-            "at least 16 bytes, found 3",
+            "at least 16 bytes in line 1, found 3",
         ),
     ];
     for (name, settings, expected) in cases {

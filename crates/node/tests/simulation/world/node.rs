@@ -580,6 +580,7 @@ impl Machines {
                         HubInput::LinkAdopted {
                             link: connection,
                             state,
+                            key: None,
                         },
                     ),
                 }

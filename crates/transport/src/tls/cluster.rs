@@ -1,0 +1,331 @@
+//! What the nodes of a cluster derive from its secret: an authority that signs their certificates, and a key that signs their
+//! announcements.
+//!
+//! ```text
+//! secret --Argon2id--> master --HKDF-SHA256--> seed of the authority's Ed25519 key
+//!                                         '--> key of HMAC-SHA256 for announcements
+//! ```
+//!
+//! Everybody who has the secret has the same authority; nobody else can sign for it. Each process signs itself a certificate for a key
+//! that it draws at its start, shows it to whoever links with it, and believes certificates of that authority only. So both ends of a
+//! link prove that they know the secret, and what a link carries has keys of its own that are not derived from the secret: who learns
+//! it later cannot read what was recorded.
+//!
+//! A stranger who connects is shown the node's certificate before it has to show its own, as TLS 1.3 wants it. It can test a guess of
+//! the secret on the signature in it, without asking again. So secrets are to be random; Argon2id makes each guess at one that is not
+//! cost 19 MiB and some hundredths of a second. A node that connects says nothing derived from the secret before the other end has
+//! proved itself.
+//!
+//! Certificates are valid at any time: a node whose clock is wrong still links, and what takes trust away is another secret.
+
+use std::sync::Arc;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use aws_lc_rs::hmac;
+use aws_lc_rs::signature::Ed25519KeyPair;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, date_time_ymd,
+};
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::link::LinkKeys;
+use super::{AnyName, TlsError, library};
+
+/// Names what is derived and how: another way gets another label.
+const SALT: &[u8] = b"thicket cluster secret 1";
+const AUTHORITY: &[u8] = b"authority of links";
+const ANNOUNCEMENTS: &[u8] = b"announcements";
+/// The protocol a link asks for (ALPN): nothing else speaks it.
+const PROTOCOL: &[u8] = b"thicket-link";
+
+/// What one secret stands for.
+pub struct ClusterKey {
+    issuer: Issuer<'static, KeyPair>,
+    authority: CertificateDer<'static>,
+    announcements: AnnouncementKey,
+}
+
+/// Signs announcements, and tells those of nodes with the same secret from others.
+#[derive(Clone)]
+pub struct AnnouncementKey(hmac::Key);
+
+impl ClusterKey {
+    /// Derives the keys. Takes some hundredths of a second and 19 MiB: not for a thread that serves.
+    ///
+    /// # Errors
+    /// The cryptography refused, which it does for no secret.
+    pub fn derive(secret: &[u8]) -> Result<Self, TlsError> {
+        let mut master = [0; 32];
+        // The parameters OWASP names; changed together with the salt only.
+        let parameters = Params::new(19 * 1024, 2, 1, Some(master.len())).map_err(refused)?;
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, parameters)
+            .hash_password_into(secret, SALT, &mut master)
+            .map_err(refused)?;
+        let seed = Ed25519KeyPair::from_seed_unchecked(&expand(&master, AUTHORITY)?);
+        let pkcs8 = seed.map_err(refused)?.to_pkcs8v1().map_err(refused)?;
+        let pkcs8 = PrivatePkcs8KeyDer::from(pkcs8.as_ref());
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8, &PKCS_ED25519).map_err(refused)?;
+        let mut params = valid_always("thicket cluster");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = params.self_signed(&key).map_err(refused)?.der().clone();
+        let announcements = hmac::Key::new(hmac::HMAC_SHA256, &expand(&master, ANNOUNCEMENTS)?);
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            authority,
+            announcements: AnnouncementKey(announcements),
+        })
+    }
+
+    /// For the announcements of nodes with this secret.
+    #[must_use]
+    pub const fn announcements(&self) -> &AnnouncementKey {
+        &self.announcements
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.clone()).map_err(library)?;
+        Ok(roots)
+    }
+
+    /// A certificate of this authority, and its key, which is drawn anew.
+    fn issue(&self) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(refused)?;
+        let mut params = valid_always("thicket node");
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let signed = params.signed_by(&key, &self.issuer).map_err(refused)?;
+        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Ok((signed.der().clone(), private))
+    }
+}
+
+impl std::fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterKey")
+    }
+}
+
+impl AnnouncementKey {
+    /// Length of a signature, bytes.
+    pub const SIGNATURE: usize = 32;
+
+    /// The signature under a text.
+    #[must_use]
+    pub fn sign(&self, text: &[u8]) -> [u8; Self::SIGNATURE] {
+        let tag = hmac::sign(&self.0, text);
+        tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+
+    /// Whether it is; takes the same time wherever it differs.
+    #[must_use]
+    pub fn verify(&self, text: &[u8], signature: &[u8]) -> bool {
+        hmac::verify(&self.0, text, signature).is_ok()
+    }
+}
+
+impl std::fmt::Debug for AnnouncementKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AnnouncementKey")
+    }
+}
+
+impl LinkKeys {
+    /// Links under secrets: this process shows a certificate of the first, and believes those of all. TLS 1.3 only, with proof of
+    /// both ends.
+    ///
+    /// # Errors
+    /// There is no secret, or the system has no randomness.
+    pub fn of_secrets(keys: &[ClusterKey]) -> Result<Self, TlsError> {
+        let first = keys.first().ok_or_else(|| refused("there is no secret"))?;
+        let mut roots = RootCertStore::empty();
+        for key in keys {
+            roots.add(key.authority.clone()).map_err(library)?;
+        }
+        let (certificate, private) = first.issue()?;
+        let provider = Arc::new(provider::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots.clone()),
+            Arc::clone(&provider),
+        );
+        // A stranger need not be told what is believed here.
+        let verifier = verifier.clear_root_hint_subjects().build();
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(library)?
+            .with_client_cert_verifier(verifier.map_err(refused)?)
+            .with_single_cert(vec![certificate.clone()], private.clone_key())
+            .map_err(library)?;
+        // Each link proves itself with the keys of its day: nothing is resumed.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let verifier = AnyName {
+            authorities: Some(roots),
+            provider: Arc::clone(&provider),
+        };
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(library)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_auth_cert(vec![certificate.clone()], private)
+            .map_err(library)?;
+        client.resumption = Resumption::disabled();
+        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let each = keys.iter().map(ClusterKey::roots);
+        let each = each.collect::<Result<_, _>>()?;
+        let (server, client) = (Arc::new(server), Arc::new(client));
+        Ok(Self::new(server, client, &[certificate], each))
+    }
+}
+
+/// From the epoch of every clock to the time that says "no end" (RFC 5280 4.1.2.5).
+fn valid_always(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = date_time_ymd(1970, 1, 1);
+    params.not_after = date_time_ymd(9999, 12, 31);
+    params
+}
+
+fn expand(master: &[u8], label: &[u8]) -> Result<[u8; 32], TlsError> {
+    let mut out = [0; 32];
+    let pseudorandom = Salt::new(HKDF_SHA256, SALT).extract(master);
+    let labels = [label];
+    let material = pseudorandom.expand(&labels, HKDF_SHA256).map_err(refused)?;
+    material.fill(&mut out).map_err(refused)?;
+    Ok(out)
+}
+
+fn refused(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Library(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::UnixTime;
+
+    use super::super::link::tests::{ends, run};
+    use super::*;
+
+    fn keys(secrets: &[&str]) -> LinkKeys {
+        let keys: Vec<_> = secrets
+            .iter()
+            .map(|secret| ClusterKey::derive(secret.as_bytes()).expect("derived"))
+            .collect();
+        LinkKeys::of_secrets(&keys).expect("a system with randomness")
+    }
+
+    #[test]
+    fn nodes_with_one_secret_meet_and_others_do_not() {
+        let (ours, again, theirs) = (keys(&["ours"]), keys(&["ours"]), keys(&["theirs"]));
+        assert_eq!(
+            ours.own(),
+            again.own(),
+            "the same secret, the same authority"
+        );
+        assert_ne!(ours.own(), theirs.own());
+        for (name, dialler, acceptor, is_good) in [
+            ("the same secret", &ours, &again, true),
+            ("a stranger is dialled", &ours, &theirs, false),
+            ("a stranger dials", &theirs, &ours, false),
+        ] {
+            let mut pair = ends(dialler, acceptor);
+            assert_eq!(run(&mut pair).is_ok(), is_good, "{name}");
+            if is_good {
+                for (end, keys) in pair.iter().zip([dialler, acceptor]) {
+                    let shown = end.peer_certificates().expect("both show one");
+                    assert_eq!(keys.key_of(shown), ours.own(), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_secret_is_changed_node_by_node() {
+        let steps = [
+            keys(&["old"]),
+            keys(&["old", "new"]),
+            keys(&["new", "old"]),
+            keys(&["new"]),
+        ];
+        for (one, here) in steps.iter().enumerate() {
+            for (other, there) in steps.iter().enumerate() {
+                let is_good = run(&mut ends(here, there)).is_ok();
+                assert_eq!(is_good, one.abs_diff(other) < 2, "{one} and {other}");
+            }
+        }
+        let shown = steps.each_ref().map(|keys| keys.own().expect("its own"));
+        let (old, new) = (shown[0], shown[3]);
+        assert_eq!(shown, [old, old, new, new]);
+        assert!(steps[1].accepts(old) && steps[1].accepts(new) && !steps[3].accepts(old));
+    }
+
+    #[test]
+    fn a_byte_changed_anywhere_on_the_way_ends_the_link() {
+        let ours = keys(&["ours"]);
+        for at in [0, 20, 100, 700, 1500, 2200] {
+            let mut pair = ends(&ours, &keys(&["ours"]));
+            let mut seen = 0;
+            let result = super::super::link::tests::run_with(&mut pair, |bytes| {
+                if let Some(byte) = bytes.get_mut(usize::wrapping_sub(at, seen)) {
+                    *byte ^= 1;
+                }
+                seen += bytes.len();
+            });
+            assert!(result.is_err() || seen <= at, "byte {at} of {seen}");
+        }
+    }
+
+    #[test]
+    fn certificates_are_good_whatever_the_clock_says() {
+        let key = ClusterKey::derive(b"ours").expect("derived");
+        let (certificate, _) = key.issue().expect("signed");
+        let parsed = rustls::server::ParsedCertificate::try_from(&certificate).expect("parses");
+        for seconds in [0, 1_800_000_000, 200_000_000_000] {
+            let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+            let verified = rustls::client::verify_server_cert_signed_by_trust_anchor(
+                &parsed,
+                &key.roots().expect("one"),
+                &[],
+                now,
+                provider::default_provider()
+                    .signature_verification_algorithms
+                    .all,
+            );
+            assert_eq!(verified, Ok(()), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn an_announcement_is_good_for_one_secret_and_one_text() {
+        let [ours, theirs] = ["ours", "theirs"]
+            .map(|secret| ClusterKey::derive(secret.as_bytes()).expect("derived"));
+        let signature = ours.announcements().sign(b"here I am");
+        assert!(ours.announcements().verify(b"here I am", &signature));
+        assert!(!ours.announcements().verify(b"there I am", &signature));
+        assert!(!theirs.announcements().verify(b"here I am", &signature));
+        assert!(!ours.announcements().verify(b"here I am", &signature[..31]));
+    }
+
+    /// The number was computed apart, with Python's cryptography.
+    #[test]
+    fn what_is_derived_stays_the_same_from_release_to_release() {
+        let key = keys(&["the secret of this cluster"]).own();
+        assert_eq!(key.map(u32::from_be_bytes), Some(0x7886_5b14));
+    }
+}
