@@ -261,6 +261,8 @@ mirror! {
         unacknowledged_messages: u64 = unacknowledged_messages,
         /// Connections ended because those without a session held too much.
         half_open_refused: u64 = half_open_refused,
+        /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
+        sessions_refused: u64 = sessions_refused,
     }
 }
 
@@ -389,9 +391,13 @@ impl MemoryEntry {
 
 /// Whose connection to end: the body of `POST /v1/kick`, and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KickEntry {
     /// Client identifier.
     pub client_id: String,
+    /// Its session ends too, whether it is connected or not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_session: bool,
 }
 
 /// What a node that is drained still has: the answer of `POST /v1/drain`.
@@ -503,6 +509,7 @@ impl TrafficCounts {
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
+            sessions_refused: self.sessions_refused + other.sessions_refused,
         }
     }
 }

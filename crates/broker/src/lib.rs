@@ -39,6 +39,7 @@ mod log;
 mod mailbox;
 mod memory;
 mod node;
+mod pool;
 mod reload;
 mod resolver;
 mod resources;

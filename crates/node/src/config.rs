@@ -100,6 +100,16 @@ pub struct Limits {
     pub out_buffer_bytes: u32,
     /// Subscriptions of one session.
     pub subscriptions: u32,
+    /// Longest client identifier, bytes.
+    pub client_id_bytes: u16,
+    /// Sessions of a worker, from which on nobody gets a new one that outlives its connection; 0: no bound.
+    pub sessions: u32,
+    /// The same for those of one user.
+    pub user_sessions: u32,
+    /// The same for those of clients that came last from one address.
+    pub address_sessions: u32,
+    /// Bytes of subscriptions of one user, and of one address, in a worker; 0: no bound.
+    pub user_subscription_bytes: u64,
     /// Levels of a topic or filter.
     pub topic_levels: u16,
     /// Longest session expiry granted; `u32::MAX` seconds means never.
@@ -128,6 +138,11 @@ impl Default for Limits {
             on_full: OnFull::Drop,
             out_buffer_bytes: 4 * 1024 * 1024,
             subscriptions: 10_000,
+            client_id_bytes: 1024,
+            sessions: 1_000_000,
+            user_sessions: 100_000,
+            address_sessions: 20_000,
+            user_subscription_bytes: 128 * 1024 * 1024,
             topic_levels: 128,
             session_expiry_maximum: u32::MAX,
             keep_alive_maximum: 0,

@@ -8,6 +8,7 @@ mod mail;
 mod queue;
 mod random;
 mod report;
+mod source;
 mod transfer;
 mod worker;
 
@@ -16,5 +17,6 @@ pub use doors::*;
 pub use hub::Hub;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use report::*;
+pub use source::Source;
 pub use transfer::*;
 pub use worker::Worker;

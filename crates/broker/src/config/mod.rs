@@ -57,6 +57,10 @@ pub struct Config {
     pub advertise: Option<String>,
     /// Where the HTTP API listens, a loopback address unless it has users; `None`: nowhere.
     pub http: Option<SocketAddr>,
+    /// Names under which it answers where it has users, beside this host's own.
+    pub http_hosts: Vec<String>,
+    /// Connections to it at a time.
+    pub http_connections: u32,
     /// HOST:PORT of nodes that may be there, as written: names are resolved at every attempt.
     pub seeds: Vec<String>,
     /// Announcements by UDP multicast.

@@ -8,6 +8,7 @@ use thicket_node::{Hub, HubMemoryReport, Now, Worker};
 use tokio::sync::oneshot;
 
 use super::operate::Traced;
+use super::serve::Seats;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
@@ -38,6 +39,7 @@ pub(crate) struct Inspector {
     pub(crate) gate: Arc<NodeGate>,
     pub(crate) traced: Traced,
     pub(crate) bridges: Arc<[Monitor]>,
+    pub(crate) seats: Arc<Seats>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
 }
@@ -48,6 +50,7 @@ impl Inspector {
         counters: Arc<Counters>,
         entrances: &[Arc<Entrance>],
         gate: Arc<NodeGate>,
+        seats: Arc<Seats>,
         memory_bytes: Option<u64>,
     ) -> Self {
         Self {
@@ -57,6 +60,7 @@ impl Inspector {
             gate,
             traced: Traced::default(),
             bridges: Arc::new([]),
+            seats,
             memory_bytes,
         }
     }

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use thicket_node::{Direction, ForgetError, TraceSubject};
+use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
 
 use super::{Answer, Inspector, failure, openapi, silent};
@@ -81,6 +81,11 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
         Err(rejection) => return bad_body(&rejection),
     };
     let client_id = entry.client_id.clone();
+    if entry.end_session {
+        return end(&inspector, client_id)
+            .await
+            .unwrap_or_else(|answer| answer);
+    }
     match inspector
         .ask_all(move |worker, now| worker.kick(now, &client_id))
         .await
@@ -92,6 +97,34 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
         ),
         Err(silence) => silent(silence),
     }
+}
+
+/// For identifiers that a path has no room for there is `end_session` of a kick.
+pub(super) async fn end_session(
+    State(inspector): State<Inspector>,
+    Path(client_id): Path<String>,
+) -> Response {
+    let ended = end(&inspector, client_id).await;
+    ended.unwrap_or_else(|answer| answer)
+}
+
+async fn end(inspector: &Inspector, client_id: String) -> Result<Response, Response> {
+    let asked = client_id.clone();
+    let ended = inspector.ask_all(move |worker, now| worker.end_session_of(now, &asked));
+    let ended = ended.await.map_err(silent)?;
+    if ended.contains(&SessionEnd::Ended) {
+        let entry = KickEntry {
+            client_id,
+            end_session: true,
+        };
+        return Ok(Json(entry).into_response());
+    }
+    Err(if ended.contains(&SessionEnd::Busy) {
+        let words = "the session is on its way to another node, or this side has no majority: ask again later";
+        failure(StatusCode::CONFLICT, words)
+    } else {
+        failure(StatusCode::NOT_FOUND, "no such session on this node")
+    })
 }
 
 /// One step; to be asked again until nothing is left.

@@ -103,6 +103,10 @@ impl Worker {
         if connect.client_id.starts_with(LINK_PREFIX) {
             return invalid("client identifiers that start with $thicket/ are those of nodes");
         }
+        let longest = usize::from(self.config.limits.client_id_bytes);
+        if connect.client_id.len() > longest {
+            return invalid("the client identifier is longer than the node takes");
+        }
         if connect.client_id.is_empty() {
             match connect.version {
                 ProtocolVersion::V31 => {
@@ -355,8 +359,10 @@ impl Worker {
             return;
         };
         let client_id: Rc<str> = assigned.clone().unwrap_or_else(|| connect.client_id.into());
-        if self.finds_no_room_for(&client_id, &connect) {
-            let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room to keep the session");
+        let grant = admission.grant.as_deref();
+        let user_name = grant.and_then(|grant| grant.user_name.clone());
+        if let Some(refusal) = self.refuses_session(id, &client_id, user_name.as_deref(), &connect)
+        {
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             let client_id = (*client_id).into();
             self.mail(Peer::Hub, Content::GrantDone { client_id });
@@ -364,6 +370,7 @@ impl Worker {
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
+        self.charge(id, key, user_name.as_deref());
         self.put_in_service(now, id, key, &connect);
         let is_apart = self.owned.is_apart(now.instant);
         let is_sole = terms.is_sole && self.owned.is_whole();
@@ -409,6 +416,26 @@ impl Worker {
         self.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
+    }
+
+    /// Why the client may not have the session it asks for.
+    fn refuses_session(
+        &mut self,
+        id: ConnectionId,
+        client_id: &Rc<str>,
+        user_name: Option<&str>,
+        connect: &Connect<'_>,
+    ) -> Option<Refusal> {
+        let refusal = if self.finds_no_room_for(client_id, connect) {
+            let reason = "no room to keep the session";
+            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+        } else if self.sessions.find(client_id).is_none() {
+            self.refuses_new_session(id, user_name, connect)
+        } else {
+            None
+        };
+        self.traffic.sessions_refused += u64::from(refusal.is_some());
+        refusal
     }
 
     /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
@@ -476,7 +503,7 @@ impl Worker {
     }
 
     /// Session Expiry Interval in seconds; older clients say only whether the session ends with the connection.
-    fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
+    pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
         let maximum = self.config.limits.session_expiry_maximum;
         match connect.version {
             ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),

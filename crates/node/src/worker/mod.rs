@@ -25,6 +25,7 @@ mod moves;
 mod operate;
 mod pending;
 mod publish;
+mod quota;
 mod receive;
 mod recover;
 mod relocate;
@@ -135,6 +136,8 @@ pub struct Worker {
     placeholder: Rc<Message>,
     covers: hints::Covers,
     effort: effort::Effort,
+    /// What users and addresses have.
+    quotas: quota::Quotas,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -238,6 +241,7 @@ impl Worker {
             placeholder: copies::placeholder(),
             covers: hints::Covers::default(),
             effort: effort::Effort::default(),
+            quotas: quota::Quotas::default(),
             config,
         }
     }

@@ -9,7 +9,9 @@ use thicket_session::{
 };
 
 use super::{Phase, SessionKey, Worker, close::Cause, deliver::Outgoing};
-use crate::{ConnectionId, Direction, EventLevel, MemoryReport, Now, TraceLine, TraceSubject};
+use crate::{
+    ConnectionId, Direction, EventLevel, MemoryReport, Now, SessionEnd, TraceLine, TraceSubject,
+};
 
 /// Where the broker speaks of itself.
 const SYSTEM: &str = "$SYS/";
@@ -77,6 +79,33 @@ impl Worker {
     /// While memory is short, QoS 0 messages are dropped for clients that have not taken most of what came before.
     pub const fn set_short_of_memory(&mut self, is_short: bool) {
         self.operating.is_short_of_memory = is_short;
+    }
+
+    pub(super) const fn is_short_of_memory(&self) -> bool {
+        self.operating.is_short_of_memory
+    }
+
+    /// Ends the session of a client for good, and its connection if it is connected (0x98). Its will goes out, what waited for it is
+    /// dropped.
+    pub fn end_session_of(&mut self, now: Now, client_id: &str) -> SessionEnd {
+        let Some(key) = self.sessions.find(client_id) else {
+            return SessionEnd::Unknown;
+        };
+        let is_busy = self.sessions.get(key).is_some_and(|session| {
+            let is_leaving = session.is_frozen || session.is_leaving || session.let_go_at.is_some();
+            is_leaving || session.awaits_queue || session.merging.is_some() || session.is_contested
+        });
+        if is_busy || self.is_minority {
+            return SessionEnd::Busy;
+        }
+        self.kick(now, client_id);
+        // One that does not outlive its connection has ended with it.
+        if self.sessions.find(client_id) == Some(key) {
+            self.end_session(now, key);
+        }
+        let fields = vec![("client_id", client_id.to_owned())];
+        self.event(EventLevel::Info, "session ended by an operator", fields);
+        SessionEnd::Ended
     }
 
     /// Bytes an out-buffer may hold when a message comes: above it QoS 0 is dropped, the rest queued.
