@@ -3,12 +3,14 @@
 import contextlib
 import json
 import subprocess
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from nodes import BINARY, OneNode, ThreeNodes, wait_until
+from nodes import BINARY, Node, OneNode, ThreeNodes, wait_until
 from test_hostile_logins import Stranger
+from test_rights import Files, passwd
 from wire import NEVER, Closed, Property, RawCases, RawClient, Will
 
 CLIENT_IDENTIFIER_NOT_VALID = 0x85
@@ -74,6 +76,99 @@ class EndedOnOneNode(Ended, RawCases, OneNode):
 
 class EndedAcrossNodes(Ended, RawCases, ThreeNodes):
     """The copy on another node goes as well."""
+
+
+class Owners(Files):
+    """Two users, of whom one uses the client identifier of the other."""
+
+    scope = ()
+
+    @classmethod
+    def write_files(cls):
+        users = cls.write("users", passwd("ada", "ada") + passwd("eve", "eve"))
+        acl = cls.write("acl", "user ada\ntopic #\nuser eve\ntopic #\npattern readwrite devices/%c/#\n")
+        cls.arguments = ("--users", users, "--acl", acl, *cls.scope)
+
+    def of(self, user, port, **options):
+        """A client with the identifier that both use."""
+        client = RawClient(port)
+        self.addCleanup(client.close)
+        options = {"clean_start": False, "props": KEPT} | options
+        client.connack = client.connect(self.client_id("both"), user=user, password=user, **options)
+        return client
+
+
+class OwnSessions(Owners):
+    def test_another_user_with_the_same_identifier_has_a_session_of_its_own(self):
+        ada = self.of("ada", self.here)
+        ada.subscribe((self.topic("secret"), 1))
+        ada.close()
+        publisher = self.raw(self.there, "publisher", user="ada", password="ada")
+        publisher.publish(self.topic("secret"), "for ada", qos=1)
+        for port, has_been_here in ((self.there, False), (self.here, True)):
+            eve = self.of("eve", port)
+            self.assertEqual(eve.connack.session_present, has_been_here, "its own")
+            self.assertEqual(eve.ping(), [], "what is not its own")
+        # Nor does it end the other one's.
+        self.of("eve", self.there, clean_start=True)
+        ada = self.of("ada", self.elsewhere)
+        self.assertTrue(ada.connack.session_present)
+        self.assertEqual(ada.take_message().payload, b"for ada")
+        eve = self.of("eve", self.elsewhere)
+        self.assertEqual((ada.ping(), eve.ping()), ([], []), "both are connected")
+
+    def test_the_api_tells_them_apart(self):
+        for user in ("ada", "eve"):
+            self.of(user, self.here)
+        node, client_id = self.cluster.nodes[0], self.client_id("both")
+        sessions = [entry for entry in json.loads(node.ask("/v1/sessions")) if entry["client_id"] == client_id]
+        self.assertEqual(sorted(entry["user_name"] for entry in sessions), ["ada", "eve"])
+        command = [BINARY, "ctl", "kick", "--end-session", client_id, "--api", f"127.0.0.1:{node.http_port}"]
+        self.assertEqual(subprocess.run([*command, "--user", "eve"], capture_output=True).returncode, 0)
+        self.assertNotEqual(subprocess.run([*command, "--user", "eve"], capture_output=True).returncode, 0)
+        self.assertTrue(self.of("ada", self.here).connack.session_present)
+        self.assertFalse(self.of("eve", self.here).connack.session_present)
+
+    def test_rights_of_an_identifier_hold_after_a_reload(self):
+        client = self.of("eve", self.here)
+        topic = f"devices/{self.client_id('both')}/up"
+        self.assertLess(client.publish(topic, "x", qos=1), 0x80)
+        self.write("acl", "pattern readwrite devices/%c/#\n")
+        self.reload()
+        self.assertLess(client.publish(topic, "x", qos=1), 0x80)
+        self.assertEqual(client.publish("elsewhere", "x", qos=1), 0x87)
+        self.write("acl", "user ada\ntopic #\nuser eve\ntopic #\npattern readwrite devices/%c/#\n")
+        self.reload()
+
+
+class OwnSessionsOnOneNode(OwnSessions, RawCases, OneNode):
+    def test_an_own_session_is_found_after_a_restart(self):
+        """The name of a session is what is stored."""
+        with tempfile.TemporaryDirectory() as data:
+            arguments = (*self.arguments, "--data", data)
+            node = Node("kept", (), arguments)
+            self.addCleanup(node.log.close)
+            self.assertTrue(node.wait_until_ready(1))
+            self.of("ada", node.port).close()
+            node.stop()
+            node = Node("kept", (), arguments)
+            self.addCleanup(node.stop)
+            self.addCleanup(node.log.close)
+            self.assertTrue(node.wait_until_ready(1))
+            self.assertFalse(self.of("eve", node.port).connack.session_present)
+            self.assertTrue(self.of("ada", node.port).connack.session_present)
+
+
+class OwnSessionsAcrossNodes(OwnSessions, RawCases, ThreeNodes):
+    pass
+
+
+class SharedSessions(Owners, RawCases, OneNode):
+    scope = ("--session-scope", "client")
+
+    def test_where_it_is_asked_for_an_identifier_has_one_session_whosever(self):
+        self.of("ada", self.here).close()
+        self.assertTrue(self.of("eve", self.here).connack.session_present)
 
 
 class Bounds(RawCases, OneNode):

@@ -97,6 +97,8 @@ mirror! {
     SessionEntry of SessionReport {
         /// Client identifier.
         client_id: String = client_id,
+        /// Whose it is; none: nobody's in particular.
+        user_name: Option<String> = user_name,
         /// Whether a connection serves it now.
         connected: bool = connected,
         /// 3, 4 (3.1.1) or 5.
@@ -395,6 +397,9 @@ impl MemoryEntry {
 pub struct KickEntry {
     /// Client identifier.
     pub client_id: String,
+    /// Of this user only; otherwise whosever have this identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
     /// Its session ends too, whether it is connected or not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub end_session: bool,
@@ -536,6 +541,7 @@ mod tests {
     fn names_in_json_carry_their_units() {
         let report = SessionReport {
             client_id: "a".into(),
+            user_name: None,
             connected: true,
             protocol_version: 5,
             peer: Some("127.0.0.1:5".into()),

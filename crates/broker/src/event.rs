@@ -34,11 +34,13 @@ macro_rules! line {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| value.as_str())
         };
+        // The name of a session begins with whose it is.
+        let client_id = field("client_id").map(|name| name.replace('\u{1f}', "/"));
         let more = others($event);
         tracing::$level!(
             thread = $thread,
             address = field("address"),
-            client_id = field("client_id"),
+            client_id,
             error = field("error"),
             name = field("name"),
             node = field("node"),

@@ -8,6 +8,7 @@ mod mail;
 mod queue;
 mod random;
 mod report;
+mod scope;
 mod source;
 mod transfer;
 mod worker;

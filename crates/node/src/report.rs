@@ -5,6 +5,8 @@
 #[allow(missing_docs)]
 pub struct SessionReport {
     pub client_id: String,
+    /// Whose it is; `None`: nobody's in particular.
+    pub user_name: Option<String>,
     pub connected: bool,
     pub protocol_version: u8,
     pub peer: Option<String>,

@@ -447,6 +447,9 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
             // What every server must take [MQTT-3.1.3-5].
             23..=u16::MAX,
         )?,
+        session_scope: settings
+            .session_scope
+            .map_or(default.session_scope, Into::into),
         sessions: settings.sessions.unwrap_or(default.sessions),
         user_sessions: settings.user_sessions.unwrap_or(default.user_sessions),
         address_sessions: settings

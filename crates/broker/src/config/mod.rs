@@ -32,7 +32,8 @@ pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
 pub use settings::{
-    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice, Settings,
+    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
+    SessionScopeChoice, Settings,
 };
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 

@@ -340,6 +340,15 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub client_id_bytes: Option<u16>,
+    /// Whose a session is: a user's, so that another user with the same client identifier has one of its own, or whoever's connects with the
+    /// identifier; the same on all nodes [default: user]
+    #[arg(
+        long,
+        env = "THICKET_SESSION_SCOPE",
+        value_name = "WHOSE",
+        help_heading = "Users and rights"
+    )]
+    pub session_scope: Option<SessionScopeChoice>,
     /// Sessions of a thread, from which on nobody gets a new one that outlives its connection; 0: no bound [default: 1000000]
     #[arg(
         long,
@@ -499,6 +508,25 @@ pub enum OnFullChoice {
     Refuse,
 }
 
+/// Whose a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionScopeChoice {
+    /// Its user's: another user with the same client identifier has one of its own.
+    User,
+    /// Of whoever connects with the client identifier.
+    Client,
+}
+
+impl From<SessionScopeChoice> for thicket_node::SessionScope {
+    fn from(choice: SessionScopeChoice) -> Self {
+        match choice {
+            SessionScopeChoice::User => Self::User,
+            SessionScopeChoice::Client => Self::Client,
+        }
+    }
+}
+
 impl From<OnFullChoice> for thicket_node::OnFull {
     fn from(choice: OnFullChoice) -> Self {
         match choice {
@@ -582,7 +610,7 @@ or_each! {
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions client_id_bytes sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
+    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }
 

@@ -260,7 +260,7 @@ fn schemas() -> Value {
         "BridgeLane": of_fields(BridgeLane::FIELDS),
         "Memory": of_fields(MemoryEntry::FIELDS),
         "MemoryLedger": object(ledger),
-        "Kick": { "type": "object", "properties": { "client_id": text, "end_session": flag }, "required": ["client_id"] },
+        "Kick": { "type": "object", "properties": { "client_id": text, "user_name": perhaps_text, "end_session": flag }, "required": ["client_id"] },
         "Drain": object(json!({ "connections": number, "sessions": number })),
         "TraceRequest": { "type": "object", "properties": { "client_id": perhaps_text, "topic": perhaps_text } },
         "TraceLine": object(line),
@@ -375,7 +375,7 @@ mod tests {
         assert!(
             session["required"]
                 .as_array()
-                .is_some_and(|all| all.len() == 13)
+                .is_some_and(|all| all.len() == 14)
         );
     }
 }

@@ -80,16 +80,13 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
         Ok(entry) => entry,
         Err(rejection) => return bad_body(&rejection),
     };
-    let client_id = entry.client_id.clone();
     if entry.end_session {
-        return end(&inspector, client_id)
-            .await
-            .unwrap_or_else(|answer| answer);
+        return end(&inspector, entry).await.unwrap_or_else(|answer| answer);
     }
-    match inspector
-        .ask_all(move |worker, now| worker.kick(now, &client_id))
-        .await
-    {
+    let asked = entry.clone();
+    let kicked = inspector
+        .ask_all(move |worker, now| worker.kick(now, &asked.client_id, asked.user_name.as_deref()));
+    match kicked.await {
         Ok(kicked) if kicked.contains(&true) => Json(entry).into_response(),
         Ok(_) => failure(
             StatusCode::NOT_FOUND,
@@ -104,19 +101,21 @@ pub(super) async fn end_session(
     State(inspector): State<Inspector>,
     Path(client_id): Path<String>,
 ) -> Response {
-    let ended = end(&inspector, client_id).await;
-    ended.unwrap_or_else(|answer| answer)
+    let entry = KickEntry {
+        client_id,
+        user_name: None,
+        end_session: true,
+    };
+    end(&inspector, entry).await.unwrap_or_else(|answer| answer)
 }
 
-async fn end(inspector: &Inspector, client_id: String) -> Result<Response, Response> {
-    let asked = client_id.clone();
-    let ended = inspector.ask_all(move |worker, now| worker.end_session_of(now, &asked));
+async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Response> {
+    let asked = entry.clone();
+    let ended = inspector.ask_all(move |worker, now| {
+        worker.end_sessions(now, &asked.client_id, asked.user_name.as_deref())
+    });
     let ended = ended.await.map_err(silent)?;
     if ended.contains(&SessionEnd::Ended) {
-        let entry = KickEntry {
-            client_id,
-            end_session: true,
-        };
         return Ok(Json(entry).into_response());
     }
     Err(if ended.contains(&SessionEnd::Busy) {

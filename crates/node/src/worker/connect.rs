@@ -23,6 +23,7 @@ use super::{
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
     mail::{Claim, Content, GrantedClaim, SessionState, Terms, peer_text},
+    scope::session_name,
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
@@ -174,11 +175,18 @@ impl Worker {
         });
     }
 
-    pub(super) fn claim(&mut self, id: ConnectionId, client_id: &str, clean_start: bool) {
+    pub(super) fn claim(&mut self, id: ConnectionId, connect: &Connect<'_>) {
+        let (client_id, clean_start) = (connect.client_id, connect.clean_start);
         let assigned: Option<Rc<str>> = client_id
             .is_empty()
             .then(|| format!("thicket-{:032x}", self.random.next_u128()).into());
-        let client_id: Arc<str> = assigned.as_deref().unwrap_or(client_id).into();
+        let Some(name) = self.session_name(id, assigned.as_deref().unwrap_or(client_id)) else {
+            let reason = "client identifier and user name are too long together";
+            let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, reason);
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            return;
+        };
+        let client_id: Arc<str> = name.into();
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
@@ -196,6 +204,14 @@ impl Worker {
                 clean_start,
             }),
         );
+    }
+
+    /// The name of the session of the client of a connection.
+    fn session_name(&self, id: ConnectionId, client_id: &str) -> Option<String> {
+        let grant = self.connection(id)?.admission.grant.as_ref();
+        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+        let scope = self.config.limits.session_scope;
+        session_name(scope, self.prefix(id), user_name, client_id)
     }
 
     /// The hub says where the session lives.
@@ -340,7 +356,6 @@ impl Worker {
             return;
         };
         let buffered = std::mem::take(&mut connection.partial);
-        let admission = std::mem::take(&mut connection.admission);
         let (assigned, terms) = match &mut connection.phase {
             Phase::AwaitClaim { assigned, terms } => (assigned.take(), *terms),
             Phase::AwaitConnect
@@ -358,7 +373,15 @@ impl Worker {
             );
             return;
         };
-        let client_id: Rc<str> = assigned.clone().unwrap_or_else(|| connect.client_id.into());
+        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+        let client_id: Rc<str> = self
+            .session_name(id, client_id)
+            .expect("it was claimed by its name")
+            .into();
+        let admission = self
+            .connection_mut(id)
+            .map(|it| std::mem::take(&mut it.admission));
+        let admission = admission.unwrap_or_default();
         let grant = admission.grant.as_deref();
         let user_name = grant.and_then(|grant| grant.user_name.clone());
         if let Some(refusal) = self.refuses_session(id, &client_id, user_name.as_deref(), &connect)

@@ -148,7 +148,7 @@ impl Worker {
         user_name: Option<&str>,
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
-        if self.is_short_of_memory() {
+        if self.has_no_memory() {
             let reason = "memory is short: only clients that have a session are let in";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }

@@ -73,6 +73,9 @@ enum Topic {
     Kick {
         /// Client identifier
         client_id: String,
+        /// Of this user only; otherwise whosever have this identifier
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
         /// End its session too, with all that waits in it, whether it is connected or not
         #[arg(long)]
         end_session: bool,
@@ -110,8 +113,16 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Memory => "/v1/memory",
         Topic::Kick {
             client_id,
+            user,
             end_session,
-        } => return kick(&api, client_id, *end_session),
+        } => {
+            let entry = KickEntry {
+                client_id: client_id.clone(),
+                user_name: user.clone(),
+                end_session: *end_session,
+            };
+            return kick(&api, &entry);
+        }
         Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
         Topic::Forget { node } => return forget(&api, node),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
@@ -210,12 +221,12 @@ fn forget(api: &Api, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kick(api: &Api, client_id: &str, end_session: bool) -> anyhow::Result<()> {
-    let entry = KickEntry {
-        client_id: client_id.to_owned(),
+fn kick(api: &Api, entry: &KickEntry) -> anyhow::Result<()> {
+    let KickEntry {
+        client_id,
         end_session,
-    };
-    let KickEntry { client_id, .. } = api.post("/v1/kick", &entry)?;
+        ..
+    } = api.post("/v1/kick", entry)?;
     let what = if end_session { "session" } else { "connection" };
     writeln!(std::io::stdout(), "ended the {what} of {client_id}")?;
     Ok(())

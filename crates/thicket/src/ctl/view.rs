@@ -66,6 +66,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
     let row = |session: &SessionEntry| {
         vec![
             session.client_id.clone(),
+            session.user_name.clone().unwrap_or_else(nothing),
             if session.connected {
                 "connected"
             } else {
@@ -87,6 +88,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
     };
     let head = [
         "CLIENT ID",
+        "USER",
         "STATE",
         "MQTT",
         "PEER",
