@@ -15,9 +15,7 @@ use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{Phase, Refusal, SessionKey, Worker, connection::Attached};
-use crate::{
-    Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput, scope::client_id_of,
-};
+use crate::{Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput, scope::client_id_of};
 
 /// Enhanced authentication of a connection in service.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use super::{
     copies::{Shadow, StoredAs, WillCopy},
     journal::wall_ms,
     merge::{Apart, Merging},
-    retained::Overtaken,
     quota::Charge,
+    retained::Overtaken,
     rights::SessionRights,
     seen::Taken,
 };
