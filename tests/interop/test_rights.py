@@ -256,15 +256,16 @@ class Tokens(Files, RawCases, OneNode):
             self.assertEqual(client.publish("eve/x", "x", qos=1), NOT_AUTHORIZED)
 
     def test_a_token_may_say_itself_what_its_bearer_may_do(self):
-        password = token({"sub": "bob", "iss": "us", "acl": ["read a/%u", "write b/#", "deny b/c"]})
+        password = token({"sub": "bob", "iss": "us", "exp": time.time() + 60, "acl": ["read a/%u", "write b/#", "deny b/c"]})
         client = self.raw(self.here, user="bob", password=password)
         self.assertEqual(client.subscribe(("a/bob", 0), ("bob/x", 0)).codes, [0, NOT_AUTHORIZED])
         self.assertLess(client.publish("b/x", "x", qos=1), 0x80)
         self.assertEqual(client.publish("b/c", "x", qos=1), NOT_AUTHORIZED)
 
     def test_other_tokens_are_refused(self):
-        good = {"sub": "bob", "iss": "us"}
+        good = {"sub": "bob", "iss": "us", "exp": time.time() + 60}
         cases = {
+            "never expires": token({"sub": "bob", "iss": "us"}),
             "expired": token({**good, "exp": time.time() - 3600}),
             "not yet valid": token({**good, "nbf": time.time() + 3600}),
             "another issuer": token({**good, "iss": "them"}),
@@ -279,6 +280,18 @@ class Tokens(Files, RawCases, OneNode):
 
     def test_users_of_the_file_are_let_in_as_well(self):
         self.assertLess(self.raw(self.here, user="ada", password="ada").publish("ada/x", "x", qos=1), 0x80)
+
+
+class TokensForEver(Files, RawCases, OneNode):
+    """A node that takes tokens without an end."""
+
+    @classmethod
+    def write_files(cls):
+        key = cls.write("key", SECRET + "\n")
+        cls.arguments = ("--jwt-key", key, "--jwt-algorithm", "HS256", "--jwt-allow-no-expiry")
+
+    def test_a_token_that_never_expires_is_a_password_where_that_is_allowed(self):
+        self.assertEqual(self.raw(self.here, password=token({"sub": "bob"})).ping(), [])
 
 
 class Hook(http.server.ThreadingHTTPServer):

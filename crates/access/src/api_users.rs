@@ -21,6 +21,8 @@ pub enum Role {
 #[derive(Debug, Clone, Default)]
 pub struct ApiUsers {
     passwords: HashMap<Box<str>, (Role, Box<str>)>,
+    /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
+    decoy: Box<str>,
     tokens: HashMap<[u8; 32], Role>,
 }
 
@@ -32,7 +34,10 @@ impl ApiUsers {
     /// # Errors
     /// The first line that is not of the form above. The hash is not repeated.
     pub fn parse(text: &str) -> Result<Self, Problem> {
-        let mut all = Self::default();
+        let mut all = Self {
+            decoy: users::decoy(text),
+            ..Self::default()
+        };
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -75,11 +80,13 @@ impl ApiUsers {
         Ok(())
     }
 
-    /// Who has this name and password. Slow on purpose.
+    /// Who has this name and password. Slow on purpose, for a name that is not there as well.
     #[must_use]
     pub fn with_password(&self, name: &str, password: &[u8]) -> Option<Role> {
-        let (role, hash) = self.passwords.get(name)?;
-        users::verify_argon2(hash, password).then_some(*role)
+        let known = self.passwords.get(name);
+        let hash = known.map_or(&self.decoy, |(_, hash)| hash);
+        let is_good = users::verify_argon2(hash, password);
+        known.filter(|_| is_good).map(|(role, _)| *role)
     }
 
     /// Who has this token.
@@ -125,6 +132,7 @@ mod tests {
         assert_eq!(all.with_password("ann", b"secret"), Some(Role::Viewer));
         assert_eq!(all.with_password("ann", b"Secret"), None);
         assert_eq!(all.with_password("robot", b"a long token"), None);
+        assert_eq!(all.with_password("eve", b"nobody has this password"), None);
         assert_eq!(all.with_token(b"a long token"), Some(Role::Admin));
         assert_eq!(all.with_token(b"secret"), None);
         assert!(Role::Admin > Role::Viewer);

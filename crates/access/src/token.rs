@@ -66,6 +66,7 @@ pub struct Tokens {
     algorithm: Algorithm,
     issuer: Option<String>,
     audience: Option<String>,
+    allows_no_expiry: bool,
     fingerprint: u64,
 }
 
@@ -109,6 +110,9 @@ pub enum TokenError {
     /// Refused.
     #[error("the token has expired")]
     Expired,
+    /// Refused: whoever finds it could use it for ever.
+    #[error("the token never expires (no `exp`), and `jwt_allow_no_expiry` is not set")]
+    NoExpiry,
     /// Refused.
     #[error("the token is not valid yet")]
     NotYet,
@@ -170,8 +174,16 @@ impl Tokens {
             algorithm,
             issuer,
             audience,
+            allows_no_expiry: false,
             fingerprint: u64::from_be_bytes(digest[..8].try_into().expect("eight of 32 bytes")),
         })
+    }
+
+    /// Tokens without `exp` are good as well: they hold until the key changes.
+    #[must_use]
+    pub const fn allowing_no_expiry(mut self, allows: bool) -> Self {
+        self.allows_no_expiry = allows;
+        self
     }
 
     /// Another key has another one.
@@ -199,6 +211,9 @@ impl Tokens {
         );
         if claims.exp.is_some_and(|exp| exp <= earliest) {
             return Err(TokenError::Expired);
+        }
+        if claims.exp.is_none() && !self.allows_no_expiry {
+            return Err(TokenError::NoExpiry);
         }
         if claims.nbf.is_some_and(|nbf| nbf > latest) {
             return Err(TokenError::NotYet);

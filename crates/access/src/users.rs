@@ -73,13 +73,7 @@ impl Users {
         let decoy_key: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         Ok(Self {
             users,
-            decoy: hash_password(
-                b"nobody has this password",
-                decoy_key[..SALT_BYTES]
-                    .try_into()
-                    .expect("32 bytes hold 16"),
-            )
-            .into(),
+            decoy: decoy(text),
             decoy_key,
         })
     }
@@ -140,6 +134,13 @@ impl Users {
     pub fn has_scram(&self) -> bool {
         self.users.values().any(|user| user.scram.is_some())
     }
+}
+
+/// A hash for names that are not in the file `text`: no password is taken for it, but looking takes as long.
+pub(crate) fn decoy(text: &str) -> Box<str> {
+    let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+    let salt = digest[..SALT_BYTES].try_into().expect("32 bytes hold 16");
+    hash_password(b"nobody has this password", salt).into()
 }
 
 enum Hash {

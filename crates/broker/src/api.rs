@@ -99,6 +99,8 @@ mirror! {
     SessionEntry of SessionReport {
         /// Client identifier.
         client_id: String = client_id,
+        /// Whose it is; none: nobody's in particular.
+        user_name: Option<String> = user_name,
         /// Whether a connection serves it now.
         connected: bool = connected,
         /// 3, 4 (3.1.1) or 5.
@@ -263,6 +265,8 @@ mirror! {
         unacknowledged_messages: u64 = unacknowledged_messages,
         /// Connections ended because those without a session held too much.
         half_open_refused: u64 = half_open_refused,
+        /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
+        sessions_refused: u64 = sessions_refused,
     }
 }
 
@@ -391,9 +395,16 @@ impl MemoryEntry {
 
 /// Whose connection to end: the body of `POST /v1/kick`, and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KickEntry {
     /// Client identifier.
     pub client_id: String,
+    /// Of this user only; otherwise whosever have this identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    /// Its session ends too, whether it is connected or not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_session: bool,
 }
 
 /// What a node that is drained still has: the answer of `POST /v1/drain`.
@@ -505,6 +516,7 @@ impl TrafficCounts {
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
+            sessions_refused: self.sessions_refused + other.sessions_refused,
         }
     }
 }
@@ -531,6 +543,7 @@ mod tests {
     fn names_in_json_carry_their_units() {
         let report = SessionReport {
             client_id: "a".into(),
+            user_name: None,
             connected: true,
             protocol_version: 5,
             peer: Some("127.0.0.1:5".into()),

@@ -5,24 +5,27 @@
 //! that knows the client decides.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thicket_access::{Applicant, Grant, Judgement, Policy, scram};
-use thicket_node::{Admission, ConnectionId, Enhanced, ListenerId, Verdict, WorkerId};
+use thicket_node::{Admission, ConnectionId, Enhanced, ListenerId, Source, Verdict, WorkerId};
 
 use crate::clock::wall_ms;
 use crate::config::Hook;
 use crate::counters::Counters;
 use crate::hook::{HookDesk, HookQueue};
 use crate::mailbox::{Letter, Mailboxes};
+use crate::pool::{Places, Pool};
 
-/// Clients that may wait for an answer at a time; the next is told that nobody can say now.
-const WAITING: usize = 1024;
+/// Clients that may wait for an answer at a time, and of one address; the next is told that nobody can say now.
+pub(crate) const WAITING: Places = Places {
+    all: 1024,
+    of_one_source: 512,
+};
 /// Threads that hash: more would take the cores from the workers, and each holds 19 MiB while it does.
-const HASHERS: usize = 2;
+pub(crate) const HASHERS: usize = 2;
 
 /// Who asks to be let in.
 #[derive(Debug)]
@@ -42,6 +45,16 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Whose turn it takes.
+    pub(crate) fn source(&self) -> Source {
+        self.peer.ip().into()
+    }
+
+    /// Where the answer goes.
+    pub(crate) const fn address(&self) -> (WorkerId, ConnectionId, u32) {
+        (self.worker, self.connection, self.serial)
+    }
+
     fn applicant(&self) -> Applicant<'_> {
         Applicant {
             listener: self.listener.0,
@@ -57,7 +70,7 @@ impl Request {
 #[derive(Debug, Clone)]
 pub(crate) struct Authenticator {
     desk: Arc<Desk>,
-    hashers: SyncSender<Request>,
+    hashers: Pool<Request>,
     hook: Option<HookQueue>,
 }
 
@@ -84,20 +97,13 @@ impl Authenticator {
             counters: Arc::clone(counters),
         });
         let hook = hook
-            .map(|settings| HookDesk::start(settings, &desk, WAITING))
+            .map(|settings| HookDesk::start(settings, &desk))
             .transpose()?;
-        let (hashers, requests) = sync_channel(WAITING);
-        let requests = Arc::new(Mutex::new(requests));
-        for number in 0..HASHERS {
-            let (desk, requests, hook) = (Arc::clone(&desk), Arc::clone(&requests), hook.clone());
-            std::thread::Builder::new()
-                .name(format!("users-{number}"))
-                .spawn(move || {
-                    while let Some(request) = next(&requests) {
-                        desk.judge_and_answer(request, hook.as_ref());
-                    }
-                })?;
-        }
+        let serve = {
+            let (desk, hook) = (Arc::clone(&desk), hook.clone());
+            move |request| desk.judge_and_answer(request, hook.as_ref())
+        };
+        let hashers = Pool::start("users", HASHERS, WAITING, serve)?;
         Ok(Self {
             desk,
             hashers,
@@ -119,22 +125,15 @@ impl Authenticator {
             return Some(self.desk.count(verdict));
         }
         if policy.is_slow(&request.applicant()) {
-            return match self.hashers.try_send(request) {
-                Ok(()) => None,
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                    Some(self.desk.count(Verdict::Unavailable))
-                }
-            };
+            if let Some(turned_away) = self.hashers.submit(request.source(), request) {
+                self.desk
+                    .answer(turned_away.address(), Verdict::Unavailable);
+            }
+            return None;
         }
         let verdict = self.desk.judge(request, self.hook.as_ref()).ok()?;
         Some(self.desk.count(verdict))
     }
-}
-
-/// The next request; one thread waits in the channel, the others for it.
-pub(crate) fn next<T>(requests: &Mutex<Receiver<T>>) -> Option<T> {
-    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
-    requests.recv().ok()
 }
 
 /// The request is somebody else's now, who will answer it.
@@ -157,7 +156,7 @@ impl Desk {
     }
 
     fn judge_and_answer(&self, request: Request, hook: Option<&HookQueue>) {
-        let address = (request.worker, request.connection, request.serial);
+        let address = request.address();
         if let Ok(verdict) = self.judge(request, hook) {
             self.answer(address, verdict);
         }
@@ -178,7 +177,12 @@ impl Desk {
                 Ok(Verdict::BadUserNameOrPassword)
             }
             Judgement::Unknown => match hook {
-                Some(hook) => hook.pass_on(request, &policy).ok_or(PassedOn),
+                Some(hook) => {
+                    if let Some((address, verdict)) = hook.pass_on(request, &policy) {
+                        self.answer(address, verdict);
+                    }
+                    Err(PassedOn)
+                }
                 None => Ok(settle_unknown(&policy, &request, false)),
             },
         }

@@ -1,6 +1,10 @@
 //! Events of the machines become lines of the log.
 
+use std::net::SocketAddr;
+
 use thicket_node::{Event, EventLevel};
+
+use crate::log::{self, Subject};
 
 /// Fields have to be known to `tracing` beforehand: these names, and the rest goes into `more`.
 const NAMES: [&str; 15] = [
@@ -22,7 +26,7 @@ const NAMES: [&str; 15] = [
 ];
 
 macro_rules! line {
-    ($level:ident, $event:expr, $thread:expr) => {{
+    ($level:ident, $event:expr, $thread:expr, $suppressed:expr) => {{
         let field = |name: &str| {
             $event
                 .fields
@@ -30,11 +34,13 @@ macro_rules! line {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| value.as_str())
         };
+        // The name of a session begins with whose it is.
+        let client_id = field("client_id").map(|name| name.replace('\u{1f}', "/"));
         let more = others($event);
         tracing::$level!(
             thread = $thread,
             address = field("address"),
-            client_id = field("client_id"),
+            client_id,
             error = field("error"),
             name = field("name"),
             node = field("node"),
@@ -48,6 +54,7 @@ macro_rules! line {
             reason_code = field("reason_code"),
             state = field("state"),
             rtt_ms = field("rtt_ms"),
+            suppressed = $suppressed,
             more = (!more.is_empty()).then_some(more.as_str()),
             "{}",
             $event.message
@@ -55,18 +62,34 @@ macro_rules! line {
     }};
 }
 
-/// Writes an event of a machine on thread `thread`.
+/// Writes an event of a machine on thread `thread`, unless there were many of the kind.
 pub(crate) fn log(thread: u8, event: &Event) {
+    let suppressed = match subject(event).map(log::may_say) {
+        Some(Some(suppressed)) => suppressed,
+        Some(None) => return,
+        None => None,
+    };
     match event.level {
-        EventLevel::Error => line!(error, event, thread),
-        EventLevel::Warn => line!(warn, event, thread),
-        EventLevel::Info => line!(info, event, thread),
+        EventLevel::Error => line!(error, event, thread, suppressed),
+        EventLevel::Warn => line!(warn, event, thread, suppressed),
+        EventLevel::Info => line!(info, event, thread, suppressed),
         // Packets are many: look whether anybody listens before building the line.
         EventLevel::Debug => {
             if tracing::enabled!(tracing::Level::DEBUG) {
-                line!(debug, event, thread);
+                line!(debug, event, thread, suppressed);
             }
         }
+    }
+}
+
+/// What a line is about that whoever reaches the node can cause as often as it likes.
+fn subject(event: &Event) -> Option<Subject> {
+    let peer = event.fields.iter().find(|(key, _)| *key == "peer");
+    let peer = peer.and_then(|(_, peer)| peer.parse::<SocketAddr>().ok());
+    match (event.level, peer) {
+        (EventLevel::Warn | EventLevel::Info, Some(peer)) => Some(peer.into()),
+        (EventLevel::Warn, None) => Some(Subject::Message(event.message)),
+        (EventLevel::Info, None) | (EventLevel::Error | EventLevel::Debug, _) => None,
     }
 }
 

@@ -12,8 +12,10 @@ use crate::counters::Counter;
 pub(crate) struct NodeGate {
     open: AtomicU32,
     maximum: u32,
-    /// The process has taken more memory than it may: nobody new comes in.
+    /// The process has taken more memory than it may: nobody gets a new session.
     pub(crate) is_short_of_memory: AtomicBool,
+    /// It has taken what was left for clients that return: nobody comes in.
+    pub(crate) is_out_of_memory: AtomicBool,
     /// Turned away because of each bound.
     pub(crate) node_full: Counter,
     pub(crate) short_of_memory: Counter,
@@ -25,6 +27,7 @@ impl NodeGate {
             open: AtomicU32::new(0),
             maximum,
             is_short_of_memory: AtomicBool::new(false),
+            is_out_of_memory: AtomicBool::new(false),
             node_full: Counter::default(),
             short_of_memory: Counter::default(),
         })
@@ -97,7 +100,7 @@ impl Gate {
         if let Some(rate) = &self.rate {
             rate.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
-        if self.node.is_short_of_memory.load(Ordering::Relaxed) {
+        if self.node.is_out_of_memory.load(Ordering::Relaxed) {
             self.node.short_of_memory.add_one();
             return None;
         }
@@ -191,7 +194,7 @@ mod tests {
     fn nobody_new_comes_in_when_memory_is_short() {
         let node = NodeGate::new(2);
         let gate = Gate::new(&node, None, 0);
-        node.is_short_of_memory.store(true, Ordering::Relaxed);
+        node.is_out_of_memory.store(true, Ordering::Relaxed);
         assert!(gate.admit().is_none());
         assert_eq!(node.short_of_memory.value(), 1);
     }

@@ -2,17 +2,18 @@
 //! included; whatever happens to the hook, the workers go on.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use thicket_access::Policy;
 use thicket_access::hook::{Answer, Question};
-use thicket_node::Verdict;
+use thicket_node::{ConnectionId, Verdict, WorkerId};
 
-use crate::authenticator::{Desk, Request, allowed, next, settle_unknown};
+use crate::authenticator::{Desk, Request, WAITING, allowed, settle_unknown};
 use crate::config::{Hook, OnFailure};
+use crate::log::{self, Subject};
+use crate::pool::Pool;
 
 /// Questions on their way at a time.
 const THREADS: usize = 4;
@@ -31,23 +32,25 @@ pub(crate) struct Asked {
 /// Where requests wait for the hook.
 #[derive(Debug, Clone)]
 pub(crate) struct HookQueue {
-    sender: SyncSender<Asked>,
+    asked: Pool<Asked>,
     on_failure: OnFailure,
 }
 
 impl HookQueue {
-    /// Puts a request into the queue; what to say at once if that is full.
-    pub(crate) fn pass_on(&self, request: Request, policy: &Policy) -> Option<Verdict> {
+    /// Puts a request into the queue; what to say at once to whom, if that is full.
+    pub(crate) fn pass_on(
+        &self,
+        request: Request,
+        policy: &Policy,
+    ) -> Option<((WorkerId, ConnectionId, u32), Verdict)> {
+        let source = request.source();
         let asked = Asked {
             request,
             since: Instant::now(),
         };
-        match self.sender.try_send(asked) {
-            Ok(()) => None,
-            Err(TrySendError::Full(asked) | TrySendError::Disconnected(asked)) => {
-                Some(without_answer(self.on_failure, &asked.request, policy))
-            }
-        }
+        let turned_away = self.asked.submit(source, asked)?.request;
+        let verdict = without_answer(self.on_failure, &turned_away, policy);
+        Some((turned_away.address(), verdict))
     }
 }
 
@@ -81,12 +84,8 @@ struct Cache {
 }
 
 impl HookDesk {
-    /// Starts the threads; they end with the last sender.
-    pub(crate) fn start(
-        settings: Hook,
-        desk: &Arc<Desk>,
-        waiting: usize,
-    ) -> std::io::Result<HookQueue> {
+    /// Starts the threads; they end with the last queue.
+    pub(crate) fn start(settings: Hook, desk: &Arc<Desk>) -> std::io::Result<HookQueue> {
         let on_failure = settings.on_failure;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -99,19 +98,9 @@ impl HookDesk {
             agent: config.into(),
             cache: Mutex::default(),
         });
-        let (sender, requests) = sync_channel(waiting);
-        let requests = Arc::new(Mutex::new(requests));
-        for number in 0..THREADS {
-            let (this, requests) = (Arc::clone(&this), Arc::clone(&requests));
-            std::thread::Builder::new()
-                .name(format!("hook-{number}"))
-                .spawn(move || {
-                    while let Some(asked) = next(&requests) {
-                        this.serve(&asked);
-                    }
-                })?;
-        }
-        Ok(HookQueue { sender, on_failure })
+        let serve = move |asked: Asked| this.serve(&asked);
+        let asked = Pool::start("hook", THREADS, WAITING, serve)?;
+        Ok(HookQueue { asked, on_failure })
     }
 
     fn serve(&self, asked: &Asked) {
@@ -127,16 +116,15 @@ impl HookDesk {
             Ok(Answer::Ignore) => settle_unknown(&policy, request, true),
             Err(error) => {
                 self.desk.counters.hook_failures.add_one();
-                tracing::warn!(
-                    error,
-                    client_id = request.client_id,
-                    "the hook gave no answer"
-                );
+                let message = "the hook gave no answer";
+                if let Some(suppressed) = log::may_say(Subject::Message(message)) {
+                    let client_id = &request.client_id;
+                    tracing::warn!(error, client_id, suppressed, "{message}");
+                }
                 without_answer(self.settings.on_failure, request, &policy)
             }
         };
-        let address = (request.worker, request.connection, request.serial);
-        self.desk.answer(address, verdict);
+        self.desk.answer(request.address(), verdict);
     }
 
     fn answer(

@@ -11,13 +11,17 @@ use std::time::{Duration, Instant};
 
 use crate::gate::NodeGate;
 use crate::http::Inspector;
+use crate::log;
 use crate::memory::{limit_bytes, resident_bytes};
 use system::System;
 
-/// Time between two looks at the memory.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two looks at the memory: short beside the time in which clients fill what is reserved above the bound.
+const LOOK: Duration = Duration::from_millis(100);
 /// Memory is short no longer when this part of the bound is left.
 const RELIEF: (u64, u64) = (19, 20);
+
+/// The part of the bound that is left above it for clients that return to their sessions.
+const RESERVE: u64 = 8;
 
 /// What the housekeeper is to do.
 pub(crate) struct Duties {
@@ -49,6 +53,7 @@ impl Housekeeper {
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 duties.watch_memory(limit);
                 duties.inspector.end_abandoned_trace(Instant::now());
+                log::sum_up();
                 if !duties.system_interval.is_zero() && due <= Instant::now() {
                     due = Instant::now() + duties.system_interval;
                     // A node that does not answer has other troubles, and the API tells of them.
@@ -71,6 +76,8 @@ impl Duties {
         let (Some(limit), Some(resident)) = (limit, resident_bytes()) else {
             return;
         };
+        let is_out = resident > limit + limit / RESERVE;
+        self.gate.is_out_of_memory.store(is_out, Ordering::Relaxed);
         let was_short = self.gate.is_short_of_memory.load(Ordering::Relaxed);
         let is_short = if was_short {
             resident > limit / RELIEF.1 * RELIEF.0
@@ -89,7 +96,7 @@ impl Duties {
             tracing::warn!(
                 resident,
                 limit,
-                "memory is short: nobody new is let in, and QoS 0 is dropped early"
+                "memory is short: nobody gets a new session, and QoS 0 is dropped early"
             );
         } else {
             tracing::info!(resident, limit, "memory suffices again");

@@ -41,6 +41,7 @@ mod log;
 mod mailbox;
 mod memory;
 mod node;
+mod pool;
 mod reload;
 mod resolver;
 mod resources;
@@ -55,8 +56,8 @@ pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen,
     ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice,
-    RetainedLimits, Settings, TooOpen, TransportChoice, Users, UsersError, WebSocket,
-    hash_for_scram, hash_password, make_token,
+    RetainedLimits, SessionScopeChoice, Settings, TooOpen, TransportChoice, Users, UsersError,
+    WebSocket, hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

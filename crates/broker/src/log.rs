@@ -1,10 +1,24 @@
-//! Where the lines of the log go: standard error, as text or as an object a line.
+//! Where the lines of the log go: standard error, as text or as an object a line; and how many of them a stranger can cause.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use thicket_node::Source;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{LogFormat, LogLevel};
+
+/// Lines about one subject are counted for this long.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Lines in that time about one address; the others are counted.
+const LINES_OF_PEER: u64 = 5;
+/// Lines in that time with the same words about nobody in particular.
+const LINES_OF_MESSAGE: u64 = 60;
+/// Subjects watched at a time. All that are one too many share the lines of one.
+const SUBJECTS: usize = 1024;
 
 /// Starts the log of this process. A second call changes nothing.
 pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
@@ -17,6 +31,8 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
     };
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
+        // When nobody reads the log any more there is nowhere to say so, and a thread that tries ends by it.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .with_target(false);
     // Fails only if a log was started before, and then that one stays.
@@ -24,4 +40,170 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
+}
+
+/// What a line is about, if many of the kind can be caused from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// What a peer did, and what was done to it.
+    Peer(Source),
+    /// This happened again.
+    Message(&'static str),
+    /// Whatever is one too many to be watched.
+    Others,
+}
+
+impl From<IpAddr> for Subject {
+    fn from(peer: IpAddr) -> Self {
+        Self::Peer(peer.into())
+    }
+}
+
+impl From<SocketAddr> for Subject {
+    fn from(peer: SocketAddr) -> Self {
+        peer.ip().into()
+    }
+}
+
+/// Of this process, as the log is.
+static QUIET: Mutex<Option<Quiet>> = Mutex::new(None);
+
+/// Whether another line about `subject` may be written; if so, how many were not written before it.
+pub(crate) fn may_say(subject: impl Into<Subject>) -> Option<Suppressed> {
+    let mut quiet = lock();
+    let quiet = quiet.get_or_insert_default();
+    quiet.may_say(Instant::now(), subject.into())
+}
+
+/// Writes down how much was left out, when nobody gave occasion to say so. To be called from time to time.
+pub(crate) fn sum_up() {
+    let ended = match &mut *lock() {
+        Some(quiet) => quiet.take_ended(Instant::now()),
+        None => return,
+    };
+    for (subject, suppressed) in ended {
+        tracing::warn!(about = %subject, suppressed, "further lines were not written");
+    }
+}
+
+/// Lines that were not written since the start of the process.
+pub(crate) fn suppressed_lines() -> u64 {
+    lock().as_ref().map_or(0, |quiet| quiet.suppressed)
+}
+
+fn lock() -> MutexGuard<'static, Option<Quiet>> {
+    QUIET.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many lines were left out before the one that is written: `None` in its field if none were.
+pub(crate) type Suppressed = Option<u64>;
+
+/// Counts lines by what they are about.
+#[derive(Debug, Default)]
+struct Quiet {
+    windows: HashMap<Subject, Window>,
+    suppressed: u64,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Instant,
+    written: u64,
+    suppressed: u64,
+}
+
+impl Quiet {
+    fn may_say(&mut self, now: Instant, mut subject: Subject) -> Option<Suppressed> {
+        if !self.windows.contains_key(&subject) && self.windows.len() >= SUBJECTS {
+            subject = Subject::Others;
+        }
+        let window = self.windows.entry(subject).or_insert(Window {
+            began: now,
+            written: 0,
+            suppressed: 0,
+        });
+        if now.duration_since(window.began) >= WINDOW {
+            (window.began, window.written) = (now, 0);
+        }
+        if window.written >= subject.lines() {
+            window.suppressed += 1;
+            self.suppressed += 1;
+            return None;
+        }
+        window.written += 1;
+        let before = std::mem::take(&mut window.suppressed);
+        Some((before > 0).then_some(before))
+    }
+
+    /// Forgets what has gone by; what was left out of it and not told.
+    fn take_ended(&mut self, now: Instant) -> Vec<(Subject, u64)> {
+        let is_over = |window: &Window| now.duration_since(window.began) >= WINDOW;
+        let ended = self.windows.extract_if(|_, window| is_over(window));
+        let told = ended.map(|(subject, window)| (subject, window.suppressed));
+        told.filter(|(_, suppressed)| *suppressed > 0).collect()
+    }
+}
+
+impl Subject {
+    const fn lines(self) -> u64 {
+        match self {
+            Self::Peer(_) => LINES_OF_PEER,
+            Self::Message(_) | Self::Others => LINES_OF_MESSAGE,
+        }
+    }
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Peer(source) => source.fmt(f),
+            Self::Message(message) => f.write_str(message),
+            Self::Others => f.write_str("other peers"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u32) -> Subject {
+        IpAddr::from(number.to_be_bytes()).into()
+    }
+
+    #[test]
+    fn a_peer_has_a_few_lines_and_the_next_one_says_how_many_were_left_out() {
+        let (mut quiet, start) = (Quiet::default(), Instant::now());
+        for _ in 0..LINES_OF_PEER {
+            assert_eq!(quiet.may_say(start, peer(1)), Some(None));
+        }
+        for _ in 0..3 {
+            assert_eq!(quiet.may_say(start, peer(1)), None);
+        }
+        assert_eq!(quiet.may_say(start, peer(2)), Some(None), "of another one");
+        assert_eq!(quiet.may_say(start + WINDOW, peer(1)), Some(Some(3)));
+        assert_eq!(quiet.may_say(start + WINDOW, peer(1)), Some(None));
+        assert_eq!(quiet.suppressed, 3);
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_when_its_time_is_over() {
+        let (mut quiet, start) = (Quiet::default(), Instant::now());
+        for _ in 0..LINES_OF_PEER + 7 {
+            quiet.may_say(start, peer(1));
+        }
+        quiet.may_say(start, Subject::Message("once"));
+        assert_eq!(quiet.take_ended(start), []);
+        assert_eq!(quiet.take_ended(start + WINDOW), [(peer(1), 7)]);
+        assert!(quiet.windows.is_empty());
+    }
+
+    #[test]
+    fn peers_without_end_share_the_lines_of_one_subject() {
+        let (mut quiet, start) = (Quiet::default(), Instant::now());
+        let many = SUBJECTS as u32 + 1000;
+        let written = (0..many).filter(|number| quiet.may_say(start, peer(*number)).is_some());
+        assert_eq!(written.count(), SUBJECTS + LINES_OF_MESSAGE as usize);
+        assert_eq!(quiet.windows.len(), SUBJECTS + 1);
+    }
 }

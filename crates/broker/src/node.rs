@@ -22,7 +22,7 @@ use crate::discovery::Discovery;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
-use crate::http::{Guard, Inspector, Server};
+use crate::http::{Guard, Hosts, Inspector, Seats, Server};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::links::Links;
 use crate::listener::{self, Listener};
@@ -115,7 +115,7 @@ impl Node {
     /// An address is taken, the data directory is no good, or the system has nothing to give.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let identity = Identity::load(config.data.as_deref())?;
-        let gate = NodeGate::new(connections(config.connections));
+        let gate = NodeGate::new(connections(config.connections, config.http_connections));
         let links = Links::new(config.link_tls.clone(), config.secret.clone())?;
         let bound = bind_all(&config, &gate, links.as_ref())?;
         let http = config.http.map(bind_http).transpose()?;
@@ -140,7 +140,7 @@ impl Node {
             housekeeper: None,
             bridges: Bridges::default(),
             identity: None,
-            guard: Guard::new(None),
+            guard: Guard::start(hosts(&config))?,
             reload: Reload::default(),
             links: None,
         };
@@ -163,6 +163,7 @@ impl Node {
             counters,
             &node.entrances,
             Arc::clone(&gate),
+            Seats::new(config.http_connections as usize),
             config.memory_bytes,
         );
         inspector.bridges = node.bridges.monitors();
@@ -176,7 +177,13 @@ impl Node {
         node.http = http
             .map(|listener| {
                 let (guard, reload) = (node.guard.clone(), node.reload.clone());
-                Server::start(listener, inspector, guard, reload)
+                Server::start(
+                    listener,
+                    inspector,
+                    guard,
+                    reload,
+                    config.limits.connect_timeout,
+                )
             })
             .transpose()?;
         node.identity = Some(identity);
@@ -435,19 +442,38 @@ struct Bound {
     sockets: Vec<listener::Bound>,
 }
 
-/// Descriptors that are no connections of clients: files, links, those who ask over HTTP.
-const RESERVED_DESCRIPTORS: u64 = 256;
+/// Names under which the HTTP API is asked for.
+fn hosts(config: &Config) -> Hosts {
+    let has_users = config.access.loaded.http_users.is_some();
+    Hosts::new(
+        config.http_hosts.iter().cloned().chain([host_name()]),
+        has_users,
+    )
+}
 
-/// Connections of clients at a time: as configured, or what the limit of open files leaves.
-fn connections(configured: u32) -> u32 {
-    if configured > 0 {
-        return configured;
-    }
+/// Descriptors that are no connections of clients and of the HTTP API: files and links.
+const RESERVED_DESCRIPTORS: u64 = 192;
+
+/// Connections of clients at a time: what the limit of open files leaves, or less, if so configured.
+fn connections(configured: u32, http: u32) -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(u32::MAX, |limit| {
-        let left = limit.saturating_sub(RESERVED_DESCRIPTORS.min(limit / 2));
+    let left = limit.map_or(u32::MAX, |limit| {
+        let reserved = RESERVED_DESCRIPTORS + u64::from(http);
+        let left = limit.saturating_sub(reserved.min(limit / 2));
         u32::try_from(left).unwrap_or(u32::MAX)
-    })
+    });
+    if configured == 0 {
+        return left;
+    }
+    if configured > left {
+        tracing::warn!(
+            configured,
+            connections = left,
+            limit,
+            "the node cannot have so many connections: the limit of open files leaves fewer"
+        );
+    }
+    configured.min(left)
 }
 
 fn bind_all(

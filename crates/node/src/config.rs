@@ -55,6 +55,16 @@ pub struct ListenerConfig {
     pub maximum_packet_size: u32,
 }
 
+/// Whose a session is, beside its client identifier's. All nodes of a cluster must have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SessionScope {
+    /// Its user's: another user with the same client identifier has a session of its own.
+    #[default]
+    User,
+    /// Nobody's: whoever connects with the client identifier has the session.
+    Client,
+}
+
 /// What becomes of a message when the queue of a session that is to have it is full (rule 18).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
@@ -100,6 +110,18 @@ pub struct Limits {
     pub out_buffer_bytes: u32,
     /// Subscriptions of one session.
     pub subscriptions: u32,
+    /// Longest client identifier, bytes.
+    pub client_id_bytes: u16,
+    /// Whose a session is.
+    pub session_scope: SessionScope,
+    /// Sessions of a worker, from which on nobody gets a new one that outlives its connection; 0: no bound.
+    pub sessions: u32,
+    /// The same for those of one user.
+    pub user_sessions: u32,
+    /// The same for those of clients that came last from one address.
+    pub address_sessions: u32,
+    /// Bytes of subscriptions of one user, and of one address, in a worker; 0: no bound.
+    pub user_subscription_bytes: u64,
     /// Levels of a topic or filter.
     pub topic_levels: u16,
     /// Longest session expiry granted; `u32::MAX` seconds means never.
@@ -128,6 +150,12 @@ impl Default for Limits {
             on_full: OnFull::Drop,
             out_buffer_bytes: 4 * 1024 * 1024,
             subscriptions: 10_000,
+            client_id_bytes: 1024,
+            session_scope: SessionScope::User,
+            sessions: 1_000_000,
+            user_sessions: 100_000,
+            address_sessions: 20_000,
+            user_subscription_bytes: 128 * 1024 * 1024,
             topic_levels: 128,
             session_expiry_maximum: u32::MAX,
             keep_alive_maximum: 0,

@@ -8,6 +8,8 @@ mod mail;
 mod queue;
 mod random;
 mod report;
+mod scope;
+mod source;
 mod transfer;
 mod worker;
 
@@ -16,5 +18,6 @@ pub use doors::*;
 pub use hub::Hub;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use report::*;
+pub use source::Source;
 pub use transfer::*;
 pub use worker::Worker;

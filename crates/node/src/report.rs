@@ -5,6 +5,8 @@
 #[allow(missing_docs)]
 pub struct SessionReport {
     pub client_id: String,
+    /// Whose it is; `None`: nobody's in particular.
+    pub user_name: Option<String>,
     pub connected: bool,
     pub protocol_version: u8,
     pub peer: Option<String>,
@@ -157,6 +159,8 @@ pub struct Traffic {
     pub unacknowledged_messages: u64,
     /// Connections ended because those without a session held too much.
     pub half_open_refused: u64,
+    /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
+    pub sessions_refused: u64,
 }
 
 impl Traffic {
@@ -256,4 +260,16 @@ pub struct TraceLine {
     pub direction: Direction,
     /// Kind and facts, no payload.
     pub packet: String,
+}
+
+/// What became of a session that an operator wants to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// It has ended.
+    Ended,
+    /// There is none of this client in this worker.
+    Unknown,
+    /// It is on its way to another node, or becoming one with what that has, or this side of the cluster does not serve. Nothing was done;
+    /// ask again later.
+    Busy,
 }

@@ -49,7 +49,18 @@ fn signed(header: &str, claims: &str) -> String {
 
 fn tokens(issuer: Option<&str>, audience: Option<&str>) -> Tokens {
     let owned = |text: Option<&str>| text.map(str::to_owned);
-    Tokens::new(Algorithm::Hs256, SECRET, owned(issuer), owned(audience)).expect("a key")
+    let tokens = Tokens::new(Algorithm::Hs256, SECRET, owned(issuer), owned(audience));
+    tokens.expect("a key").allowing_no_expiry(true)
+}
+
+#[test]
+fn a_token_that_never_expires_is_good_only_where_that_is_allowed() {
+    let token = signed(r#"{"alg":"HS256"}"#, r#"{"sub":"ann"}"#);
+    let strict = Tokens::new(Algorithm::Hs256, SECRET, None, None).expect("a key");
+    let verify = |tokens: &Tokens| tokens.verify(token.as_bytes(), NOW_S);
+    assert_eq!(verify(&strict), Err(TokenError::NoExpiry));
+    let claims = verify(&strict.allowing_no_expiry(true)).expect("allowed");
+    assert_eq!(claims.expires_at_s, None);
 }
 
 #[test]

@@ -39,6 +39,7 @@ struct TokenSource {
     algorithm: Algorithm,
     issuer: Option<String>,
     audience: Option<String>,
+    allows_no_expiry: bool,
 }
 
 /// What the files say.
@@ -225,6 +226,7 @@ impl TokenSource {
             self.issuer.clone(),
             self.audience.clone(),
         )
+        .map(|tokens| tokens.allowing_no_expiry(self.allows_no_expiry))
         .map_err(|error| ConfigError::BadFile {
             key: "jwt_key",
             path: path.clone(),
@@ -257,10 +259,11 @@ fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
     let Some(key) = settings.jwt_key.clone() else {
         let others = settings.jwt_algorithm.is_some()
             || settings.jwt_issuer.is_some()
-            || settings.jwt_audience.is_some();
+            || settings.jwt_audience.is_some()
+            || settings.jwt_allow_no_expiry.is_some();
         if others {
             return Err(ConfigError::Conflict(
-                "jwt_algorithm, jwt_issuer and jwt_audience say nothing without a jwt_key",
+                "jwt_algorithm, jwt_issuer, jwt_audience and jwt_allow_no_expiry say nothing without a jwt_key",
             ));
         }
         return Ok(None);
@@ -281,6 +284,7 @@ fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
         algorithm,
         issuer: settings.jwt_issuer.clone(),
         audience: settings.jwt_audience.clone(),
+        allows_no_expiry: settings.jwt_allow_no_expiry == Some(true),
     }))
 }
 

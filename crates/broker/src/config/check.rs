@@ -14,6 +14,8 @@ use super::{
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
+/// Monitoring, probes and people: each request is a connection.
+const DEFAULT_HTTP_CONNECTIONS: u32 = 64;
 const DEFAULT_HTTP: &str = "127.0.0.1:18830";
 /// Of the block for private use within an organisation (RFC 2365).
 const DEFAULT_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18, 83), 18830);
@@ -57,6 +59,13 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .map(|address| host_and_port("advertise", address))
             .transpose()?,
         http: http(settings.http.as_deref(), settings.http_users.is_some())?,
+        http_hosts: http_hosts(&settings)?,
+        http_connections: in_range(
+            "http_connections",
+            settings.http_connections,
+            DEFAULT_HTTP_CONNECTIONS,
+            1..=1024,
+        )?,
         seeds,
         multicast,
         dns,
@@ -205,6 +214,28 @@ fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, Confi
         return Err(invalid("http", text, format!("{expected}; {why}")));
     }
     Ok(Some(address))
+}
+
+/// Names alone: browsers put the port behind them, and it says nothing.
+fn http_hosts(settings: &Settings) -> Result<Vec<String>, ConfigError> {
+    let names = settings.http_hosts.clone().unwrap_or_default();
+    if !names.is_empty() && settings.http_users.is_none() {
+        return Err(ConfigError::Conflict(
+            "http_hosts says nothing without http_users: the API answers to this host only",
+        ));
+    }
+    let is_name = |name: &String| {
+        let mut chars = name.chars();
+        !name.is_empty() && chars.all(|it| it.is_ascii_alphanumeric() || "-._".contains(it))
+    };
+    match names.iter().find(|name| !is_name(name)) {
+        Some(other) => Err(invalid(
+            "http_hosts",
+            other,
+            "names of hosts without a port, such as broker.example",
+        )),
+        None => Ok(names),
+    }
 }
 
 /// HOST:PORT with a port that can be connected to; HOST is not resolved here.
@@ -385,6 +416,24 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
             1024..=u32::MAX,
         )?,
         subscriptions: settings.subscriptions.unwrap_or(default.subscriptions),
+        client_id_bytes: in_range(
+            "client_id_bytes",
+            settings.client_id_bytes,
+            default.client_id_bytes,
+            // What every server must take [MQTT-3.1.3-5].
+            23..=u16::MAX,
+        )?,
+        session_scope: settings
+            .session_scope
+            .map_or(default.session_scope, Into::into),
+        sessions: settings.sessions.unwrap_or(default.sessions),
+        user_sessions: settings.user_sessions.unwrap_or(default.user_sessions),
+        address_sessions: settings
+            .address_sessions
+            .unwrap_or(default.address_sessions),
+        user_subscription_bytes: settings
+            .user_subscription_bytes
+            .unwrap_or(default.user_subscription_bytes),
         topic_levels: in_range(
             "topic_levels",
             settings.topic_levels,

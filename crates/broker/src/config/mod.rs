@@ -34,7 +34,8 @@ use thicket_overlay::RoutingConfig;
 
 pub use secret::ClusterSecret;
 pub use settings::{
-    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice, Settings,
+    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
+    SessionScopeChoice, Settings,
 };
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
@@ -59,6 +60,10 @@ pub struct Config {
     pub advertise: Option<String>,
     /// Where the HTTP API listens, a loopback address unless it has users; `None`: nowhere.
     pub http: Option<SocketAddr>,
+    /// Names under which it answers where it has users, beside this host's own.
+    pub http_hosts: Vec<String>,
+    /// Connections to it at a time.
+    pub http_connections: u32,
     /// HOST:PORT of nodes that may be there, as written: names are resolved at every attempt.
     pub seeds: Vec<String>,
     /// Announcements by UDP multicast.

@@ -187,6 +187,9 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub jwt_audience: Option<String>,
+    /// Take tokens without `exp` too: they hold until the key changes [default: false]
+    #[arg(long, env = "THICKET_JWT_ALLOW_NO_EXPIRY", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
+    pub jwt_allow_no_expiry: Option<bool>,
     /// Ask this URL about clients that nobody else knows: http://HOST:PORT/PATH
     #[arg(
         long,
@@ -227,6 +230,15 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub http_users: Option<PathBuf>,
+    /// Names under which the HTTP API answers where it has users, beside this host's own; repeats
+    #[arg(
+        long,
+        env = "THICKET_HTTP_HOSTS",
+        value_name = "NAME",
+        value_delimiter = ',',
+        help_heading = "Users and rights"
+    )]
+    pub http_hosts: Option<Vec<String>>,
     /// The secret all nodes of the cluster share, a random one (`head -c 32 /dev/urandom | base64`): links are encrypted with keys made
     /// of it. Several lines: the first is shown, all are accepted
     #[arg(long, env = "THICKET_CLUSTER_SECRET_FILE", value_name = "FILE")]
@@ -321,6 +333,55 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub subscriptions: Option<u32>,
+    /// Longest client identifier, bytes [default: 1024]
+    #[arg(
+        long,
+        env = "THICKET_CLIENT_ID_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub client_id_bytes: Option<u16>,
+    /// Whose a session is: a user's, so that another user with the same client identifier has one of its own, or whoever's connects with the
+    /// identifier; the same on all nodes [default: user]
+    #[arg(
+        long,
+        env = "THICKET_SESSION_SCOPE",
+        value_name = "WHOSE",
+        help_heading = "Users and rights"
+    )]
+    pub session_scope: Option<SessionScopeChoice>,
+    /// Sessions of a thread, from which on nobody gets a new one that outlives its connection; 0: no bound [default: 1000000]
+    #[arg(
+        long,
+        env = "THICKET_SESSIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub sessions: Option<u32>,
+    /// The same for those of one user [default: 100000]
+    #[arg(
+        long,
+        env = "THICKET_USER_SESSIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub user_sessions: Option<u32>,
+    /// The same for those whose clients came last from one address, of IPv6 from one /64 network [default: 20000]
+    #[arg(
+        long,
+        env = "THICKET_ADDRESS_SESSIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub address_sessions: Option<u32>,
+    /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no bound [default: 134217728]
+    #[arg(
+        long,
+        env = "THICKET_USER_SUBSCRIPTION_BYTES",
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub user_subscription_bytes: Option<u64>,
     /// Levels of a topic or filter [default: 128]
     #[arg(
         long,
@@ -345,7 +406,7 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub keep_alive_maximum_s: Option<u16>,
-    /// Time a client has for its CONNECT [default: 10]
+    /// Time a client has for its CONNECT, and whoever asks the HTTP API for the head of its request [default: 10]
     #[arg(
         long,
         env = "THICKET_CONNECT_TIMEOUT_S",
@@ -372,6 +433,14 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connections: Option<u32>,
+    /// Connections to the HTTP API at a time; beyond it a newcomer takes the place of one that has not said what it wants [default: 64]
+    #[arg(
+        long,
+        env = "THICKET_HTTP_CONNECTIONS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub http_connections: Option<u32>,
     /// New connections a second at a listener; the next wait; 0: no bound [default: 10000]
     #[arg(
         long,
@@ -388,8 +457,8 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub half_open_bytes: Option<u64>,
-    /// Memory of the process from which on nobody new is let in and QoS 0 is dropped early; 0: no bound [default: three
-    /// quarters of the machine's or the control group's]
+    /// Memory of the process from which on nobody gets a new session and QoS 0 is dropped early; an eighth above it nobody is let in at
+    /// all; 0: no bound [default: three quarters of the machine's or the control group's]
     #[arg(
         long,
         env = "THICKET_MEMORY_BYTES",
@@ -438,6 +507,25 @@ pub enum OnFullChoice {
     Drop,
     /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
     Refuse,
+}
+
+/// Whose a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionScopeChoice {
+    /// Its user's: another user with the same client identifier has one of its own.
+    User,
+    /// Of whoever connects with the client identifier.
+    Client,
+}
+
+impl From<SessionScopeChoice> for thicket_node::SessionScope {
+    fn from(choice: SessionScopeChoice) -> Self {
+        match choice {
+            SessionScopeChoice::User => Self::User,
+            SessionScopeChoice::Client => Self::Client,
+        }
+    }
 }
 
 impl From<OnFullChoice> for thicket_node::OnFull {
@@ -518,12 +606,12 @@ macro_rules! or_each {
 or_each! {
     name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
-    acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience
-    auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users
+    acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
+    auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
+    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes
 }
 

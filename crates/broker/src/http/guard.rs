@@ -1,7 +1,10 @@
 //! Who may ask the HTTP API: with users, whoever proves to be one; without, this host only.
+//!
+//! Nobody is answered under a name that is not this node's, and no page of elsewhere changes anything: a browser may know the password, and
+//! send it along.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::extract::{Request, State};
@@ -12,11 +15,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 use thicket_access::{ApiUsers, Role};
+use thicket_node::Source;
+use tokio::sync::oneshot;
 
 use super::failure;
+use crate::authenticator::HASHERS;
+use crate::log::{self, Subject};
+use crate::pool::{Places, Pool};
 
 /// Passwords that were good lately are not hashed again, as many at a time.
 const REMEMBERED: usize = 64;
+/// Passwords that may wait to be hashed, and of one address.
+const WAITING: Places = Places {
+    all: 64,
+    of_one_source: 8,
+};
 
 /// The users, shared with whoever reads them again.
 #[derive(Debug, Clone)]
@@ -27,14 +40,51 @@ struct Shared {
     users: RwLock<Option<Arc<ApiUsers>>>,
     /// By the hash of the header that carried them.
     good: Mutex<HashMap<[u8; 32], Role>>,
+    hosts: Hosts,
+    hashers: Pool<Attempt>,
 }
 
+/// A name and a password that somebody gives.
+struct Attempt {
+    users: Arc<ApiUsers>,
+    /// `NAME:PASSWORD` in base64.
+    credentials: String,
+    answer: oneshot::Sender<Option<Role>>,
+}
+
+impl Attempt {
+    fn judge(self) {
+        let role = || {
+            let plain = String::from_utf8(STANDARD.decode(&self.credentials).ok()?).ok()?;
+            let (name, password) = plain.split_once(':')?;
+            self.users.with_password(name, password.as_bytes())
+        };
+        // Fails only if whoever asked has gone.
+        let _ = self.answer.send(role());
+    }
+}
+
+/// Names under which the API answers beside those of loopback.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hosts {
+    /// In lower case.
+    names: Vec<String>,
+    /// Any address will do: only names can be made to lead elsewhere.
+    addresses: bool,
+}
+
+/// Too many passwords wait to be hashed.
+struct Busy;
+
 impl Guard {
-    pub(crate) fn new(users: Option<ApiUsers>) -> Self {
-        Self(Arc::new(Shared {
-            users: RwLock::new(users.map(Arc::new)),
+    /// Nobody is a user yet.
+    pub(crate) fn start(hosts: Hosts) -> std::io::Result<Self> {
+        Ok(Self(Arc::new(Shared {
+            users: RwLock::default(),
             good: Mutex::default(),
-        }))
+            hosts,
+            hashers: Pool::start("http-users", HASHERS, WAITING, Attempt::judge)?,
+        })))
     }
 
     /// Other users from now on.
@@ -52,91 +102,140 @@ impl Guard {
         self.0.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who a request comes from. A password is hashed on a thread that may take its time.
-    async fn role_of(&self, users: Arc<ApiUsers>, headers: &HeaderMap) -> Option<Role> {
-        let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, credentials) = value.split_once(' ')?;
-        let credentials = credentials.trim().to_owned();
+    /// Who a request comes from; `None`: nobody knows. A password is hashed on a thread that may take its time.
+    async fn role_of(
+        &self,
+        users: Arc<ApiUsers>,
+        headers: &HeaderMap,
+        source: Source,
+    ) -> Result<Option<Role>, Busy> {
+        let Some((scheme, credentials)) = credentials_of(headers) else {
+            return Ok(None);
+        };
         if scheme.eq_ignore_ascii_case("bearer") {
-            return users.with_token(credentials.as_bytes());
+            return Ok(users.with_token(credentials.as_bytes()));
         }
         if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
+            return Ok(None);
         }
-        let digest: [u8; 32] = Sha256::digest(&credentials).into();
+        let digest: [u8; 32] = Sha256::digest(credentials).into();
         if let Some(role) = self.good().get(&digest) {
-            return Some(*role);
+            return Ok(Some(*role));
         }
-        let verify = move || {
-            let plain = String::from_utf8(STANDARD.decode(credentials).ok()?).ok()?;
-            let (name, password) = plain.split_once(':')?;
-            users.with_password(name, password.as_bytes())
+        let (answer, judged) = oneshot::channel();
+        let attempt = Attempt {
+            users,
+            credentials: credentials.to_owned(),
+            answer,
         };
-        let role = tokio::task::spawn_blocking(verify).await.ok()??;
-        let mut good = self.good();
-        if good.len() >= REMEMBERED {
-            good.clear();
+        // Whoever is turned away hears it by the end of its channel.
+        drop(self.0.hashers.submit(source, attempt));
+        let role = judged.await.map_err(|_| Busy)?;
+        if let Some(role) = role {
+            let mut good = self.good();
+            if good.len() >= REMEMBERED {
+                good.clear();
+            }
+            good.insert(digest, role);
         }
-        good.insert(digest, role);
-        Some(role)
+        Ok(role)
     }
+}
+
+/// Scheme and credentials of an Authorization header.
+fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, credentials) = value.split_once(' ')?;
+    Some((scheme, credentials.trim()))
 }
 
 /// Lets a request through, or says why not.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let Some(users) = guard.users() else {
-        return if is_from_here(request.method(), request.headers()) {
-            next.run(request).await
-        } else {
-            failure(
-                StatusCode::FORBIDDEN,
-                "the API answers to localhost and loopback addresses only",
-            )
-        };
-    };
-    // Probes have no passwords, and the answer is a word.
-    if request.uri().path().starts_with("/v1/health/") {
+    let users = guard.users();
+    // Probes have no passwords and come under any name, and the answer is a word.
+    if users.is_some() && request.uri().path().starts_with("/v1/health/") {
         return next.run(request).await;
     }
-    let needed = match *request.method() {
+    let (method, headers) = (request.method(), request.headers());
+    if !guard.0.hosts.answer_to(headers) {
+        let words = "the API answers to localhost and loopback addresses, with `http_users` also to any other address, to the name of this host and to those of `http_hosts`";
+        return failure(StatusCode::FORBIDDEN, words);
+    }
+    if is_change_by_page(method, headers) {
+        return failure(
+            StatusCode::FORBIDDEN,
+            "no page in a browser changes anything",
+        );
+    }
+    let Some(users) = users else {
+        return next.run(request).await;
+    };
+    let needed = match *method {
         Method::GET | Method::HEAD => Role::Viewer,
         _ => Role::Admin,
     };
-    match guard.role_of(users, request.headers()).await {
-        Some(role) if role >= needed => next.run(request).await,
-        Some(_) => failure(StatusCode::FORBIDDEN, "this takes the role `admin`"),
-        None => {
+    let nowhere = IpAddr::from([0, 0, 0, 0]);
+    let source = request.extensions().get::<Source>().copied();
+    let source = source.unwrap_or_else(|| nowhere.into());
+    match guard.role_of(users, headers, source).await {
+        Ok(Some(role)) if role >= needed => next.run(request).await,
+        Ok(Some(_)) => failure(StatusCode::FORBIDDEN, "this takes the role `admin`"),
+        Ok(None) => {
+            if headers.contains_key(header::AUTHORIZATION)
+                && let Some(suppressed) = log::may_say(Subject::Peer(source))
+            {
+                tracing::warn!(peer = %source, suppressed, "HTTP API: wrong user, password or token");
+            }
             let realm = [(header::WWW_AUTHENTICATE, "Basic realm=\"thicket\", Bearer")];
             let words =
                 "expected the name and password (Basic) or the token (Bearer) of a user of the API";
             (realm, failure(StatusCode::UNAUTHORIZED, words)).into_response()
         }
-    }
-}
-
-/// A page in a browser of this host could otherwise read the API under a name of its own that resolves to loopback, or make it do something.
-fn is_from_here(method: &Method, headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST);
-    let host = host.map(|value| value.to_str().unwrap_or("?"));
-    let from_page = headers.contains_key(header::ORIGIN) && *method != Method::GET;
-    host.is_none_or(is_local) && !from_page
-}
-
-/// Whether the value of a Host header names this host as seen from itself.
-fn is_local(host: &str) -> bool {
-    if let Ok(address) = host.parse::<SocketAddr>() {
-        return address.ip().is_loopback();
-    }
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
-        if port.parse::<u16>().is_ok() {
-            name
-        } else {
-            host
+        Err(Busy) => {
+            let words = "too many passwords wait to be checked: try again";
+            let later = [(header::RETRY_AFTER, "1")];
+            (later, failure(StatusCode::TOO_MANY_REQUESTS, words)).into_response()
         }
-    });
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+}
+
+/// Whether a page asks for more than an answer, which the browser keeps from a page of elsewhere. The API serves no pages of its own.
+fn is_change_by_page(method: &Method, headers: &HeaderMap) -> bool {
+    // Browsers name where a request comes from in either; `none` is what people type.
+    let site = headers.get("sec-fetch-site");
+    let from_page = headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != "none");
+    from_page && *method != Method::GET && *method != Method::HEAD
+}
+
+impl Hosts {
+    /// `names`: with users, those under which this host is reached.
+    pub(crate) fn new(names: impl IntoIterator<Item = String>, has_users: bool) -> Self {
+        let names = names.into_iter().map(|name| name.to_ascii_lowercase());
+        Self {
+            names: names.filter(|_| has_users).collect(),
+            addresses: has_users,
+        }
+    }
+
+    /// A page in a browser could otherwise let a name of its own lead to this address, and read the answers as its own.
+    fn answer_to(&self, headers: &HeaderMap) -> bool {
+        let host = headers.get(header::HOST);
+        host.is_none_or(|host| host.to_str().is_ok_and(|host| self.hold(host)))
+    }
+
+    /// Whether the value of a Host header names this host.
+    fn hold(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.parse::<u16>().is_ok() => name,
+            _ => host,
+        };
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return address.is_loopback() || self.addresses;
+        }
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        name == "localhost" || self.names.contains(&name)
+    }
 }
 
 #[cfg(test)]
@@ -144,7 +243,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_host_are_answered_to() {
+    fn without_users_only_names_of_loopback_are_answered_to() {
+        let hosts = Hosts::new(["node-1".to_owned()], false);
         let cases = [
             ("localhost", true),
             ("LocalHost:18830", true),
@@ -156,34 +256,55 @@ mod tests {
             ("rebound.example:18830", false),
             ("localhost.rebound.example", false),
             ("10.0.0.1:18830", false),
+            ("node-1", false),
             ("", false),
         ];
         for (host, expected) in cases {
-            assert_eq!(is_local(host), expected, "{host}");
+            assert_eq!(hosts.hold(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn with_users_every_address_is_answered_to_and_names_that_are_known() {
+        let hosts = Hosts::new(["Node-1".to_owned()], true);
+        let cases = [
+            ("localhost", true),
+            ("10.0.0.1:18830", true),
+            ("[2001:db8::1]:18830", true),
+            ("node-1:18830", true),
+            ("NODE-1.", true),
+            ("node-2", false),
+            ("rebound.example:18830", false),
+            ("", false),
+        ];
+        for (host, expected) in cases {
+            assert_eq!(hosts.hold(host), expected, "{host}");
         }
     }
 
     #[test]
     fn a_page_changes_nothing() {
+        let origin = |value| Some((header::ORIGIN.as_str(), value));
+        let site = |value| Some(("sec-fetch-site", value));
         let cases = [
-            (Method::GET, None, true),
-            (Method::POST, None, true),
+            (Method::GET, None, false),
+            (Method::POST, None, false),
             // The browser keeps the answer from a page of elsewhere.
-            (Method::GET, Some("https://page.example"), true),
-            (Method::POST, Some("https://page.example"), false),
-            (Method::DELETE, Some("null"), false),
+            (Method::GET, origin("https://page.example"), false),
+            (Method::POST, origin("https://page.example"), true),
+            (Method::DELETE, origin("null"), true),
+            (Method::GET, site("cross-site"), false),
+            (Method::POST, site("cross-site"), true),
+            (Method::POST, site("same-origin"), true),
+            (Method::POST, site("none"), false),
         ];
-        for (method, origin, expected) in cases {
+        for (method, more, expected) in cases {
             let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, "localhost:18830".parse().expect("a value"));
-            if let Some(origin) = origin {
-                headers.insert(header::ORIGIN, origin.parse().expect("a value"));
+            if let Some((name, value)) = more {
+                headers.insert(name, value.parse().expect("a value"));
             }
-            assert_eq!(
-                is_from_here(&method, &headers),
-                expected,
-                "{method} {origin:?}"
-            );
+            let page = is_change_by_page(&method, &headers);
+            assert_eq!(page, expected, "{method} {more:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use thicket_node::{Hub, HubMemoryReport, Now, Worker};
 use tokio::sync::oneshot;
 
 use super::operate::Traced;
+use super::serve::Seats;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
@@ -40,6 +41,7 @@ pub(crate) struct Inspector {
     pub(crate) traced: Traced,
     pub(crate) bridges: Arc<[Monitor]>,
     pub(crate) links: Option<Arc<Links>>,
+    pub(crate) seats: Arc<Seats>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
 }
@@ -50,6 +52,7 @@ impl Inspector {
         counters: Arc<Counters>,
         entrances: &[Arc<Entrance>],
         gate: Arc<NodeGate>,
+        seats: Arc<Seats>,
         memory_bytes: Option<u64>,
     ) -> Self {
         Self {
@@ -60,6 +63,7 @@ impl Inspector {
             traced: Traced::default(),
             bridges: Arc::new([]),
             links: None,
+            seats,
             memory_bytes,
         }
     }

@@ -15,7 +15,8 @@
 //! | `/metrics` | Prometheus text |
 //! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
-//! | POST `/v1/kick` | ends the connection of a client |
+//! | DELETE `/v1/sessions/{client_id}` | ends a session, and the connection of its client |
+//! | POST `/v1/kick` | ends the connection of a client, and its session if so asked |
 //! | POST `/v1/drain` | lets nobody in any more and hands sessions to the nodes with their copies |
 //! | POST `/v1/forget` | removes a node that is out from the cluster |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
@@ -28,11 +29,14 @@ mod metrics;
 mod openapi;
 mod operate;
 mod overlay_metrics;
+mod serve;
 mod transfer;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
@@ -40,7 +44,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use tokio::sync::oneshot;
 
 use crate::api::overlay::{ExplanationEntry, OverlayEntry, topic_of_query};
@@ -48,8 +52,9 @@ use crate::api::{
     BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
 };
 use crate::reload::Reload;
-pub(crate) use guard::Guard;
+pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
+pub(crate) use serve::Seats;
 
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -63,12 +68,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that is bound already.
+    /// Serves on a socket that is bound already. `head`: time for the head of a request.
     pub(crate) fn start(
         listener: TcpListener,
         inspector: Inspector,
         guard: Guard,
         reload: Reload,
+        head: Duration,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
@@ -78,11 +84,13 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
+            let seats = Arc::clone(&inspector.seats);
             // Open connections are not waited for: a stop must not hang on a browser's.
             tokio::select! {
-                result = axum::serve(listener, router(inspector, guard, reload)) => result,
-                _ = stopped => Ok(()),
+                () = serve::serve(listener, router(inspector, guard, reload), seats, head) => {}
+                _ = stopped => {}
             }
+            io::Result::Ok(())
         };
         let thread = std::thread::Builder::new()
             .name("http".into())
@@ -119,6 +127,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
     Router::new()
         .route("/v1/nodes", get(nodes))
         .route("/v1/sessions", get(sessions))
+        .route("/v1/sessions/{client_id}", delete(operate::end_session))
         .route("/v1/subscriptions", get(subscriptions))
         .route("/v1/traffic", get(traffic))
         .route("/v1/overlay", get(overlay))

@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 22] = [
+const OPERATIONS: [Operation; 23] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -98,9 +98,16 @@ const OPERATIONS: [Operation; 22] = [
         Answer::Text,
     ),
     Operation {
+        method: "delete",
+        path: "/v1/sessions/{client_id}",
+        summary: "Ends a session of this node, and the connection of its client (0x98); 404 if there is none, 409 if it is on its way to another node",
+        body: None,
+        answer: Answer::One("Kick"),
+    },
+    Operation {
         method: "post",
         path: "/v1/kick",
-        summary: "Ends the connection of a client (0x98); 404 if it is not connected to this node",
+        summary: "Ends the connection of a client (0x98), with `end_session` its session too; 404 if it is not connected to this node, or has no session here",
         body: Some("Kick"),
         answer: Answer::One("Kick"),
     },
@@ -199,6 +206,11 @@ impl Operation {
                 "default": { "description": "It is not, and why", "content": error },
             },
         });
+        if let Some((_, name)) = self.path.split_once('{') {
+            described["parameters"] = json!([{
+                "name": name.trim_end_matches('}'), "in": "path", "required": true, "schema": { "type": "string" },
+            }]);
+        }
         if let Some(name) = self.body {
             described["requestBody"] = json!({
                 "required": true,
@@ -248,7 +260,7 @@ fn schemas() -> Value {
         "BridgeLane": of_fields(BridgeLane::FIELDS),
         "Memory": of_fields(MemoryEntry::FIELDS),
         "MemoryLedger": object(ledger),
-        "Kick": object(json!({ "client_id": text })),
+        "Kick": { "type": "object", "properties": { "client_id": text, "user_name": perhaps_text, "end_session": flag }, "required": ["client_id"] },
         "Drain": object(json!({ "connections": number, "sessions": number })),
         "TraceRequest": { "type": "object", "properties": { "client_id": perhaps_text, "topic": perhaps_text } },
         "TraceLine": object(line),
@@ -363,7 +375,7 @@ mod tests {
         assert!(
             session["required"]
                 .as_array()
-                .is_some_and(|all| all.len() == 13)
+                .is_some_and(|all| all.len() == 14)
         );
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use thicket_node::{Direction, ForgetError, TraceSubject};
+use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
 
 use super::{Answer, Inspector, failure, openapi, silent};
@@ -80,11 +80,13 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
         Ok(entry) => entry,
         Err(rejection) => return bad_body(&rejection),
     };
-    let client_id = entry.client_id.clone();
-    match inspector
-        .ask_all(move |worker, now| worker.kick(now, &client_id))
-        .await
-    {
+    if entry.end_session {
+        return end(&inspector, entry).await.unwrap_or_else(|answer| answer);
+    }
+    let asked = entry.clone();
+    let kicked = inspector
+        .ask_all(move |worker, now| worker.kick(now, &asked.client_id, asked.user_name.as_deref()));
+    match kicked.await {
         Ok(kicked) if kicked.contains(&true) => Json(entry).into_response(),
         Ok(_) => failure(
             StatusCode::NOT_FOUND,
@@ -92,6 +94,36 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
         ),
         Err(silence) => silent(silence),
     }
+}
+
+/// For identifiers that a path has no room for there is `end_session` of a kick.
+pub(super) async fn end_session(
+    State(inspector): State<Inspector>,
+    Path(client_id): Path<String>,
+) -> Response {
+    let entry = KickEntry {
+        client_id,
+        user_name: None,
+        end_session: true,
+    };
+    end(&inspector, entry).await.unwrap_or_else(|answer| answer)
+}
+
+async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Response> {
+    let asked = entry.clone();
+    let ended = inspector.ask_all(move |worker, now| {
+        worker.end_sessions(now, &asked.client_id, asked.user_name.as_deref())
+    });
+    let ended = ended.await.map_err(silent)?;
+    if ended.contains(&SessionEnd::Ended) {
+        return Ok(Json(entry).into_response());
+    }
+    Err(if ended.contains(&SessionEnd::Busy) {
+        let words = "the session is on its way to another node, or this side has no majority: ask again later";
+        failure(StatusCode::CONFLICT, words)
+    } else {
+        failure(StatusCode::NOT_FOUND, "no such session on this node")
+    })
 }
 
 /// One step; to be asked again until nothing is left.

@@ -17,6 +17,7 @@ use crate::entrance::Entrance;
 use crate::layers::Preface;
 use crate::links::Proof;
 use crate::listener::Accept;
+use crate::log;
 use crate::mailbox::Letter;
 use crate::sockets::{Owner, Read};
 use crate::transport::{Stream, Transport};
@@ -185,7 +186,9 @@ impl Thread {
         self.sockets.remove(connection);
         if let Some((_, peer)) = self.prefaces.finish(connection) {
             self.counters.prefaces_refused.add_one();
-            tracing::warn!(%peer, %error, "connection ended: no good PROXY header");
+            if let Some(suppressed) = log::may_say(peer) {
+                tracing::warn!(%peer, %error, suppressed, "connection ended: no good PROXY header");
+            }
         }
     }
 

@@ -51,6 +51,13 @@ impl Hub {
         self.send(origin.node, &Message::Refused(numbers));
     }
 
+    /// A worker is to refuse a message of its own when it would acknowledge it.
+    pub(super) fn refuse_ahead(&mut self, to: WorkerId, number: u64) {
+        if number > 0 {
+            self.mail(to, Content::RefusalAhead(vec![(number, number)]));
+        }
+    }
+
     /// What a node was told may be lost: it is told again.
     pub(super) fn refusals_begin_again(&mut self, node: NodeId) {
         let untold = self.refusals.untold.iter();

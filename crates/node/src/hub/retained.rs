@@ -415,6 +415,10 @@ impl Hub {
             incarnation: self.config.overlay.incarnation,
             stream: StreamId(u16::from(from.0)),
         };
+        if !record.payload.is_empty() && !self.retained.has_room(&record) {
+            // It goes to whoever subscribes now, as any other; its publisher is told that it was not kept.
+            self.refuse_ahead(from, entry.number);
+        }
         self.retained.observe(now, origin, &record);
         let mut stamped = Vec::with_capacity(bytes.len() + 10);
         record.encode(&mut stamped);

@@ -15,7 +15,7 @@ use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{Phase, Refusal, SessionKey, Worker, connection::Attached};
-use crate::{Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput};
+use crate::{Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput, scope::client_id_of};
 
 /// Enhanced authentication of a connection in service.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl Worker {
         if let Some(connection) = self.connection_mut(id) {
             connection.admission = admission;
         }
-        self.claim(id, connect.client_id, connect.clean_start);
+        self.claim(id, connect);
     }
 
     fn challenge(
@@ -284,7 +284,7 @@ impl Worker {
             connection: id,
             listener,
             peer,
-            client_id: session.client_id.to_string(),
+            client_id: client_id_of(&session.client_id).to_owned(),
             user_name: None,
             password: None,
             enhanced: Some(Box::new(step(auth, exchange))),

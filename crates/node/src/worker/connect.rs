@@ -23,6 +23,7 @@ use super::{
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
     mail::{Claim, Content, GrantedClaim, SessionState, Terms, peer_text},
+    scope::session_name,
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
@@ -103,6 +104,10 @@ impl Worker {
         if connect.client_id.starts_with(LINK_PREFIX) {
             return invalid("client identifiers that start with $thicket/ are those of nodes");
         }
+        let longest = usize::from(self.config.limits.client_id_bytes);
+        if connect.client_id.len() > longest {
+            return invalid("the client identifier is longer than the node takes");
+        }
         if connect.client_id.is_empty() {
             match connect.version {
                 ProtocolVersion::V31 => {
@@ -170,11 +175,18 @@ impl Worker {
         });
     }
 
-    pub(super) fn claim(&mut self, id: ConnectionId, client_id: &str, clean_start: bool) {
+    pub(super) fn claim(&mut self, id: ConnectionId, connect: &Connect<'_>) {
+        let (client_id, clean_start) = (connect.client_id, connect.clean_start);
         let assigned: Option<Rc<str>> = client_id
             .is_empty()
             .then(|| format!("thicket-{:032x}", self.random.next_u128()).into());
-        let client_id: Arc<str> = assigned.as_deref().unwrap_or(client_id).into();
+        let Some(name) = self.session_name(id, assigned.as_deref().unwrap_or(client_id)) else {
+            let reason = "client identifier and user name are too long together";
+            let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, reason);
+            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            return;
+        };
+        let client_id: Arc<str> = name.into();
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
@@ -192,6 +204,14 @@ impl Worker {
                 clean_start,
             }),
         );
+    }
+
+    /// The name of the session of the client of a connection.
+    fn session_name(&self, id: ConnectionId, client_id: &str) -> Option<String> {
+        let grant = self.connection(id)?.admission.grant.as_ref();
+        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+        let scope = self.config.limits.session_scope;
+        session_name(scope, self.prefix(id), user_name, client_id)
     }
 
     /// The hub says where the session lives.
@@ -336,7 +356,6 @@ impl Worker {
             return;
         };
         let buffered = std::mem::take(&mut connection.partial);
-        let admission = std::mem::take(&mut connection.admission);
         let (assigned, terms) = match &mut connection.phase {
             Phase::AwaitClaim { assigned, terms } => (assigned.take(), *terms),
             Phase::AwaitConnect
@@ -354,9 +373,19 @@ impl Worker {
             );
             return;
         };
-        let client_id: Rc<str> = assigned.clone().unwrap_or_else(|| connect.client_id.into());
-        if self.finds_no_room_for(&client_id, &connect) {
-            let refusal = Refusal::new(ReasonCode::QuotaExceeded, "no room to keep the session");
+        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+        let client_id: Rc<str> = self
+            .session_name(id, client_id)
+            .expect("it was claimed by its name")
+            .into();
+        let admission = self
+            .connection_mut(id)
+            .map(|it| std::mem::take(&mut it.admission));
+        let admission = admission.unwrap_or_default();
+        let grant = admission.grant.as_deref();
+        let user_name = grant.and_then(|grant| grant.user_name.clone());
+        if let Some(refusal) = self.refuses_session(id, &client_id, user_name.as_deref(), &connect)
+        {
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             let client_id = (*client_id).into();
             self.mail(Peer::Hub, Content::GrantDone { client_id });
@@ -364,6 +393,7 @@ impl Worker {
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
+        self.charge(id, key, user_name.as_deref());
         self.put_in_service(now, id, key, &connect);
         let is_apart = self.owned.is_apart(now.instant);
         let is_sole = terms.is_sole && self.owned.is_whole();
@@ -409,6 +439,26 @@ impl Worker {
         self.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
+    }
+
+    /// Why the client may not have the session it asks for.
+    fn refuses_session(
+        &mut self,
+        id: ConnectionId,
+        client_id: &Rc<str>,
+        user_name: Option<&str>,
+        connect: &Connect<'_>,
+    ) -> Option<Refusal> {
+        let refusal = if self.finds_no_room_for(client_id, connect) {
+            let reason = "no room to keep the session";
+            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+        } else if self.sessions.find(client_id).is_none() {
+            self.refuses_new_session(id, user_name, connect)
+        } else {
+            None
+        };
+        self.traffic.sessions_refused += u64::from(refusal.is_some());
+        refusal
     }
 
     /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
@@ -476,7 +526,7 @@ impl Worker {
     }
 
     /// Session Expiry Interval in seconds; older clients say only whether the session ends with the connection.
-    fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
+    pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
         let maximum = self.config.limits.session_expiry_maximum;
         match connect.version {
             ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),

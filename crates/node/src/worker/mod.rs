@@ -25,6 +25,7 @@ mod moves;
 mod operate;
 mod pending;
 mod publish;
+mod quota;
 mod receive;
 mod recover;
 mod relocate;
@@ -136,6 +137,8 @@ pub struct Worker {
     covers: hints::Covers,
     effort: effort::Effort,
     last_retained: retained::LastRetained,
+    /// What users and addresses have.
+    quotas: quota::Quotas,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -240,6 +243,7 @@ impl Worker {
             covers: hints::Covers::default(),
             effort: effort::Effort::default(),
             last_retained: retained::LastRetained::default(),
+            quotas: quota::Quotas::default(),
             config,
         }
     }

@@ -9,7 +9,10 @@ use thicket_session::{
 };
 
 use super::{Phase, SessionKey, Worker, close::Cause, deliver::Outgoing};
-use crate::{ConnectionId, Direction, EventLevel, MemoryReport, Now, TraceLine, TraceSubject};
+use crate::{
+    ConnectionId, Direction, EventLevel, MemoryReport, Now, SessionEnd, TraceLine, TraceSubject,
+    scope::{client_id_of, user_name_of},
+};
 
 /// Where the broker speaks of itself.
 const SYSTEM: &str = "$SYS/";
@@ -27,7 +30,8 @@ pub(super) struct Operating {
     /// New subscriptions to them, and the serial of their session.
     pub(super) replays: Vec<(SessionKey, u64, TopicFilter, Subscription)>,
     trace: Option<Trace>,
-    is_short_of_memory: bool,
+    /// Memory is short, since there were so many sessions.
+    short_since: Option<usize>,
     /// Bytes that connections without a session hold.
     half_open_bytes: u64,
 }
@@ -40,20 +44,38 @@ struct Trace {
 }
 
 impl Worker {
-    /// Ends the connection of a client: 0x98 for a 5.0 client. Its session goes on as if the network had failed. `false`: it is not
-    /// connected here.
-    pub fn kick(&mut self, now: Now, client_id: &str) -> bool {
-        let connection = self
-            .sessions
-            .find(client_id)
-            .and_then(|key| self.sessions.get(key)?.connection);
-        let Some(id) = connection else {
+    /// The sessions here of a client identifier: of one user, or whosever they are.
+    fn sessions_of(&self, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
+        let is_meant = |name: &str| {
+            client_id_of(name) == client_id
+                && (user_name.is_none() || user_name_of(name) == user_name)
+        };
+        let all = self.sessions.iter();
+        all.filter(|(_, session)| is_meant(&session.client_id))
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// Ends the connections of a client: 0x98 for a 5.0 client. Its session goes on as if the network had failed. Without `user_name`
+    /// clients of all users are meant that have this identifier. `false`: none is connected here.
+    pub fn kick(&mut self, now: Now, client_id: &str, user_name: Option<&str>) -> bool {
+        let mut is_one = false;
+        for key in self.sessions_of(client_id, user_name) {
+            is_one |= self.kick_session(now, key);
+        }
+        is_one
+    }
+
+    fn kick_session(&mut self, now: Now, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        let Some((session, id)) = session.and_then(|it| Some((it, it.connection?))) else {
             return false;
         };
+        let fields = vec![("client_id", session.client_id.to_string())];
         self.event(
             EventLevel::Info,
             "client disconnected by an operator",
-            vec![("client_id", client_id.to_owned())],
+            fields,
         );
         self.disconnect(
             id,
@@ -75,14 +97,61 @@ impl Worker {
     }
 
     /// While memory is short, QoS 0 messages are dropped for clients that have not taken most of what came before.
-    pub const fn set_short_of_memory(&mut self, is_short: bool) {
-        self.operating.is_short_of_memory = is_short;
+    pub fn set_short_of_memory(&mut self, is_short: bool) {
+        self.operating.short_since = is_short.then_some(self.sessions.len());
+    }
+
+    /// Whether a new session would take more memory than there is: when it is short, until a twentieth of the sessions there were has
+    /// ended. What those held is used again, though the allocator may not have given it back.
+    pub(super) fn has_no_memory(&self) -> bool {
+        let before = self.operating.short_since;
+        before.is_some_and(|before| self.sessions.len() >= before - before / 20)
+    }
+
+    /// Ends the sessions of a client for good, and their connections (0x98). Their wills go out, what waited for them is dropped. Without
+    /// `user_name` those of all users are meant.
+    pub fn end_sessions(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        user_name: Option<&str>,
+    ) -> SessionEnd {
+        let meant = self.sessions_of(client_id, user_name);
+        if meant.is_empty() {
+            return SessionEnd::Unknown;
+        }
+        if self.is_minority || meant.iter().any(|key| self.is_under_way(*key)) {
+            return SessionEnd::Busy;
+        }
+        for key in meant {
+            let session = self.sessions.get(key);
+            let Some((serial, name)) = session.map(|it| (it.serial, it.client_id.to_string()))
+            else {
+                continue;
+            };
+            self.kick_session(now, key);
+            // One that does not outlive its connection has ended with it.
+            if self.sessions.get_same(key, serial).is_some() {
+                self.end_session(now, key);
+            }
+            let fields = vec![("client_id", name)];
+            self.event(EventLevel::Info, "session ended by an operator", fields);
+        }
+        SessionEnd::Ended
+    }
+
+    /// Whether another node has a part in what becomes of a session now.
+    fn is_under_way(&self, key: SessionKey) -> bool {
+        self.sessions.get(key).is_some_and(|session| {
+            let is_leaving = session.is_frozen || session.is_leaving || session.let_go_at.is_some();
+            is_leaving || session.awaits_queue || session.merging.is_some() || session.is_contested
+        })
     }
 
     /// Bytes an out-buffer may hold when a message comes: above it QoS 0 is dropped, the rest queued.
     pub(super) fn out_buffer_limit(&self, qos: Qos) -> usize {
         let limit = self.config.limits.out_buffer_bytes as usize;
-        if self.operating.is_short_of_memory && qos == Qos::AtMostOnce {
+        if self.operating.short_since.is_some() && qos == Qos::AtMostOnce {
             limit.min(SHORT_OUT_BUFFER)
         } else {
             limit
@@ -234,7 +303,7 @@ impl Worker {
             return;
         }
         trace.lines.push_back(TraceLine {
-            client_id: session.client_id.to_string(),
+            client_id: client_id_of(&session.client_id).to_owned(),
             direction,
             packet: in_words(packet),
         });

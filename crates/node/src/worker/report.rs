@@ -1,7 +1,10 @@
 //! What a worker tells about itself.
 
 use super::Worker;
-use crate::{SessionReport, SubscriptionReport, Traffic};
+use crate::{
+    SessionReport, SubscriptionReport, Traffic,
+    scope::{client_id_of, user_name_of},
+};
 
 impl Worker {
     /// All sessions, in no order that means anything.
@@ -10,7 +13,8 @@ impl Worker {
         self.sessions
             .iter()
             .map(|(_, session)| SessionReport {
-                client_id: session.client_id.to_string(),
+                client_id: client_id_of(&session.client_id).to_owned(),
+                user_name: user_name_of(&session.client_id).map(str::to_owned),
                 connected: session.connection.is_some(),
                 protocol_version: session.protocol_version,
                 peer: session
@@ -34,7 +38,7 @@ impl Worker {
     #[must_use]
     pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
         let of_session = |session: &super::sessions::Session| {
-            let client_id = session.client_id.to_string();
+            let client_id = client_id_of(&session.client_id).to_owned();
             session
                 .subscriptions
                 .iter()

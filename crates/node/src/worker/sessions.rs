@@ -24,6 +24,7 @@ use super::{
     copies::{Shadow, StoredAs, WillCopy},
     journal::wall_ms,
     merge::{Apart, Merging},
+    quota::Charge,
     retained::Overtaken,
     rights::SessionRights,
     seen::Taken,
@@ -92,6 +93,8 @@ pub(super) struct Session {
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
     pub rights: Option<Box<SessionRights>>,
+    /// Who pays for it.
+    pub charge: Charge,
     /// QoS 2 publications it took, as it outlives its connection.
     pub taken: Taken,
     /// QoS 2 publications that came since an import began: where the session was it may have had them.
@@ -209,6 +212,7 @@ impl Session {
             shadow: None,
             grant: None,
             rights: None,
+            charge: Charge::default(),
         }
     }
 

@@ -169,6 +169,9 @@ impl Worker {
         if !session.may_subscribe(&filter) {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
+        if is_new && !session.charge.subscribe(&filter, &self.config.limits) {
+            return Ok(Err(ReasonCode::QuotaExceeded));
+        }
         let subscription = Subscription {
             options: asked.options,
             identifier,
@@ -254,6 +257,7 @@ impl Worker {
             };
             let code = match session.subscriptions.remove(&filter) {
                 Some(_) => {
+                    session.charge.unsubscribe(&filter);
                     self.journal.subscription(session.stored, &filter, None);
                     self.note_operation(now, key, &filter);
                     ReasonCode::Success

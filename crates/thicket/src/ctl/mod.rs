@@ -73,6 +73,12 @@ enum Topic {
     Kick {
         /// Client identifier
         client_id: String,
+        /// Of this user only; otherwise whosever have this identifier
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
+        /// End its session too, with all that waits in it, whether it is connected or not
+        #[arg(long)]
+        end_session: bool,
     },
     /// Let nobody in any more, hand the sessions to the nodes that have their copies, send the clients away
     Drain {
@@ -105,7 +111,18 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Explain { topic } => &explain_path(topic),
         Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
-        Topic::Kick { client_id } => return kick(&api, client_id),
+        Topic::Kick {
+            client_id,
+            user,
+            end_session,
+        } => {
+            let entry = KickEntry {
+                client_id: client_id.clone(),
+                user_name: user.clone(),
+                end_session: *end_session,
+            };
+            return kick(&api, &entry);
+        }
         Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
         Topic::Forget { node } => return forget(&api, node),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
@@ -204,11 +221,13 @@ fn forget(api: &Api, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kick(api: &Api, client_id: &str) -> anyhow::Result<()> {
-    let entry = KickEntry {
-        client_id: client_id.to_owned(),
-    };
-    let KickEntry { client_id } = api.post("/v1/kick", &entry)?;
-    writeln!(std::io::stdout(), "ended the connection of {client_id}")?;
+fn kick(api: &Api, entry: &KickEntry) -> anyhow::Result<()> {
+    let KickEntry {
+        client_id,
+        end_session,
+        ..
+    } = api.post("/v1/kick", entry)?;
+    let what = if end_session { "session" } else { "connection" };
+    writeln!(std::io::stdout(), "ended the {what} of {client_id}")?;
     Ok(())
 }

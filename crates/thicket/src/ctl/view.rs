@@ -68,6 +68,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
     let row = |session: &SessionEntry| {
         vec![
             session.client_id.clone(),
+            session.user_name.clone().unwrap_or_else(nothing),
             if session.connected {
                 "connected"
             } else {
@@ -89,6 +90,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
     };
     let head = [
         "CLIENT ID",
+        "USER",
         "STATE",
         "MQTT",
         "PEER",

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Page;
 use crate::api::TrafficCounts;
 use crate::http::Inspector;
+use crate::log;
 use crate::memory::{limit_bytes, resident_bytes};
 
 pub(super) fn render(
@@ -15,6 +16,8 @@ pub(super) fn render(
     let mut page = Page::default();
     page.listeners(inspector);
     page.refused(inspector, traffic);
+    page.api(inspector);
+    page.log();
     page.memory(inspector, retained_bytes);
     page.0
 }
@@ -72,9 +75,34 @@ impl Page {
             ("node_full", gate.node_full.value()),
             ("memory", gate.short_of_memory.value()),
             ("half_open", traffic.half_open_refused),
+            ("session", traffic.sessions_refused),
         ] {
             self.sample(name, &[("reason", reason)], count);
         }
+    }
+
+    fn api(&mut self, inspector: &Inspector) {
+        self.single(
+            "thicket_http_connections",
+            "gauge",
+            "Connections to the HTTP API",
+            inspector.seats.taken() as u64,
+        );
+        self.single(
+            "thicket_http_turned_away_total",
+            "counter",
+            "Connections to the HTTP API that found no place, or lost theirs to a newcomer before they had said what they want",
+            inspector.seats.turned_away.value(),
+        );
+    }
+
+    fn log(&mut self) {
+        self.single(
+            "thicket_log_lines_suppressed_total",
+            "counter",
+            "Lines of the log that were counted and not written, as there were many about the same peer",
+            log::suppressed_lines(),
+        );
     }
 
     fn memory(&mut self, inspector: &Inspector, retained_bytes: u64) {
@@ -87,7 +115,7 @@ impl Page {
             ),
             (
                 "thicket_memory_limit_bytes",
-                "Memory from which on nobody new is let in; 0: no bound",
+                "Memory from which on nobody gets a new session; 0: no bound",
                 Some(limit_bytes(inspector.memory_bytes).unwrap_or(0)),
             ),
             (

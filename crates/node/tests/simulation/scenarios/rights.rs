@@ -382,3 +382,31 @@ fn what_a_node_kept_over_a_restart_is_looked_at_under_the_rights_of_then() {
         }
     });
 }
+
+#[test]
+fn another_user_with_the_same_client_identifier_has_a_session_of_its_own() {
+    let users = policy(&["ann", "bob"], "user ann\ntopic #\nuser bob\ntopic #\n");
+    play_with(with(users), |world| {
+        let lamp = |name| as_user(name, resuming(V5, "lamp", 1000));
+        let ann = world.client(lamp("ann"), "CONNACK");
+        world.subscribe(ann, "a", 1);
+        let bob = world.client(lamp("bob"), "CONNACK");
+        // Nobody was disconnected for it.
+        world.publish(ann, "b", "", 1, 1);
+        world.expect(ann, &["PUBACK 1 0x10"]);
+        world.hang_up(ann);
+        world.run_for(100);
+        world.publish(bob, "a", "for ann", 1, 1);
+        world.expect_acknowledged(bob, 1);
+        // Neither a Clean Start nor a return of the other one touches what waits.
+        world.hang_up(bob);
+        world.run_for(100);
+        let clean = Connect {
+            clean_start: true,
+            ..lamp("bob")
+        };
+        world.client(clean, "CONNACK");
+        let expected = ["CONNACK present", "PUBLISH a 'for ann' q1 #1"];
+        world.client_with(lamp("ann"), &expected);
+    });
+}

@@ -1,0 +1,290 @@
+//! Who may be connected to the HTTP API, and for how long.
+//!
+//! A connection serves one request. Until the head of that is whole its seat may be taken from it: when there are no more, a newcomer
+//! gets the seat of whoever has waited longest for its head, of the address with most seats. So a stranger who opens connections and
+//! says nothing turns away strangers only; whoever says at once what it wants is served.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use thicket_node::Source;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::counters::Counter;
+
+/// A connection on which no byte moves for this long is over.
+const IDLE: Duration = Duration::from_secs(60);
+/// Largest head of a request, and most that is read of a body at a time.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// When the process has no descriptor left, time until the next attempt.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The seats of the API.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    most: usize,
+    taken: Mutex<Taken>,
+    /// Connections that got no seat, or lost theirs to a newcomer.
+    pub(crate) turned_away: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Numbers rise: a lower one came earlier.
+    next: u64,
+    seats: HashMap<u64, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    source: Source,
+    /// It serves a request, and keeps its seat.
+    is_serving: bool,
+    lost: Arc<Notify>,
+}
+
+/// A seat; free again when it is dropped.
+#[derive(Debug)]
+struct Seat {
+    seats: Arc<Seats>,
+    number: u64,
+    source: Source,
+    /// Hears when a newcomer has taken it.
+    lost: Arc<Notify>,
+}
+
+/// Serves whoever connects, for ever. `head`: time for the head of a request.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    seats: Arc<Seats>,
+    head: Duration,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                // Without a seat the socket is dropped, which closes it.
+                if let Some(seat) = Seats::take(&seats, peer.ip()) {
+                    tokio::spawn(converse(stream, router.clone(), seat, head));
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept a connection to the HTTP API");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// One connection, from its first byte to its last.
+async fn converse(stream: TcpStream, router: Router, seat: Seat, head: Duration) {
+    let router = TowerToHyperService::new(router);
+    let answer = |mut request: Request<Incoming>| {
+        seat.keep();
+        request.extensions_mut().insert(seat.source);
+        router.call(request)
+    };
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .keep_alive(false)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(Impatient::new(stream)), service_fn(answer));
+    tokio::select! {
+        // What ended it is of no interest: a peer that broke off or said nonsense.
+        _ = conversation => {}
+        () = seat.lost.notified() => {}
+    }
+}
+
+impl Seats {
+    /// `most`: connections at a time.
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            taken: Mutex::default(),
+            turned_away: Counter::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections now.
+    pub(crate) fn taken(&self) -> usize {
+        self.lock().seats.len()
+    }
+
+    /// A seat; `None`: all who have one are being served.
+    fn take(this: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let (source, lost) = (Source::from(address), Arc::new(Notify::new()));
+        let mut taken = this.lock();
+        if taken.seats.len() >= this.most {
+            this.turned_away.add_one();
+            let number = taken.least_deserving()?;
+            let holder = taken.seats.remove(&number)?;
+            holder.lost.notify_one();
+        }
+        let number = taken.next;
+        taken.next += 1;
+        let holder = Holder {
+            source,
+            is_serving: false,
+            lost: Arc::clone(&lost),
+        };
+        taken.seats.insert(number, holder);
+        drop(taken);
+        Some(Seat {
+            seats: Arc::clone(this),
+            number,
+            source,
+            lost,
+        })
+    }
+}
+
+impl Taken {
+    /// Of those who have not said yet what they want, of the address with most seats, the one that came first.
+    fn least_deserving(&self) -> Option<u64> {
+        let mut of: HashMap<Source, usize> = HashMap::new();
+        for holder in self.seats.values() {
+            *of.entry(holder.source).or_default() += 1;
+        }
+        let waiting = self.seats.iter().filter(|(_, holder)| !holder.is_serving);
+        let worst =
+            waiting.max_by_key(|(number, holder)| (of[&holder.source], u64::MAX - **number));
+        worst.map(|(number, _)| *number)
+    }
+}
+
+impl Seat {
+    /// From now on nobody takes it.
+    fn keep(&self) {
+        if let Some(holder) = self.seats.lock().seats.get_mut(&self.number) {
+            holder.is_serving = true;
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.lock().seats.remove(&self.number);
+    }
+}
+
+/// A stream that fails when nothing has moved on it for too long.
+struct Impatient {
+    stream: TcpStream,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Impatient {
+    fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            deadline: Box::pin(sleep(IDLE)),
+        }
+    }
+
+    /// What a read or a write came to, unless its time is over.
+    fn within<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        moved: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if moved.is_ready() {
+            self.deadline.as_mut().reset(Instant::now() + IDLE);
+            return moved;
+        }
+        let late = self.deadline.as_mut().poll(context);
+        late.map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Impatient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.within(context, read)
+    }
+}
+
+impl AsyncWrite for Impatient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.within(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    /// Whether its seat was taken from it.
+    fn is_lost(seat: &Seat) -> bool {
+        !seat.seats.lock().seats.contains_key(&seat.number)
+    }
+
+    #[test]
+    fn a_newcomer_gets_the_seat_of_who_waits_longest_at_the_address_with_most() {
+        let seats = Seats::new(3);
+        let single = Seats::take(&seats, address(1)).expect("a free seat");
+        let first = Seats::take(&seats, address(2)).expect("a free seat");
+        let second = Seats::take(&seats, address(2)).expect("a free seat");
+        let newcomer = Seats::take(&seats, address(3)).expect("one is taken");
+        assert!(is_lost(&first), "it came first");
+        assert!(!is_lost(&single) && !is_lost(&second) && !is_lost(&newcomer));
+        drop(first);
+        assert_eq!(seats.taken(), 3, "the newcomer has it now");
+    }
+
+    #[test]
+    fn who_is_served_keeps_its_seat() {
+        let seats = Seats::new(2);
+        let served = Seats::take(&seats, address(1)).expect("a free seat");
+        let waiting = Seats::take(&seats, address(1)).expect("a free seat");
+        served.keep();
+        let newcomer = Seats::take(&seats, address(2)).expect("one is taken");
+        assert!(is_lost(&waiting) && !is_lost(&served));
+        newcomer.keep();
+        assert!(Seats::take(&seats, address(3)).is_none());
+        drop(served);
+        assert!(Seats::take(&seats, address(3)).is_some());
+        assert_eq!(seats.turned_away.value(), 2);
+    }
+}

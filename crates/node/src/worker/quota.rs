@@ -1,0 +1,257 @@
+//! What one user and one address may have of a worker: sessions that outlive their connections, and subscriptions.
+//!
+//! Each session is charged to its client's user, if it has one, and to the address it last came from. What a session is charged is given
+//! back when it is dropped, whichever way it ends. Sessions that came from elsewhere, from another node or from a disk, are charged when
+//! their clients connect.
+
+use std::{
+    cell::Cell,
+    rc::{Rc, Weak},
+};
+
+use hashbrown::HashMap;
+use thicket_mqtt::{Connect, ReasonCode};
+use thicket_session::topic::SubscriptionFilter;
+
+use super::{Refusal, SessionKey, Worker};
+use crate::{ConnectionId, Limits, Source};
+
+/// What a subscription costs beside the text of its filter.
+const SUBSCRIPTION_BYTES: u64 = 64;
+/// Accounts that are not used any more go when there are twice as many as were left the last time, and this many.
+const SWEEP: usize = 1024;
+
+/// Who pays.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Payer {
+    User(Box<str>),
+    Address(Source),
+}
+
+/// What somebody has.
+#[derive(Debug, Default)]
+struct Account {
+    sessions: Cell<u32>,
+    bytes: Cell<u64>,
+}
+
+/// The accounts of a worker.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    accounts: HashMap<Payer, Weak<Account>>,
+    left: usize,
+}
+
+/// What a session is charged, and to whom.
+#[derive(Debug, Default)]
+pub(super) struct Charge {
+    user: Option<Rc<Account>>,
+    address: Option<Rc<Account>>,
+    sessions: u32,
+    bytes: u64,
+}
+
+impl Charge {
+    const fn new(user: Option<Rc<Account>>, address: Option<Rc<Account>>) -> Self {
+        Self {
+            user,
+            address,
+            sessions: 0,
+            bytes: 0,
+        }
+    }
+
+    fn accounts(&self) -> impl Iterator<Item = &Rc<Account>> {
+        self.user.iter().chain(&self.address)
+    }
+
+    fn add(&mut self, sessions: u32, bytes: u64) {
+        for account in self.accounts() {
+            account.sessions.set(account.sessions.get() + sessions);
+            account.bytes.set(account.bytes.get() + bytes);
+        }
+        self.sessions += sessions;
+        self.bytes += bytes;
+    }
+
+    fn sub(&mut self, sessions: u32, bytes: u64) {
+        let (sessions, bytes) = (sessions.min(self.sessions), bytes.min(self.bytes));
+        for account in self.accounts() {
+            account.sessions.set(account.sessions.get() - sessions);
+            account.bytes.set(account.bytes.get() - bytes);
+        }
+        self.sessions -= sessions;
+        self.bytes -= bytes;
+    }
+
+    /// Another subscription. `false`: it is one too many, and nothing was charged.
+    pub fn subscribe(&mut self, filter: &SubscriptionFilter, limits: &Limits) -> bool {
+        let cost = cost(filter);
+        let maximum = limits.user_subscription_bytes;
+        let is_over = |account: &Rc<Account>| account.bytes.get() + cost > maximum;
+        if maximum > 0 && self.accounts().any(is_over) {
+            return false;
+        }
+        self.add(0, cost);
+        true
+    }
+
+    /// A subscription less.
+    pub fn unsubscribe(&mut self, filter: &SubscriptionFilter) {
+        self.sub(0, cost(filter));
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.sub(self.sessions, self.bytes);
+    }
+}
+
+fn cost(filter: &SubscriptionFilter) -> u64 {
+    filter.filter.as_str().len() as u64 + SUBSCRIPTION_BYTES
+}
+
+impl Quotas {
+    fn open(&mut self, payer: Payer) -> Rc<Account> {
+        if self.accounts.len() >= self.left * 2 + SWEEP {
+            self.accounts
+                .retain(|_, account| account.strong_count() > 0);
+            self.left = self.accounts.len();
+        }
+        let known = self.accounts.get(&payer).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let account = Rc::default();
+            self.accounts.insert(payer, Rc::downgrade(&account));
+            account
+        })
+    }
+}
+
+impl Worker {
+    /// The accounts of the client of a connection.
+    fn charge_of(&mut self, id: ConnectionId, user_name: Option<&str>) -> Charge {
+        let source = self.connection(id).map(|it| Source::from(it.peer.ip()));
+        let source = source.filter(|source| source.is_known());
+        let user = user_name.map(|name| Payer::User(name.into()));
+        let address = source.map(Payer::Address);
+        Charge::new(
+            user.map(|payer| self.quotas.open(payer)),
+            address.map(|payer| self.quotas.open(payer)),
+        )
+    }
+
+    /// Why a client may not have a session that it does not have yet.
+    pub(super) fn refuses_new_session(
+        &mut self,
+        id: ConnectionId,
+        user_name: Option<&str>,
+        connect: &Connect<'_>,
+    ) -> Option<Refusal> {
+        if self.has_no_memory() {
+            let reason = "memory is short: only clients that have a session are let in";
+            return Some(Refusal::new(ReasonCode::ServerBusy, reason));
+        }
+        if self.granted_expiry(connect) == 0 {
+            return None;
+        }
+        let limits = &self.config.limits;
+        let is_over = |count: usize, maximum: u32| maximum > 0 && count >= maximum as usize;
+        let [all, of_user, of_address] = [
+            limits.sessions,
+            limits.user_sessions,
+            limits.address_sessions,
+        ];
+        let has = |account: &Option<Rc<Account>>| {
+            let account = account.as_ref();
+            account.map_or(0, |account| account.sessions.get() as usize)
+        };
+        let charge = self.charge_of(id, user_name);
+        let reason = if is_over(self.sessions.len(), all) {
+            "there are as many sessions as there may be"
+        } else if is_over(has(&charge.user), of_user) {
+            "the user has as many sessions as it may have"
+        } else if is_over(has(&charge.address), of_address) {
+            "the address has as many sessions as it may have"
+        } else {
+            return None;
+        };
+        Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+    }
+
+    /// The session is the client's of this connection: what it has is charged to it.
+    pub(super) fn charge(&mut self, id: ConnectionId, key: SessionKey, user_name: Option<&str>) {
+        let mut charge = self.charge_of(id, user_name);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let bytes = session.subscriptions.keys().map(cost).sum();
+        charge.add(u32::from(session.is_persistent()), bytes);
+        session.charge = charge;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(text: &str) -> SubscriptionFilter {
+        SubscriptionFilter::parse(text).expect("a good filter")
+    }
+
+    fn charge(quotas: &mut Quotas, user: &str) -> Charge {
+        Charge::new(Some(quotas.open(Payer::User(user.into()))), None)
+    }
+
+    #[test]
+    fn what_a_session_is_charged_is_given_back_when_it_is_dropped() {
+        let (mut quotas, limits) = (Quotas::default(), Limits::default());
+        let mut first = charge(&mut quotas, "ann");
+        let mut second = charge(&mut quotas, "ann");
+        first.add(1, 0);
+        second.add(1, 0);
+        assert!(first.subscribe(&filter("a/b"), &limits));
+        let account = quotas.open(Payer::User("ann".into()));
+        assert_eq!((account.sessions.get(), account.bytes.get()), (2, 67));
+        first.unsubscribe(&filter("a/b"));
+        // More than it was charged for is nobody's.
+        first.unsubscribe(&filter("a/b/c/d"));
+        assert_eq!((account.sessions.get(), account.bytes.get()), (2, 0));
+        drop(first);
+        assert_eq!(account.sessions.get(), 1);
+        drop(second);
+        assert_eq!(account.sessions.get(), 0);
+    }
+
+    #[test]
+    fn a_user_has_bytes_for_subscriptions_and_another_one_has_its_own() {
+        let mut quotas = Quotas::default();
+        let limits = Limits {
+            user_subscription_bytes: 140,
+            ..Limits::default()
+        };
+        let mut first = charge(&mut quotas, "ann");
+        let mut second = charge(&mut quotas, "ann");
+        let mut other = charge(&mut quotas, "bob");
+        assert!(first.subscribe(&filter("a/b"), &limits));
+        assert!(second.subscribe(&filter("a/b"), &limits));
+        assert!(!second.subscribe(&filter("c"), &limits));
+        assert!(other.subscribe(&filter("c"), &limits));
+        drop(first);
+        assert!(second.subscribe(&filter("c"), &limits));
+    }
+
+    #[test]
+    fn accounts_that_nobody_uses_are_forgotten() {
+        let mut quotas = Quotas::default();
+        let kept = charge(&mut quotas, "kept");
+        for number in 0..SWEEP * 5 {
+            drop(charge(&mut quotas, &number.to_string()));
+        }
+        assert!(quotas.accounts.len() <= SWEEP + 2);
+        assert!(Rc::ptr_eq(
+            kept.user.as_ref().expect("a user"),
+            &quotas.open(Payer::User("kept".into()))
+        ));
+    }
+}

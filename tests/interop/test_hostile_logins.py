@@ -1,0 +1,79 @@
+"""Strangers who knock: wrong passwords by the thousand, and refusals that would fill the log.
+
+Strangers come from other addresses of the loopback than the clients, which connect from 127.0.0.1.
+"""
+
+import contextlib
+import re
+import socket
+
+from nodes import PATIENCE_S, OneNode
+from test_rights import Files, passwd
+from wire import RawCases, RawClient, connect
+
+STRANGER = "127.0.0.66"
+SERVER_UNAVAILABLE = 0x88
+
+
+class Stranger(RawClient):
+    """A client from an address of its own."""
+
+    def __init__(self, port, address=STRANGER):
+        super().__init__(port)
+        self.socket.close()
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
+
+
+class Logins(Files, RawCases, OneNode):
+    """A node with a file of users."""
+
+    @classmethod
+    def write_files(cls):
+        cls.arguments = ("--users", cls.write("users", passwd("ada", "secret")))
+
+    def test_wrong_passwords_by_the_thousand_keep_nobody_else_out(self):
+        flood = [Stranger(self.here) for _ in range(1500)]
+        for number, stranger in enumerate(flood):
+            self.addCleanup(stranger.close)
+            stranger.send(connect(f"stranger-{number}", user="ada", password=f"guess {number}"))
+        for number in range(3):
+            # Its turn comes after at most one of the strangers' for each of its own.
+            self.assertEqual(self.raw(self.here, f"known-{number}", user="ada", password="secret").connack.reason_code, 0)
+        # The flood is bounded: beyond its share it is turned away at once.
+        turned_away = 0
+        for stranger in flood:
+            with contextlib.suppress(TimeoutError, OSError):
+                stranger.socket.settimeout(0.01)
+                turned_away += SERVER_UNAVAILABLE in stranger.socket.recv(64)
+        self.assertGreater(turned_away, 400)
+
+    def test_refusals_do_not_fill_the_log(self):
+        node = self.cluster.nodes[0]
+        before = node.log_size()
+        for _ in range(200):
+            with Stranger(self.here, "127.0.0.77") as stranger:
+                stranger.send(b"GET / HTTP/1.1\r\n\r\n")
+                with contextlib.suppress(OSError):
+                    stranger.socket.recv(64)
+        lines = [line for line in node.log_from(before).splitlines() if "127.0.0.77" in line]
+        self.assertGreater(len(lines), 0)
+        self.assertLess(len(lines), 20)
+        # Somebody else's are written nevertheless.
+        with Stranger(self.here, "127.0.0.78") as stranger:
+            stranger.send(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(OSError):
+                stranger.socket.recv(64)
+        self.assertIn("127.0.0.78", node.log_from(before))
+
+    def test_what_was_not_written_is_counted(self):
+        node = self.cluster.nodes[0]
+        before = node.log_size()
+        metric = lambda: int(re.search(rb"^thicket_log_lines_suppressed_total (\d+)", node.ask("/metrics"), re.M)[1])
+        counted = metric()
+        for _ in range(50):
+            with Stranger(self.here, "127.0.0.79") as stranger:
+                stranger.send(b"\x00\x00")
+                with contextlib.suppress(OSError):
+                    stranger.socket.recv(64)
+        written = sum("127.0.0.79" in line for line in node.log_from(before).splitlines())
+        self.assertEqual(written + metric() - counted, 50)
