@@ -39,7 +39,7 @@ pub struct Dispatch {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18860")]
     http: String,
     /// Connections of clients at a time
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
     /// User name that the watching connections show; the password is taken from THICKET_DISPATCH_PASSWORD
     #[arg(long, value_name = "NAME")]
