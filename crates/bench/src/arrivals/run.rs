@@ -17,6 +17,8 @@ use crate::socket::ReadOutcome;
 const TICK: Duration = Duration::from_millis(1);
 /// Longest wait for a publisher to be accepted.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Publishers that begin to connect in one tick.
+const ARRIVALS: usize = 20;
 /// Brokers that references may lead to.
 const MOST_BROKERS: usize = 64;
 const READ_BYTES: usize = 64 * 1024;
@@ -130,9 +132,11 @@ pub fn run(
     let mut last_arrival = None;
     loop {
         let elapsed = run.start.elapsed();
-        let due = arrivals.ramp * run.publishers.len() as u32;
-        if run.publishers.len() < arrivals.publishers.len() && elapsed >= due {
-            run.arrive()?;
+        for _ in 0..ARRIVALS {
+            let due = arrivals.ramp * run.publishers.len() as u32;
+            if run.publishers.len() < arrivals.publishers.len() && elapsed >= due {
+                run.arrive()?;
+            }
         }
         let all_publish = run.publishers.len() == arrivals.publishers.len()
             && run
