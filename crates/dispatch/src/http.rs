@@ -122,10 +122,18 @@ async fn metrics(Shared(board): Shared<Arc<Board>>) -> impl IntoResponse {
     (kind, render(&board))
 }
 
+/// Name, kind and help of a metric, and where its count is.
+type Family<T> = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&T) -> &AtomicU64,
+);
+
 /// The text format of Prometheus.
 fn render(board: &Board) -> String {
     let mut page = String::new();
-    let whole: [(&str, &str, &str, fn(&Counts) -> &AtomicU64); 7] = [
+    let whole: [Family<Counts>; 7] = [
         ("connections", "gauge", "Connections of clients", |counts| {
             &counts.connections
         }),
@@ -172,7 +180,7 @@ fn render(board: &Board) -> String {
         let _ = writeln!(page, "thicket_dispatch_{name} {value}");
     }
     let entries = board.entries();
-    let each: [(&str, &str, &str, fn(&BrokerCounts) -> &AtomicU64); 4] = [
+    let each: [Family<BrokerCounts>; 4] = [
         (
             "redirected_total",
             "counter",

@@ -10,5 +10,5 @@ mod publisher;
 mod run;
 mod types;
 
-pub use run::{Arrivals, ArrivalsOutcome, BrokerSeries, ProcessSeries, Use, run};
+pub use run::{Arrivals, ArrivalsOutcome, BrokerSeries, ProcessSeries, Rates, Use, run};
 pub use types::{ArrivalOrder, Attach, PublisherType, Redirect, in_order, parse_types};

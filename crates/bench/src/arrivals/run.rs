@@ -23,6 +23,9 @@ const ARRIVALS: usize = 20;
 const MOST_BROKERS: usize = 64;
 const READ_BYTES: usize = 64 * 1024;
 
+/// Brokers by name, and messages a second of each.
+pub type Rates = [(String, f64)];
+
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
@@ -108,7 +111,7 @@ struct Run<'a> {
 pub fn run(
     arrivals: &Arrivals,
     watch: &Watch,
-    progress: &mut dyn FnMut(f64, &[(String, f64)]),
+    progress: &mut dyn FnMut(f64, &Rates),
 ) -> Result<ArrivalsOutcome, BenchError> {
     if arrivals.nodes.is_empty() || arrivals.publishers.is_empty() {
         return Err(BenchError::Setting(
