@@ -1,12 +1,14 @@
 //! What one decider knows of the brokers, and its choices.
 
+use std::collections::VecDeque;
+
 use super::load::{Figure, Load, Policy, State};
 use crate::Random;
 
 /// How long readings take to show a client in full: they are means of 5 s, taken once a second (Dispatcher III).
 const SHOWN_AFTER_MS: u64 = 6_000;
-/// Decisions remembered until readings show them. Beyond, the oldest count as shown.
-const MAX_PENDING: usize = 65_536;
+/// Decisions for one broker within this time are remembered as one, so that a crowd costs neither time nor memory.
+const TOGETHER_MS: u64 = 100;
 /// Share of its CPU from which on a broker gets nobody while another has more room.
 const BUSY: f64 = 0.95;
 /// Scores that differ by less are equal: readings are no better than this.
@@ -29,8 +31,16 @@ pub struct Picture {
     policy: Policy,
     random: Random,
     candidates: Vec<Candidate>,
-    /// Decisions that readings do not show in full: when, and whom.
-    pending: std::collections::VecDeque<(u64, u64)>,
+    /// Decisions that readings do not show in full, by time.
+    pending: VecDeque<Pending>,
+}
+
+/// Clients sent to one broker at about one time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Pending {
+    at_ms: u64,
+    key: u64,
+    clients: f64,
 }
 
 /// A candidate with its load in one number, in multiples of the mean.
@@ -50,7 +60,7 @@ impl Picture {
             policy,
             random: Random::new(seed, 0),
             candidates: Vec::new(),
-            pending: std::collections::VecDeque::new(),
+            pending: VecDeque::new(),
         }
     }
 
@@ -105,27 +115,37 @@ impl Picture {
 
     /// Counts a client that was sent to `key` for other reasons than a choice.
     pub fn sent(&mut self, now_ms: u64, key: u64) {
-        if self.pending.len() == MAX_PENDING {
-            self.pending.pop_front();
+        let at_ms = now_ms - now_ms % TOGETHER_MS;
+        let same = self
+            .pending
+            .iter_mut()
+            .rev()
+            .take_while(|pending| pending.at_ms == at_ms)
+            .find(|pending| pending.key == key);
+        match same {
+            Some(pending) => pending.clients += 1.0,
+            None => self.pending.push_back(Pending {
+                at_ms,
+                key,
+                clients: 1.0,
+            }),
         }
-        self.pending.push_back((now_ms, key));
     }
 
     fn forget_shown(&mut self, now_ms: u64) {
-        while let Some(&(at, _)) = self.pending.front()
-            && now_ms.saturating_sub(at) >= SHOWN_AFTER_MS
-        {
+        let is_shown = |pending: &Pending| now_ms.saturating_sub(pending.at_ms) >= SHOWN_AFTER_MS;
+        while self.pending.front().is_some_and(is_shown) {
             self.pending.pop_front();
         }
     }
 
     /// Clients sent to `key` that its readings do not show: each counts less from its decision on.
     fn unshown(&self, now_ms: u64, key: u64) -> f64 {
-        let of_this = self.pending.iter().filter(|&&(_, to)| to == key);
+        let of_this = self.pending.iter().filter(|pending| pending.key == key);
         of_this
-            .map(|&(at, _)| {
-                let passed = now_ms.saturating_sub(at).min(SHOWN_AFTER_MS);
-                1.0 - passed as f64 / SHOWN_AFTER_MS as f64
+            .map(|pending| {
+                let passed = now_ms.saturating_sub(pending.at_ms).min(SHOWN_AFTER_MS);
+                pending.clients * (1.0 - passed as f64 / SHOWN_AFTER_MS as f64)
             })
             .sum()
     }
