@@ -6,7 +6,7 @@
 //! * `options`: `--listen` and `--broker` as they are written;
 //! * `watch`, `source`: whether a broker lives, and its load;
 //! * `board`: what is known of the brokers; `http`: the same for people and machines;
-//! * `rounds`, `connection`, `hello`, `recent`: the clients; `relay`, `tls`: their bytes.
+//! * `rounds`, `reception`, `connection`, `hello`, `recent`: the clients; `relay`, `tls`: their bytes.
 //!
 //! Left to others: the choice itself ([`thicket_placement::Picture`]), and the command line (`thicket dispatch`).
 //!
@@ -20,6 +20,7 @@ mod hello;
 mod http;
 mod options;
 mod recent;
+mod reception;
 mod relay;
 mod rounds;
 mod source;
