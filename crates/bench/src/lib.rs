@@ -33,8 +33,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod arrivals;
 pub mod compare;
 pub mod crash;
+pub mod dispatcher;
 pub mod generator;
 pub mod idle;
 pub mod instructions;

@@ -32,6 +32,7 @@ mod error;
 mod packet;
 mod publish;
 mod reason;
+mod server_reference;
 mod subscribe;
 mod types;
 
@@ -53,6 +54,7 @@ pub use error::{DecodeError, EncodeError};
 pub use packet::{Packet, PacketKind, UserProperties};
 pub use publish::{Publish, SubscriptionIdentifiers};
 pub use reason::{ReasonCode, UnknownReasonCode};
+pub use server_reference::{ServerReference, server_references};
 pub use subscribe::{
     Suback, Subscribe, SubscribeFilter, SubscriptionOptions, Unsuback, Unsubscribe,
 };

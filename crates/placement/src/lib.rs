@@ -7,6 +7,7 @@
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
+//! - [`Picture`] chooses a broker for a client that connects, by what brokers have to do now.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
@@ -38,6 +39,7 @@ mod error;
 mod model;
 mod placer;
 mod random;
+mod redirect;
 mod replay;
 
 mod simulator;
@@ -53,6 +55,7 @@ pub use model::{
 };
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
+pub use redirect::{Candidate, Load, Picture, Policy, State};
 pub use replay::{Arrival, Replay, Step};
 
 pub use simulator::{

@@ -5,6 +5,7 @@ mod bench;
 mod broker;
 mod client;
 mod ctl;
+mod dispatch;
 mod passwd;
 mod plan;
 mod table;
@@ -36,6 +37,8 @@ enum Command {
     Sub(client::Sub),
     /// Show what a running node knows
     Ctl(ctl::Ctl),
+    /// Send clients to the broker with most room, in front of any brokers
+    Dispatch(dispatch::Dispatch),
     /// Make a line for the file of users
     Passwd(passwd::Passwd),
     /// Measure any MQTT broker: load, latency, losses, CPU a message
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Pub(publish) => client::publish(&publish),
         Command::Sub(subscribe) => client::subscribe(&subscribe),
         Command::Ctl(ctl) => ctl::run(&ctl),
+        Command::Dispatch(dispatch) => dispatch::run(&dispatch),
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),

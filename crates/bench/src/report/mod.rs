@@ -1,10 +1,12 @@
 //! What a reader gets to see: the same report as text for a terminal and as one HTML file with plots.
 
+mod arrivals;
 mod html;
 mod plot;
 mod table;
 mod tell;
 
+pub use arrivals::arrivals_report;
 pub use html::to_html;
 pub use plot::{Plot, Scale, Series};
 pub use table::Table;

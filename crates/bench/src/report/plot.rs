@@ -99,7 +99,24 @@ fn nice_step(range: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
+/// What an SVG of its own needs of the style of a report.
+const FILE_STYLE: &str = "text{font-family:system-ui,sans-serif}.title{font-weight:600;font-size:14px}\
+.tick{font-size:11px}.end{text-anchor:end}.middle{text-anchor:middle}.grid{stroke:#e2e8f0}";
+
 impl Plot {
+    /// The plot as an SVG file.
+    #[must_use]
+    pub fn to_svg_file(&self) -> String {
+        let head = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox"
+        );
+        let style = format!("<style>{FILE_STYLE}</style>\n<text x=");
+        let element = self.to_svg();
+        element
+            .replacen("<svg viewBox", &head, 1)
+            .replacen("<text x=", &style, 1)
+    }
+
     /// The plot as an SVG element.
     #[must_use]
     pub fn to_svg(&self) -> String {
@@ -178,7 +195,7 @@ impl Plot {
                 let (px, py) = point.split_once(',').unwrap_or(("0", "0"));
                 svg += &format!("<circle cx=\"{px}\" cy=\"{py}\" r=\"2.5\" fill=\"{colour}\"/>\n");
             }
-            let legend = LEFT + 8.0 + index as f64 * 120.0;
+            let legend = LEFT + 8.0 + index as f64 * 170.0;
             svg += &format!(
                 "<text x=\"{legend}\" y=\"{}\" class=\"tick\" fill=\"{colour}\">{}</text>\n",
                 TOP - 4.0,
@@ -277,6 +294,20 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_file_names_its_format_and_has_its_style() {
+        let plot = Plot {
+            title: "t".to_owned(),
+            x_label: "x".to_owned(),
+            y_label: "y".to_owned(),
+            scale: Scale::Linear,
+            series: Vec::new(),
+        };
+        let file = plot.to_svg_file();
+        assert!(file.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+        assert_eq!(file.matches("<style>").count(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod compare;
 mod conns;
 mod crash;
+mod dispatcher;
 mod instructions;
 mod mst;
 mod options;
@@ -40,6 +41,8 @@ enum Command {
     Stored(stored::Stored),
     /// Kill nodes under load: what of the acknowledged messages is missing, what comes twice, how long until it goes on (M5)
     Crash(Box<crash::Crash>),
+    /// Publishers arrive at two Mosquittos behind a dispatcher, and in turn (Dispatcher IV)
+    Dispatcher(dispatcher::DispatcherExperiment),
     /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
     Compare(compare::Compare),
     /// Count instructions a message under Callgrind and guard them against a baseline
@@ -59,6 +62,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Start(arguments) => start::run(&arguments),
         Command::Stored(arguments) => stored::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments),
+        Command::Dispatcher(arguments) => dispatcher::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use thicket_bench::Layering;
+use thicket_bench::arrivals::{Attach, PublisherType, parse_types};
 use thicket_bench::generator::{Arrivals, Load, Node, Scenario, Span, Until, Watch};
 use thicket_bench::workload::{Attachment, Workload, level_probabilities};
 use thicket_mqtt::{ProtocolVersion, Qos};
@@ -46,6 +47,32 @@ pub enum Spread {
     /// Publishers at the first node, subscribers at the second.
     #[value(name = "locality-0")]
     Locality0,
+    /// Types of publishers: at a dispatcher, and where it sends them; the next one if it does not answer.
+    Dispatch,
+    /// Types of publishers: at the first node, which may send them on.
+    Redirect,
+}
+
+/// How many publishers, or of which types.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Publishers {
+    /// So many that are alike; the load is that of `--window` or `--rate`.
+    Count(usize),
+    /// Each type with a rate and a payload of its own.
+    Types(Vec<PublisherType>),
+}
+
+impl Publishers {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('@') {
+            return parse_types(text)
+                .map(Self::Types)
+                .map_err(|error| error.to_string());
+        }
+        text.parse()
+            .map(Self::Count)
+            .map_err(|_| "expected a number or COUNT@RATE:BYTES,...".to_owned())
+    }
 }
 
 /// Protocol versions by name.
@@ -70,6 +97,16 @@ pub enum Arrival {
     Lognormal,
 }
 
+/// Publishers of several types, and how they connect.
+#[derive(Debug)]
+pub struct TypesOfPublishers {
+    pub nodes: Vec<Node>,
+    pub types: Vec<PublisherType>,
+    pub attach: Attach,
+    pub prefix: String,
+    pub seed: u64,
+}
+
 /// Who connects where and sends what.
 #[derive(Debug, Args)]
 pub struct ScenarioOptions {
@@ -83,9 +120,10 @@ pub struct ScenarioOptions {
     /// Traffic pattern
     #[arg(long, value_enum, default_value_t = Pattern::Pair)]
     workload: Pattern,
-    /// Publishers, with a topic each: pairs of `pair`. [default: 100; 1 in fan-out]
-    #[arg(long, value_name = "N")]
-    publishers: Option<usize>,
+    /// Publishers, with a topic each: pairs of `pair`. [default: 100; 1 in fan-out] Or, of `run`, types of publishers without
+    /// subscribers that arrive one after the other: COUNT@RATE:BYTES,..., such as 9@2000:600,1@10000:600
+    #[arg(long, value_name = "N|TYPES", value_parser = Publishers::parse)]
+    publishers: Option<Publishers>,
     /// Subscribers of fan-out, fan-in, social and iot. [default: 100; 1 in fan-in]
     #[arg(long, value_name = "N")]
     subscribers: Option<usize>,
@@ -163,6 +201,10 @@ pub struct ScenarioOptions {
 impl ScenarioOptions {
     /// The scenario these options describe.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
+        anyhow::ensure!(
+            !matches!(self.publishers, Some(Publishers::Types(_))),
+            "--publishers: only `thicket bench run` takes types of publishers"
+        );
         let nodes: Result<Vec<Node>, _> =
             self.nodes.iter().map(|node| Node::resolve(node)).collect();
         let mut scenario = Scenario::new(nodes?, self.workload());
@@ -173,6 +215,11 @@ impl ScenarioOptions {
             Spread::Locality50Border => Attachment::Locality50Border,
             Spread::Locality50Overlays => Attachment::Locality50Overlays,
             Spread::Locality0 => Attachment::Locality0,
+            Spread::Dispatch | Spread::Redirect => {
+                anyhow::bail!(
+                    "--attach dispatch and redirect go with types of publishers, such as --publishers 9@2000:600"
+                )
+            }
         };
         anyhow::ensure!(
             self.attach != Spread::Locality0 || scenario.nodes.len() > 1,
@@ -202,6 +249,38 @@ impl ScenarioOptions {
         let is_tls = self.tls || self.insecure || self.cafile.is_some();
         scenario.layering = self.layering(is_tls)?;
         Ok(scenario)
+    }
+
+    /// The types of publishers, if there are any, and how they connect.
+    ///
+    /// # Errors
+    /// An option was given that goes with other workloads only.
+    pub fn types(&self) -> anyhow::Result<Option<TypesOfPublishers>> {
+        let Some(Publishers::Types(types)) = &self.publishers else {
+            return Ok(None);
+        };
+        anyhow::ensure!(
+            self.subscribers.is_none() && self.qos == 0,
+            "--publishers with types: there are no subscribers (--subscribers), and QoS is 0 (--qos)"
+        );
+        let attach = match self.attach {
+            Spread::RoundRobin => Attach::RoundRobin,
+            Spread::Dispatch => Attach::Dispatch,
+            Spread::Redirect => Attach::Redirect,
+            _ => anyhow::bail!(
+                "--attach: types of publishers take round-robin, dispatch or redirect"
+            ),
+        };
+        let nodes: Result<Vec<Node>, _> =
+            self.nodes.iter().map(|node| Node::resolve(node)).collect();
+        let prefix = self.prefix.clone();
+        Ok(Some(TypesOfPublishers {
+            nodes: nodes?,
+            types: types.clone(),
+            attach,
+            prefix: prefix.unwrap_or_else(|| format!("b{}", std::process::id())),
+            seed: self.seed,
+        }))
     }
 
     /// The same scenario over plain connections, and over TLS to other listeners of the same brokers.
@@ -235,7 +314,10 @@ impl ScenarioOptions {
     }
 
     fn workload(&self) -> Workload {
-        let publishers = |default| self.publishers.unwrap_or(default);
+        let publishers = |default| match &self.publishers {
+            Some(Publishers::Count(count)) => *count,
+            Some(Publishers::Types(_)) | None => default,
+        };
         let subscribers = |default| self.subscribers.unwrap_or(default);
         match self.workload {
             Pattern::Pair => Workload::Pair {
@@ -358,12 +440,29 @@ impl SpanOptions {
         })
     }
 
+    /// The length of the measured interval.
+    pub fn measured(&self) -> anyhow::Result<Duration> {
+        seconds("--seconds", self.seconds)
+    }
+
     /// The processes to watch.
     pub fn watch(&self) -> Watch {
         Watch {
             pids: self.pid.clone(),
         }
     }
+}
+
+/// A length of time as `5s`, `500ms`, or seconds.
+pub fn length_of_time(text: &str) -> Result<Duration, String> {
+    let (number, unit_s) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => (number, 1e-3),
+        (None, Some(number)) => (number, 1.0),
+        (None, None) => (text, 1.0),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * unit_s);
+    let length = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    length.ok_or_else(|| "expected a length of time such as 5s or 500ms".to_owned())
 }
 
 /// A duration from an option in seconds.

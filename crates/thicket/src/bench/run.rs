@@ -1,9 +1,15 @@
 //! `thicket bench run`.
 
-use thicket_bench::generator::Fleet;
-use thicket_bench::report::outcome_report;
+use std::time::Duration;
 
-use super::options::{LoadOptions, ScenarioOptions, SpanOptions};
+use clap::ValueEnum;
+use thicket_bench::arrivals::{self, ArrivalOrder, Arrivals, Redirect, in_order};
+use thicket_bench::generator::Fleet;
+use thicket_bench::report::{arrivals_report, outcome_report};
+
+use super::options::{
+    LoadOptions, ScenarioOptions, SpanOptions, TypesOfPublishers, length_of_time,
+};
 use super::output::OutputOptions;
 
 /// Arguments of `thicket bench run`.
@@ -21,13 +27,43 @@ pub struct Run {
     /// Threads of the generator; more than one for `pair` only, where pairs are shared out
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
+    /// Types of publishers: between two arrivals, such as 5s
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = length_of_time)]
+    ramp: Duration,
+    /// Types of publishers: order of their arrival
+    #[arg(long, value_enum, default_value_t = Order::Given)]
+    order: Order,
+    /// Types of publishers: what becomes of a Server Reference
+    #[arg(long, value_enum, default_value_t = Follow::Follow)]
+    redirect: Follow,
     #[command(flatten)]
     output: OutputOptions,
+}
+
+/// Orders of arrival by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// As the types are given.
+    Given,
+    /// Drawn by --seed.
+    Random,
+}
+
+/// What becomes of a Server Reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Follow {
+    /// The client goes there, at most once an attempt.
+    Follow,
+    /// It is an error.
+    Ignore,
 }
 
 /// Runs one load.
 pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let output = &arguments.output;
+    if let Some(types) = arguments.scenario.types()? {
+        return run_types(arguments, types);
+    }
     let mut outcomes = Vec::new();
     for _ in 0..arguments.repeats {
         let mut fleet = Fleet::connect(arguments.scenario.scenario()?, arguments.threads)?;
@@ -43,4 +79,38 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
         );
     }
     output.finish(&outcomes, &outcome_report(&outcomes))
+}
+
+fn run_types(arguments: &Run, types: TypesOfPublishers) -> anyhow::Result<()> {
+    let order = match arguments.order {
+        Order::Given => ArrivalOrder::Given,
+        Order::Random => ArrivalOrder::Random,
+    };
+    let arrivals = Arrivals {
+        publishers: in_order(&types.types, order, types.seed),
+        nodes: types.nodes,
+        ramp: arguments.ramp,
+        hold: arguments.span.measured()?,
+        attach: types.attach,
+        redirect: match arguments.redirect {
+            Follow::Follow => Redirect::Follow,
+            Follow::Ignore => Redirect::Ignore,
+        },
+        prefix: types.prefix,
+    };
+    let output = &arguments.output;
+    let mut outcomes = Vec::new();
+    for _ in 0..arguments.repeats {
+        let watch = arguments.span.watch();
+        outcomes.push(arrivals::run(&arrivals, &watch, &mut |at_s, rates| {
+            output.say(|| {
+                let rates: Vec<String> = rates
+                    .iter()
+                    .map(|(broker, rate)| format!("{broker} {rate:.0}/s"))
+                    .collect();
+                format!("{at_s:>6.1} s  {}", rates.join("  "))
+            });
+        })?);
+    }
+    output.finish(&outcomes, &arrivals_report(&arrivals, &outcomes))
 }

@@ -9,6 +9,15 @@ use thicket_session::client::{CleanStart, ClientConfig, WillConfig};
 
 use super::target::Where;
 
+/// What becomes of a Server Reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Redirect {
+    /// The client goes there.
+    Follow,
+    /// It is told as an error.
+    Ignore,
+}
+
 /// Where to connect, and as whom.
 #[derive(Debug, clap::Args)]
 pub struct Connect {
@@ -43,6 +52,9 @@ pub struct Connect {
     /// How long the broker keeps the session (5) [default: 0, with -c for ever]
     #[arg(short = 'x', long, value_name = "SECONDS")]
     session_expiry_interval: Option<u32>,
+    /// What becomes of another server that the broker names (5): go there, at most once an attempt, or end with an error
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Redirect::Follow)]
+    pub redirect: Redirect,
     /// Topic of the will: a message the broker sends if this client vanishes
     #[arg(long, value_name = "TOPIC", help_heading = "Will")]
     will_topic: Option<String>,

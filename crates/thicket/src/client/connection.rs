@@ -8,11 +8,14 @@ use anyhow::{Context, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_access::scram::{self, ClientExchange};
-use thicket_mqtt::{Auth, Disconnect, ReasonCode};
-use thicket_session::client::{AuthenticationConfig, Client, ClientConfig, ConnectionState, Event};
-use thicket_transport::client::{self, Reader, Writer};
+use thicket_mqtt::{Auth, Disconnect, ReasonCode, server_references};
+use thicket_session::client::{
+    AuthenticationConfig, CleanStart, Client, ClientConfig, ConnectionState, DisconnectReason,
+    Event,
+};
+use thicket_transport::client::{self, Place, Reader, Target, Writer};
 
-use super::arguments::Connect;
+use super::arguments::{Connect, Redirect};
 use super::words;
 
 /// One read of the socket.
@@ -23,8 +26,8 @@ const WAITING: usize = 16;
 /// Something for the main thread.
 #[derive(Debug)]
 pub enum Input {
-    /// From the broker; empty: it closed the connection.
-    Bytes(Vec<u8>),
+    /// From the broker, over the connection of this number; empty: it closed the connection.
+    Bytes(u32, Vec<u8>),
     /// A message to be published; `None`: there will be no more.
     Line(Option<Vec<u8>>),
     /// Ctrl-C and the like.
@@ -54,6 +57,15 @@ pub struct Connection {
     start: Instant,
     /// A proof under way.
     exchange: Option<ClientExchange>,
+    /// Where this connection leads, and with what.
+    target: Target,
+    redirect: Redirect,
+    /// Redirects followed since the broker accepted last.
+    hops: u32,
+    /// Of the next attempt: once the broker has accepted, the session is ours to find again.
+    clean_start: CleanStart,
+    /// Number of the connection: what came over those before is late.
+    number: u32,
 }
 
 impl Connection {
@@ -64,7 +76,8 @@ impl Connection {
             method: scram::METHOD.to_owned(),
             data: Some(exchange.first()),
         });
-        let (reader, writer) = client::connect(&arguments.place.target()?)?;
+        let target = arguments.place.target()?;
+        let (reader, writer) = client::connect(&target)?;
         let (sender, inputs) = sync_channel(WAITING);
         let mut connection = Self {
             client: Client::new(config),
@@ -73,6 +86,11 @@ impl Connection {
             sender,
             start: Instant::now(),
             exchange,
+            target,
+            redirect: arguments.redirect,
+            hops: 0,
+            clean_start: arguments.clean_start(),
+            number: 0,
         };
         connection.start_reader(reader)?;
         connection.start_signals()?;
@@ -109,26 +127,41 @@ impl Connection {
         let now = self.now();
         let mut result = Ok(());
         let mut proof = None;
+        let mut elsewhere = None;
+        // A proof is made for one connection.
+        let may_go = self.redirect == Redirect::Follow && self.hops == 0 && self.exchange.is_none();
         let exchange = &mut self.exchange;
+        let (hops, clean_start) = (&mut self.hops, &mut self.clean_start);
         let mut listen = |event: Event<'_>| {
             if result.is_ok() {
                 result = match &event {
-                    Event::Disconnected(why) => Err(words::disconnect(why)),
+                    Event::Disconnected(why) => {
+                        elsewhere = reference(why).filter(|_| may_go).map(str::to_owned);
+                        match elsewhere {
+                            Some(_) => Ok(()),
+                            None => Err(words::disconnect(why)),
+                        }
+                    }
                     Event::Authentication(auth) => respond(exchange, auth.authentication_data)
                         .map(|answer| proof = Some(answer)),
                     Event::Connected { connack, .. } if exchange.is_some() => {
                         check_server(exchange, connack.authentication_data)
                             .and_then(|()| on_event(&event))
                     }
+                    Event::Connected { .. } => {
+                        (*hops, *clean_start) = (0, CleanStart::No);
+                        on_event(&event)
+                    }
                     other => on_event(other),
                 };
             }
         };
         let waited = match input {
-            Some(Input::Bytes(bytes)) if bytes.is_empty() => {
+            Some(Input::Bytes(number, _)) if number != self.number => Waited::Served,
+            Some(Input::Bytes(_, bytes)) if bytes.is_empty() => {
                 bail!("the broker closed the connection")
             }
-            Some(Input::Bytes(bytes)) => {
+            Some(Input::Bytes(_, bytes)) => {
                 self.client.handle_bytes(now, &bytes, &mut listen);
                 Waited::Served
             }
@@ -142,9 +175,41 @@ impl Connection {
         if let Some(proof) = proof {
             self.client.authenticate(now, &continued(&proof))?;
         }
+        if let Some(reference) = elsewhere {
+            self.go(&reference)?;
+            return Ok(waited);
+        }
         // A protocol error of the broker is answered before we go.
         self.flush()?;
         result.map(|()| waited)
+    }
+
+    /// Connects to the first server of a reference that answers. The session is asked for: it may have come along.
+    fn go(&mut self, reference: &str) -> anyhow::Result<()> {
+        let mut last =
+            anyhow::anyhow!("the broker names another server, and it is none: {reference}");
+        for server in server_references(reference) {
+            let Place::Tcp(_, port) = self.target.place else {
+                break;
+            };
+            let port = server.port.unwrap_or(port);
+            self.target.place = Place::Tcp(server.host.to_owned(), port);
+            match client::connect(&self.target) {
+                Ok((reader, writer)) => {
+                    self.writer.close();
+                    self.writer = writer;
+                    self.hops += 1;
+                    self.number += 1;
+                    self.start_reader(reader)?;
+                    self.client.handle_closed();
+                    let now = self.now();
+                    self.client.connect(now, self.clean_start)?;
+                    return self.flush();
+                }
+                Err(error) => last = error.into(),
+            }
+        }
+        Err(last).context("the broker sent us to another server")
     }
 
     /// Writes everything and says goodbye.
@@ -191,6 +256,7 @@ impl Connection {
 
     fn start_reader(&self, mut stream: Reader) -> anyhow::Result<()> {
         let sender = self.sender.clone();
+        let number = self.number;
         let read = move || {
             let mut buffer = vec![0; READ];
             loop {
@@ -199,7 +265,11 @@ impl Connection {
                     // A reset is an end: the main thread cannot do more about it.
                     result => result.unwrap_or(0),
                 };
-                if sender.send(Input::Bytes(buffer[..count].to_vec())).is_err() || count == 0 {
+                if sender
+                    .send(Input::Bytes(number, buffer[..count].to_vec()))
+                    .is_err()
+                    || count == 0
+                {
                     return;
                 }
             }
@@ -225,6 +295,19 @@ impl Connection {
             .spawn(watch)?;
         Ok(())
     }
+}
+
+/// The Server Reference of a refusal or a DISCONNECT that asks to use it (5.0, 4.11).
+fn reference<'a>(why: &DisconnectReason<'a>) -> Option<&'a str> {
+    let (code, reference) = match why {
+        DisconnectReason::Refused(connack) => (connack.reason_code, connack.server_reference),
+        DisconnectReason::ByServer(packet) => (packet.reason_code, packet.server_reference),
+        DisconnectReason::PeerError(_)
+        | DisconnectReason::ConnectTimeout
+        | DisconnectReason::PingTimeout => return None,
+    };
+    let is_redirect = matches!(code, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved);
+    reference.filter(|_| is_redirect)
 }
 
 /// The proof that answers a challenge.

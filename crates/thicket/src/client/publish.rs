@@ -160,7 +160,9 @@ impl Publisher<'_> {
 
     /// Sends as many as may be unacknowledged at a time.
     fn send_some(&mut self) -> anyhow::Result<()> {
-        while let Some(message) = self.waiting.front() {
+        while self.connection.is_connected()
+            && let Some(message) = self.waiting.front()
+        {
             let publish = Publish {
                 qos: self.arguments.qos,
                 retain: self.arguments.retain,
@@ -187,7 +189,7 @@ impl Publisher<'_> {
     }
 
     fn serve(&mut self) -> anyhow::Result<Waited> {
-        let refused = &mut self.refused;
+        let (refused, waiting) = (&mut self.refused, &mut self.waiting);
         self.connection.wait(None, |event| {
             match event {
                 Event::Acknowledged { reason_code, .. } if reason_code.is_error() => {
@@ -197,6 +199,11 @@ impl Publisher<'_> {
                         words::reason(*reason_code)
                     );
                 }
+                // Another server does not know the session.
+                Event::Discarded {
+                    publish: Some(publish),
+                    ..
+                } => waiting.push_back(publish.payload.to_vec()),
                 _ => {}
             }
             Ok(())
@@ -204,7 +211,8 @@ impl Publisher<'_> {
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
-        while self.connection.client.inflight() > 0 {
+        while self.connection.client.inflight() > 0 || !self.waiting.is_empty() {
+            self.send_some()?;
             if let Waited::Signal = self.serve()? {
                 bail!(
                     "interrupted; {} messages were not acknowledged",

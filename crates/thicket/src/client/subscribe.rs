@@ -57,6 +57,8 @@ pub fn run(arguments: &Sub) -> anyhow::Result<()> {
     loop {
         // A kept session may bring messages together with the answer to our CONNECT.
         let waited = subscriber.serve(until)?;
+        // At another server the session may be a new one.
+        is_subscribed &= subscriber.connection.is_connected();
         if !is_subscribed && subscriber.connection.is_connected() {
             subscriber.subscribe()?;
             is_subscribed = true;

@@ -1,0 +1,490 @@
+//! The run: arrivals, messages, and what each second shows.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+use serde::Serialize;
+
+use super::publisher::{Answer, Phase, Publisher, open};
+use super::types::{Attach, PublisherType, Redirect};
+use crate::BenchError;
+use crate::generator::{Node, Watch};
+use crate::process::{self, CpuReading};
+use crate::socket::ReadOutcome;
+
+/// Between two looks at what is due.
+const TICK: Duration = Duration::from_millis(1);
+/// Longest wait for a publisher to be accepted.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Publishers that begin to connect in one tick.
+const ARRIVALS: usize = 20;
+/// Brokers that references may lead to.
+const MOST_BROKERS: usize = 64;
+const READ_BYTES: usize = 64 * 1024;
+
+/// Brokers by name, and messages a second of each.
+pub type Rates = [(String, f64)];
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Arrivals {
+    /// Brokers, or dispatchers; at least one.
+    pub nodes: Vec<Node>,
+    /// Each publisher in the order of arrival.
+    pub publishers: Vec<PublisherType>,
+    /// Between two arrivals.
+    pub ramp: Duration,
+    /// After the last arrival.
+    pub hold: Duration,
+    /// Where publishers connect first.
+    pub attach: Attach,
+    /// What becomes of a Server Reference.
+    pub redirect: Redirect,
+    /// First level of topics and beginning of client identifiers.
+    pub prefix: String,
+}
+
+/// What a run has shown.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ArrivalsOutcome {
+    /// Brokers that publishers were connected to, by name.
+    pub brokers: Vec<BrokerSeries>,
+    /// Processes watched, in the order they were given.
+    pub processes: Vec<ProcessSeries>,
+    /// References followed: CONNACK and DISCONNECT.
+    pub redirects: u64,
+    /// Difference of the rates of the busiest and the idlest broker after the last arrival, in messages a second.
+    pub difference_per_s: f64,
+    /// Mean CPU of the generator, 1 is one core.
+    pub own_cores: f64,
+}
+
+/// Messages of one broker over time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BrokerSeries {
+    /// HOST:PORT.
+    pub broker: String,
+    /// Publishers there at the end.
+    pub publishers: usize,
+    /// Mean rate after the last arrival, its first two seconds left out.
+    pub at_end_per_s: f64,
+    /// End of each second from the start on, and messages a second in it.
+    pub rates: Vec<(f64, f64)>,
+}
+
+/// CPU and memory of one process over time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessSeries {
+    /// Its identifier.
+    pub pid: u32,
+    /// By seconds.
+    pub points: Vec<Use>,
+}
+
+/// What a process used in a second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Use {
+    /// End of the second, from the start on.
+    pub at_s: f64,
+    /// CPU seconds a second: 1 is one core.
+    pub cores: f64,
+    /// Proportional memory at its end.
+    pub pss_kib: u64,
+}
+
+struct Run<'a> {
+    arrivals: &'a Arrivals,
+    poll: Poll,
+    publishers: Vec<Publisher>,
+    brokers: Vec<Node>,
+    /// Of brokers, from connections that are over.
+    finished: Vec<u64>,
+    buffer: Vec<u8>,
+    start: Instant,
+    redirects: u64,
+    /// When somebody was last accepted or began to connect.
+    moved: Instant,
+}
+
+/// Runs until the last publisher has published for `hold`. `progress` hears the rates of each broker every second.
+pub fn run(
+    arrivals: &Arrivals,
+    watch: &Watch,
+    progress: &mut dyn FnMut(f64, &Rates),
+) -> Result<ArrivalsOutcome, BenchError> {
+    if arrivals.nodes.is_empty() || arrivals.publishers.is_empty() {
+        return Err(BenchError::Setting(
+            "there is no broker or no publisher".to_owned(),
+        ));
+    }
+    let _ = process::raise_open_files();
+    let mut run = Run {
+        arrivals,
+        poll: Poll::new().map_err(BenchError::system("epoll"))?,
+        publishers: Vec::new(),
+        brokers: Vec::new(),
+        finished: Vec::new(),
+        buffer: vec![0; READ_BYTES],
+        start: Instant::now(),
+        redirects: 0,
+        moved: Instant::now(),
+    };
+    let mut seconds = Seconds::begin(watch)?;
+    let mut events = Events::with_capacity(1024);
+    let mut last_arrival = None;
+    loop {
+        let elapsed = run.start.elapsed();
+        for _ in 0..ARRIVALS {
+            let due = arrivals.ramp * run.publishers.len() as u32;
+            if run.publishers.len() < arrivals.publishers.len() && elapsed >= due {
+                run.arrive()?;
+            }
+        }
+        let all_publish = run.publishers.len() == arrivals.publishers.len()
+            && run
+                .publishers
+                .iter()
+                .all(|one| one.phase == Phase::Publishing);
+        if all_publish {
+            let since = *last_arrival.get_or_insert(elapsed);
+            if elapsed >= since + arrivals.hold {
+                break;
+            }
+        }
+        run.round(&mut events)?;
+        if let Some(rates) = seconds.look(&run, watch) {
+            progress(run.start.elapsed().as_secs_f64(), &rates);
+        }
+    }
+    let from_s = last_arrival.unwrap_or_default().as_secs_f64() + 2.0;
+    Ok(run.outcome(seconds, from_s))
+}
+
+impl Run<'_> {
+    /// The next publisher connects.
+    fn arrive(&mut self) -> Result<(), BenchError> {
+        let index = self.publishers.len();
+        let nodes = &self.arrivals.nodes;
+        let entry = match self.arrivals.attach {
+            Attach::RoundRobin | Attach::Dispatch => index % nodes.len(),
+            Attach::Redirect => 0,
+        };
+        let node = nodes[entry].clone();
+        let broker = self.broker(&node)?;
+        let stream = self.connect(&node, index)?;
+        let kind = self.arrivals.publishers[index];
+        let mut publisher = Publisher::new(stream, index, &self.arrivals.prefix, kind, broker)?;
+        publisher.entry = entry;
+        self.publishers.push(publisher);
+        self.moved = Instant::now();
+        Ok(())
+    }
+
+    fn connect(&self, node: &Node, index: usize) -> Result<mio::net::TcpStream, BenchError> {
+        let unreachable = |source| BenchError::Unreachable {
+            node: node.name.clone(),
+            source,
+        };
+        let mut stream = open(node.address).map_err(unreachable)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        registry
+            .register(&mut stream, Token(index), interest)
+            .map_err(unreachable)?;
+        Ok(stream)
+    }
+
+    /// The index of a broker, known or new.
+    fn broker(&mut self, node: &Node) -> Result<usize, BenchError> {
+        if let Some(at) = self
+            .brokers
+            .iter()
+            .position(|one| one.address == node.address)
+        {
+            return Ok(at);
+        }
+        if self.brokers.len() == MOST_BROKERS {
+            return Err(BenchError::Setting(format!(
+                "references lead to more than {MOST_BROKERS} brokers"
+            )));
+        }
+        self.brokers.push(node.clone());
+        self.finished.push(0);
+        Ok(self.brokers.len() - 1)
+    }
+
+    fn round(&mut self, events: &mut Events) -> Result<(), BenchError> {
+        match self.poll.poll(events, Some(TICK)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                return Err(BenchError::system("epoll")(error));
+            }
+            _ => {}
+        }
+        for event in &*events {
+            let index = event.token().0;
+            if event.is_writable() && self.publishers[index].phase == Phase::Connecting {
+                self.connected(index)?;
+            }
+            if event.is_readable() {
+                self.read(index)?;
+            }
+        }
+        let now_ns = self.start.elapsed().as_nanos() as u64;
+        let mut waiting = false;
+        for index in 0..self.publishers.len() {
+            let publisher = &mut self.publishers[index];
+            if publisher.phase != Phase::Publishing {
+                waiting = true;
+            } else if let Err(source) = publisher.publish(now_ns) {
+                // The reason may lie in the socket.
+                self.read(index)?;
+                if self.publishers[index].phase == Phase::Publishing {
+                    return Err(self.closed(index, source));
+                }
+            }
+        }
+        if waiting && self.moved.elapsed() > PATIENCE {
+            return Err(BenchError::Timeout {
+                what: "connecting a publisher".to_owned(),
+                seconds: PATIENCE.as_secs(),
+            });
+        }
+        Ok(())
+    }
+
+    fn connected(&mut self, index: usize) -> Result<(), BenchError> {
+        let stream = &self.publishers[index].socket.stream;
+        let failure = match stream.take_error() {
+            Ok(None) => stream.peer_addr().err(),
+            Ok(Some(error)) | Err(error) => Some(error),
+        };
+        let failure = match failure {
+            Some(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
+            Some(error) => Some(error),
+            None => self.publishers[index].greet().err(),
+        };
+        match failure {
+            Some(error) => self.next_entry(index, error),
+            None => Ok(()),
+        }
+    }
+
+    /// Another dispatcher, if there is one.
+    fn next_entry(&mut self, index: usize, source: io::Error) -> Result<(), BenchError> {
+        let publisher = &self.publishers[index];
+        let next = publisher.entry + 1;
+        let nodes = &self.arrivals.nodes;
+        let may_go = self.arrivals.attach == Attach::Dispatch && publisher.hops == 0;
+        if !may_go || next >= nodes.len() + index % nodes.len() {
+            return Err(BenchError::Unreachable {
+                node: self.brokers[publisher.broker].name.clone(),
+                source,
+            });
+        }
+        let node = nodes[next % nodes.len()].clone();
+        self.publishers[index].entry = next;
+        self.go(index, &node)
+    }
+
+    /// Leaves the connection it has for one to `node`.
+    fn go(&mut self, index: usize, node: &Node) -> Result<(), BenchError> {
+        let broker = self.broker(node)?;
+        let stream = self.connect(node, index)?;
+        let publisher = &mut self.publishers[index];
+        self.finished[publisher.broker] += publisher.published();
+        publisher.reconnect(stream, broker);
+        self.moved = Instant::now();
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) -> Result<(), BenchError> {
+        loop {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let (len, outcome) = self.publishers[index].socket.read(&mut buffer);
+            let replaced = self.handle(index, &buffer[..len]);
+            self.buffer = buffer;
+            if replaced? {
+                return Ok(());
+            }
+            match outcome {
+                ReadOutcome::More => {}
+                ReadOutcome::Drained => return Ok(()),
+                ReadOutcome::Closed => {
+                    let failure = self.publishers[index].socket.take_failure();
+                    let source = failure.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
+                    return match self.publishers[index].phase {
+                        Phase::Connecting | Phase::AwaitsConnack => self.next_entry(index, source),
+                        Phase::Publishing => Err(self.closed(index, source)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Handles whole packets; `true`: the publisher has another connection now.
+    fn handle(&mut self, index: usize, bytes: &[u8]) -> Result<bool, BenchError> {
+        let mut at = 0;
+        loop {
+            let publisher = &self.publishers[index];
+            let node = &self.brokers[publisher.broker];
+            let answer = publisher.answer(&bytes[at..], self.arrivals.redirect, node)?;
+            let Some((answer, len)) = answer else {
+                self.publishers[index].socket.keep_rest(&bytes[at..]);
+                return Ok(false);
+            };
+            at += len;
+            match answer {
+                Answer::Nothing => {}
+                Answer::Accepted => {
+                    let now_ns = self.start.elapsed().as_nanos() as u64;
+                    self.publishers[index].begin(now_ns);
+                    self.moved = Instant::now();
+                }
+                Answer::SentTo(place) => {
+                    let node = Node::resolve(&place)?;
+                    self.go(index, &node)?;
+                    self.publishers[index].hops += 1;
+                    self.redirects += 1;
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn closed(&self, index: usize, source: io::Error) -> BenchError {
+        let publisher = &self.publishers[index];
+        BenchError::Closed {
+            node: self.brokers[publisher.broker].name.clone(),
+            client_id: publisher.client_id.clone(),
+            reason: Some(source.to_string()),
+        }
+    }
+
+    /// Messages published so far at each broker.
+    fn published(&self) -> Vec<u64> {
+        let mut counts = self.finished.clone();
+        for publisher in &self.publishers {
+            counts[publisher.broker] += publisher.published();
+        }
+        counts
+    }
+
+    fn outcome(&self, seconds: Seconds, from_s: f64) -> ArrivalsOutcome {
+        let mut brokers: Vec<BrokerSeries> = Vec::new();
+        for (at, node) in self.brokers.iter().enumerate() {
+            let rates: Vec<(f64, f64)> = seconds
+                .rates
+                .iter()
+                .map(|(at_s, rates)| (*at_s, rates.get(at).copied().unwrap_or(0.0)))
+                .collect();
+            let late: Vec<f64> = rates
+                .iter()
+                .filter(|&&(at_s, _)| at_s > from_s)
+                .map(|&(_, rate)| rate)
+                .collect();
+            let publishers = self
+                .publishers
+                .iter()
+                .filter(|one| one.broker == at)
+                .count();
+            // A dispatcher is no broker: nobody stays there.
+            if publishers == 0
+                && rates.iter().all(|&(_, rate)| rate == 0.0)
+                && self.arrivals.attach == Attach::Dispatch
+            {
+                continue;
+            }
+            brokers.push(BrokerSeries {
+                broker: node.name.clone(),
+                publishers,
+                at_end_per_s: late.iter().sum::<f64>() / late.len().max(1) as f64,
+                rates,
+            });
+        }
+        brokers.sort_by(|one, other| one.broker.cmp(&other.broker));
+        let ends = || brokers.iter().map(|broker| broker.at_end_per_s);
+        let most = ends().fold(0.0, f64::max);
+        // Publishers of a dispatcher may all be at one broker; the other one is not known here then.
+        let least = if brokers.len() < 2 {
+            0.0
+        } else {
+            ends().fold(f64::INFINITY, f64::min)
+        };
+        ArrivalsOutcome {
+            difference_per_s: most - least,
+            brokers,
+            processes: seconds.processes,
+            redirects: self.redirects,
+            own_cores: (process::own_cpu_s() - seconds.own_s) / self.start.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// What each second showed.
+struct Seconds {
+    last: Instant,
+    counts: Vec<u64>,
+    readings: Vec<CpuReading>,
+    own_s: f64,
+    rates: Vec<(f64, Vec<f64>)>,
+    processes: Vec<ProcessSeries>,
+}
+
+impl Seconds {
+    fn begin(watch: &Watch) -> Result<Self, BenchError> {
+        let readings: Result<Vec<_>, _> = watch
+            .pids
+            .iter()
+            .map(|&pid| process::cpu(pid).map_err(BenchError::system(format!("process {pid}"))))
+            .collect();
+        let series = |&pid| ProcessSeries {
+            pid,
+            points: Vec::new(),
+        };
+        Ok(Self {
+            last: Instant::now(),
+            counts: Vec::new(),
+            readings: readings?,
+            own_s: process::own_cpu_s(),
+            rates: Vec::new(),
+            processes: watch.pids.iter().map(series).collect(),
+        })
+    }
+
+    /// Ends a second if it is over; its rates.
+    fn look(&mut self, run: &Run<'_>, watch: &Watch) -> Option<Vec<(String, f64)>> {
+        let length = self.last.elapsed().as_secs_f64();
+        if length < 1.0 {
+            return None;
+        }
+        self.last = Instant::now();
+        let at_s = run.start.elapsed().as_secs_f64();
+        let counts = run.published();
+        let rates: Vec<f64> = counts
+            .iter()
+            .enumerate()
+            .map(|(at, &count)| {
+                let before = self.counts.get(at).copied().unwrap_or(0);
+                count.saturating_sub(before) as f64 / length
+            })
+            .collect();
+        self.counts = counts;
+        for (at, &pid) in watch.pids.iter().enumerate() {
+            // A process that has ended shows no more points.
+            let (Ok(now), Ok(memory)) = (process::cpu(pid), process::memory(pid)) else {
+                continue;
+            };
+            let cores = now.since(&self.readings[at]) / length;
+            self.readings[at] = now;
+            self.processes[at].points.push(Use {
+                at_s,
+                cores,
+                pss_kib: memory.pss_kib,
+            });
+        }
+        self.rates.push((at_s, rates.clone()));
+        let names = run.brokers.iter().map(|node| node.name.clone());
+        Some(names.zip(rates).collect())
+    }
+}

@@ -1,0 +1,78 @@
+//! Arrivals of publishers in words and figures.
+
+use super::{Part, Plot, Report, Scale, Series, Table, amount};
+use crate::arrivals::{Arrivals, ArrivalsOutcome};
+
+/// The report of one run or of repeats of it; plots are those of the last.
+#[must_use]
+pub fn arrivals_report(arrivals: &Arrivals, outcomes: &[ArrivalsOutcome]) -> Report {
+    let rate: f64 = arrivals.publishers.iter().map(|one| one.rate_per_s).sum();
+    let mut report = Report::new(format!(
+        "{} publishers, {} msg/s in all, one each {} s",
+        arrivals.publishers.len(),
+        amount(rate),
+        arrivals.ramp.as_secs_f64()
+    ));
+    let mut table = Table::new(["repeat", "broker", "publishers", "msg/s at the end"]);
+    for (repeat, outcome) in (1..).zip(outcomes) {
+        for broker in &outcome.brokers {
+            table.row([
+                format!("{repeat}"),
+                broker.broker.clone(),
+                broker.publishers.to_string(),
+                amount(broker.at_end_per_s),
+            ]);
+        }
+        table.row([
+            format!("{repeat}"),
+            "difference".to_owned(),
+            String::new(),
+            amount(outcome.difference_per_s),
+        ]);
+    }
+    report.push(Part::Table(table));
+    let Some(last) = outcomes.last() else {
+        return report;
+    };
+    report.push(Part::Text(format!(
+        "{} references were followed. The generator took {:.2} cores.",
+        last.redirects, last.own_cores
+    )));
+    let rates = last.brokers.iter().map(|broker| Series {
+        name: broker.broker.clone(),
+        points: broker.rates.clone(),
+    });
+    report.push(Part::Plot(over_time(
+        "Messages of each broker",
+        "msg/s",
+        rates.collect(),
+    )));
+    let of_processes = |of: fn(&crate::arrivals::Use) -> f64| -> Vec<Series> {
+        let series = last.processes.iter().map(|process| Series {
+            name: format!("process {}", process.pid),
+            points: process
+                .points
+                .iter()
+                .map(|point| (point.at_s, of(point)))
+                .collect(),
+        });
+        series.collect()
+    };
+    if !last.processes.is_empty() {
+        let cpu = of_processes(|point| point.cores * 100.0);
+        report.push(Part::Plot(over_time("CPU", "% of a core", cpu)));
+        let memory = of_processes(|point| point.pss_kib as f64 / 1024.0);
+        report.push(Part::Plot(over_time("Memory", "MiB", memory)));
+    }
+    report
+}
+
+fn over_time(title: &str, y_label: &str, series: Vec<Series>) -> Plot {
+    Plot {
+        title: title.to_owned(),
+        x_label: "seconds".to_owned(),
+        y_label: y_label.to_owned(),
+        scale: Scale::Linear,
+        series,
+    }
+}

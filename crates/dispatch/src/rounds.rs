@@ -1,0 +1,390 @@
+//! The thread of the clients: one return of epoll is a round.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
+use thicket_placement::{Picture, State};
+use thicket_transport::tls::rustls::{ServerConfig, ServerConnection};
+
+use crate::DispatchError;
+use crate::board::{Board, Entry, count};
+use crate::connection::{Connection, Dialling, Flows, Greeting, Relaying, Stage};
+use crate::options::{Listener, Tls};
+use crate::recent::Recent;
+use crate::reception::leave;
+use crate::relay::{Flow, Tools, Turn};
+use crate::tls::Ended;
+
+/// Longest wait for a CONNECT.
+const GREETING: Duration = Duration::from_secs(10);
+/// Longest wait for a broker to accept.
+const DIALLING: Duration = Duration::from_secs(2);
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// Connections accepted of one listener in a round.
+const ACCEPTS: usize = 256;
+/// A round begins no sooner than this after the one before: where many clients send a message now and then, one wake-up serves
+/// several of them. Who waits for a client that sends rarely waits for nothing.
+const PACE: Duration = Duration::from_micros(300);
+/// A relayed connection without a word is asked whether it lives after this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Wakes this thread.
+pub(crate) const WAKER: Token = Token(0);
+/// Tokens of listeners follow; then two for each connection.
+const FIRST_LISTENER: usize = 1;
+
+/// A listener that listens.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub socket: TcpListener,
+    pub listener: Listener,
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// All clients and what is done with them.
+pub(crate) struct Rounds {
+    pub poll: Poll,
+    pub listeners: Vec<Open>,
+    pub connections: Slab<Connection>,
+    pub board: Arc<Board>,
+    pub picture: Picture,
+    pub tools: Tools,
+    pub recent: Recent,
+    pub max_connections: usize,
+    pub is_stopping: Arc<AtomicBool>,
+    /// Connections that may have more to move.
+    pub again: Vec<usize>,
+    pub start: Instant,
+}
+
+/// The side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Broker,
+}
+
+impl Rounds {
+    /// Goes round until it is stopped.
+    pub fn run(mut self) -> Result<(), DispatchError> {
+        let mut events = Events::with_capacity(4096);
+        let mut next_tick = Instant::now() + TICK;
+        let mut last_round = Instant::now();
+        while !self.is_stopping.load(Ordering::Relaxed) {
+            if let Some(rest) = PACE.checked_sub(last_round.elapsed()) {
+                std::thread::sleep(rest);
+            }
+            let timeout = if self.again.is_empty() {
+                next_tick.saturating_duration_since(Instant::now())
+            } else {
+                Duration::ZERO
+            };
+            if let Err(error) = self.poll.poll(&mut events, Some(timeout))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(DispatchError::system("epoll")(error));
+            }
+            last_round = Instant::now();
+            for index in std::mem::take(&mut self.again) {
+                self.step(index, None);
+            }
+            for event in &events {
+                self.handle(event.token());
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.end_late();
+                let moved = std::mem::take(&mut self.tools.moved);
+                self.board.counts.bytes.fetch_add(moved, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, token: Token) {
+        if token == WAKER {
+            return;
+        }
+        let listeners = self.listeners.len();
+        match token.0 - FIRST_LISTENER {
+            listener if listener < listeners => self.accept(listener),
+            other => {
+                let side = if (other - listeners).is_multiple_of(2) {
+                    Side::Client
+                } else {
+                    Side::Broker
+                };
+                self.step((other - listeners) / 2, Some(side));
+            }
+        }
+    }
+
+    fn token(&self, index: usize, side: Side) -> Token {
+        Token(FIRST_LISTENER + self.listeners.len() + 2 * index + usize::from(side == Side::Broker))
+    }
+
+    fn accept(&mut self, listener: usize) {
+        for _ in 0..ACCEPTS {
+            match self.listeners[listener].socket.accept() {
+                Ok((socket, peer)) => self.admit(listener, socket, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It was gone already, or there are no descriptors left.
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept a connection");
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        break;
+                    }
+                }
+            }
+        }
+        // Epoll speaks only once of those that wait.
+        let socket = &mut self.listeners[listener].socket;
+        let token = Token(FIRST_LISTENER + listener);
+        let _ = self
+            .poll
+            .registry()
+            .reregister(socket, token, Interest::READABLE);
+    }
+
+    fn admit(&mut self, listener: usize, mut socket: TcpStream, peer: SocketAddr) {
+        if self.connections.len() >= self.max_connections {
+            count(&self.board.counts.refused);
+            return;
+        }
+        let tls = match &self.listeners[listener].tls {
+            None => None,
+            Some(config) => match ServerConnection::new(Arc::clone(config)) {
+                Ok(tls) => Some(Box::new(tls)),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot begin TLS");
+                    return;
+                }
+            },
+        };
+        let _ = socket.set_nodelay(true);
+        let index = self.connections.vacant_key();
+        let token = self.token(index, Side::Client);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if self
+            .poll
+            .registry()
+            .register(&mut socket, token, interest)
+            .is_err()
+        {
+            return;
+        }
+        count(&self.board.counts.accepted);
+        self.connections.insert(Connection {
+            client: socket,
+            stage: Stage::Greeting(Greeting {
+                tls,
+                bytes: Vec::new(),
+                listener,
+                peer: peer.ip(),
+                until: Instant::now() + GREETING,
+            }),
+        });
+        self.count_connections();
+        self.step(index, Some(Side::Client));
+    }
+
+    fn count_connections(&self) {
+        let there_are = self.connections.len() as u64;
+        self.board
+            .counts
+            .connections
+            .store(there_are, Ordering::Relaxed);
+    }
+
+    /// Does what can be done for a connection now. `side` is where something happened; `None`: there was more to move.
+    fn step(&mut self, index: usize, side: Option<Side>) {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
+        let stage = std::mem::replace(&mut connection.stage, Stage::Over);
+        let next = match stage {
+            Stage::Greeting(greeting) => self.greet(index, greeting),
+            Stage::Dialling(dialling) if side == Some(Side::Broker) => {
+                self.dialled(index, dialling)
+            }
+            Stage::Dialling(dialling) => Stage::Dialling(dialling),
+            Stage::Relaying(relaying) => self.relay(index, relaying, side),
+            Stage::Leaving { until } => leave(&mut connection.client, self.tools.buffer(), until),
+            Stage::Over => Stage::Over,
+        };
+        if matches!(next, Stage::Over) {
+            self.connections.remove(index);
+            self.count_connections();
+        } else {
+            self.connections[index].stage = next;
+        }
+    }
+
+    /// Begins the connection to a broker for a client that is relayed; tries others if that fails.
+    pub(crate) fn dial(
+        &mut self,
+        index: usize,
+        greeting: Greeting,
+        entry: Arc<Entry>,
+        mut tried: Vec<u64>,
+    ) -> Stage {
+        let is_tls = matches!(
+            self.listeners[greeting.listener].listener.tls,
+            Tls::PassedThrough
+        );
+        let socket = match entry.address(is_tls) {
+            Some(address) => TcpStream::connect(address),
+            None => Err(io::ErrorKind::AddrNotAvailable.into()),
+        };
+        let token = self.token(index, Side::Broker);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = socket.and_then(|mut socket| {
+            self.poll
+                .registry()
+                .register(&mut socket, token, interest)?;
+            socket.set_nodelay(true).map(|()| socket)
+        });
+        match registered {
+            Ok(socket) => Stage::Dialling(Dialling {
+                greeting,
+                socket,
+                entry,
+                tried,
+                until: Instant::now() + DIALLING,
+            }),
+            Err(error) => {
+                count(&entry.counts.failed);
+                tracing::debug!(broker = entry.broker.name, %error, "cannot relay to");
+                tried.push(entry.key);
+                self.dial_another(index, greeting, tried)
+            }
+        }
+    }
+
+    fn dial_another(&mut self, index: usize, greeting: Greeting, tried: Vec<u64>) -> Stage {
+        match self.choose(&tried) {
+            Some(entry) => self.dial(index, greeting, entry, tried),
+            None => self.without_broker(index, greeting),
+        }
+    }
+
+    /// The connection to a broker is there, or failed.
+    fn dialled(&mut self, index: usize, dialling: Dialling) -> Stage {
+        let failure = match dialling.socket.take_error() {
+            Ok(None) => dialling.socket.peer_addr().err(),
+            Ok(Some(error)) | Err(error) => Some(error),
+        };
+        match failure {
+            Some(error) if error.kind() == io::ErrorKind::NotConnected => Stage::Dialling(dialling),
+            Some(error) => {
+                let reason = format!("a relayed client could not be connected: {error}");
+                self.dial_failed(index, dialling, &reason)
+            }
+            None => {
+                let Dialling {
+                    greeting,
+                    socket,
+                    entry,
+                    ..
+                } = dialling;
+                count(&entry.counts.relayed);
+                count(&entry.counts.relaying);
+                for socket in [&self.connections[index].client, &socket] {
+                    let probes = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
+                    let _ = socket2::SockRef::from(socket).set_tcp_keepalive(&probes);
+                }
+                let flows = match greeting.tls {
+                    Some(tls) => Flows::Ended(Ended::new(tls, greeting.bytes)),
+                    None => Flows::Plain {
+                        up: Flow::beginning_with(greeting.bytes),
+                        down: Flow::default(),
+                    },
+                };
+                let relaying = Relaying {
+                    broker: socket,
+                    flows,
+                    entry,
+                };
+                self.relay(index, Box::new(relaying), None)
+            }
+        }
+    }
+
+    /// The broker leaves the choice until its probe is good again, and the client goes to another.
+    fn dial_failed(&mut self, index: usize, dialling: Dialling, reason: &str) -> Stage {
+        let Dialling {
+            greeting,
+            entry,
+            mut tried,
+            socket,
+            ..
+        } = dialling;
+        drop(socket);
+        count(&entry.counts.failed);
+        entry.set_state(State::Down, reason);
+        tried.push(entry.key);
+        self.dial_another(index, greeting, tried)
+    }
+
+    fn relay(&mut self, index: usize, mut relaying: Box<Relaying>, side: Option<Side>) -> Stage {
+        let client = &mut self.connections[index].client;
+        match relaying.pump(
+            client,
+            side.map(|side| side == Side::Client),
+            &mut self.tools,
+        ) {
+            Ok(Some(turn)) => {
+                if turn == Turn::Again {
+                    self.again.push(index);
+                }
+                Stage::Relaying(relaying)
+            }
+            Ok(None) | Err(_) => {
+                relaying
+                    .entry
+                    .counts
+                    .relaying
+                    .fetch_sub(1, Ordering::Relaxed);
+                Stage::Over
+            }
+        }
+    }
+
+    /// Ends what takes too long.
+    fn end_late(&mut self) {
+        let now = Instant::now();
+        let late: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.until().is_some_and(|until| until <= now))
+            .map(|(index, _)| index)
+            .collect();
+        for index in late {
+            let stage = std::mem::replace(&mut self.connections[index].stage, Stage::Over);
+            let next = match stage {
+                Stage::Dialling(dialling) => self.dial_failed(
+                    index,
+                    dialling,
+                    "it did not accept a relayed client in time",
+                ),
+                Stage::Greeting(_) => {
+                    count(&self.board.counts.failed);
+                    Stage::Over
+                }
+                Stage::Relaying(_) | Stage::Leaving { .. } | Stage::Over => Stage::Over,
+            };
+            if matches!(next, Stage::Over) {
+                self.connections.remove(index);
+            } else {
+                self.connections[index].stage = next;
+            }
+        }
+        self.count_connections();
+    }
+}

@@ -1,0 +1,31 @@
+//! Where to send a client that connects: loads in, a broker out. Time and chance come in.
+//!
+//! [`Picture`] is what one decider, a dispatcher or a node, knows of the brokers. It is told readings ([`Picture::update`]) and
+//! asked for a choice ([`Picture::choose`], [`Picture::choose_instead_of`]); deciders side by side share nothing.
+//!
+//! - *Two choices*: two candidates are drawn at random, and the one with less load gets the client. So many deciders that see
+//!   the same readings do not all send their clients to the one broker that is emptiest.
+//! - *Decisions count at once*: a client that was sent somewhere adds what an average client costs, until readings can show it.
+//! - *Unknown is not zero*: a broker without a figure counts as an average one of those that have it.
+//! - *Nobody* is sent to a broker that is down, draining or full, or whose CPU is used up, unless all that serve are so busy.
+//!
+//! ```
+//! use thicket_placement::{Candidate, Load, Picture, Policy, State};
+//!
+//! let mut picture = Picture::new(Policy::Combined, 7);
+//! let busy = Load { cpu: Some(0.6), messages_per_s: Some(9_000.0), connections: Some(5) };
+//! let idle = Load { cpu: Some(0.1), messages_per_s: Some(1_000.0), connections: Some(5) };
+//! picture.update(0, vec![
+//!     Candidate { key: 1, state: State::Serving, load: busy },
+//!     Candidate { key: 2, state: State::Serving, load: idle },
+//! ]);
+//! assert_eq!(picture.choose(0), Some(2));
+//! ```
+
+mod load;
+mod picture;
+#[cfg(test)]
+mod tests;
+
+pub use load::{Load, Policy, State};
+pub use picture::{Candidate, Picture};
