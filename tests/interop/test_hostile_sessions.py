@@ -216,7 +216,7 @@ class Bounds(RawCases, OneNode):
 class ShortOfMemory(RawCases, OneNode):
     """As it was without the bounds that would have kept it from happening."""
 
-    arguments = ("--memory-bytes", "90000000", "--client-id-bytes", "65535", "--address-sessions", "0", "--user-sessions", "0")
+    arguments = ("--memory-bytes", "120000000", "--client-id-bytes", "65535", "--address-sessions", "0", "--user-sessions", "0")
 
     def test_those_who_have_a_session_are_let_in_and_an_operator_ends_the_others(self):
         node = self.cluster.nodes[0]

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const RELIEF: (u64, u64) = (19, 20);
 
 /// The part of the bound that is left above it for clients that return to their sessions.
-const RESERVE: u64 = 8;
+const RESERVE: u64 = 4;
 
 /// What the housekeeper is to do.
 pub(crate) struct Duties {

@@ -457,7 +457,7 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub half_open_bytes: Option<u64>,
-    /// Memory of the process from which on nobody gets a new session and QoS 0 is dropped early; an eighth above it nobody is let in at
+    /// Memory of the process from which on nobody gets a new session and QoS 0 is dropped early; a quarter above it nobody is let in at
     /// all; 0: no bound [default: three quarters of the machine's or the control group's]
     #[arg(
         long,
