@@ -38,6 +38,7 @@ pub mod crash;
 pub mod generator;
 pub mod idle;
 pub mod instructions;
+pub mod namespace;
 pub mod outcome;
 pub mod probe;
 pub mod process;

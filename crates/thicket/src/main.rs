@@ -5,6 +5,7 @@ mod bench;
 mod broker;
 mod client;
 mod ctl;
+mod lab;
 mod passwd;
 mod plan;
 mod table;
@@ -42,6 +43,8 @@ enum Command {
     Bench(bench::Bench),
     /// Plan a cluster on paper: the traffic model, the strategies and the simulator
     Plan(plan::Plan),
+    /// Build networks on this machine and compare brokers on them
+    Lab(lab::Lab),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),
+        Command::Lab(lab) => lab::run(lab),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,38 @@
+//! `thicket lab`: any broker, on any network, the same answer twice.
+
+mod child;
+mod plan;
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `thicket lab`.
+#[derive(Debug, Args)]
+pub struct Lab {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Read a scenario and say in words what it does
+    Check(plan::Check),
+    /// Build a scenario's network, measure it and take it down: round trips of all pairs, what TCP gets through
+    Verify(plan::Verify),
+    /// Which brokers can run here, and what is missing
+    Drivers,
+    /// Take away what labs that were killed have left
+    Down(plan::Down),
+    #[command(hide = true)]
+    Child(child::Child),
+}
+
+/// Runs a command of the lab.
+pub fn run(lab: Lab) -> anyhow::Result<()> {
+    match lab.command {
+        Command::Check(arguments) => plan::check(&arguments),
+        Command::Verify(arguments) => plan::verify(&arguments),
+        Command::Drivers => plan::drivers(),
+        Command::Down(arguments) => plan::down(&arguments),
+        Command::Child(arguments) => child::run(arguments),
+    }
+}
