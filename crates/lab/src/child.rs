@@ -11,16 +11,23 @@ use thicket_bench::namespace;
 use crate::error::LabError;
 
 /// Enters `namespace` and the control groups at `groups`, and becomes the command. It dies with the process that started it.
-pub fn enter(namespace: &Path, groups: &[PathBuf], argv: &[String]) -> Result<Infallible, LabError> {
+pub fn enter(
+    namespace: &Path,
+    groups: &[PathBuf],
+    argv: &[String],
+) -> Result<Infallible, LabError> {
     let Some((program, arguments)) = argv.split_first() else {
         return Err(LabError::Machine("there is no command to run".to_owned()));
     };
     for group in groups {
         let file = group.join("cgroup.procs");
-        std::fs::write(&file, std::process::id().to_string()).map_err(LabError::io(file.display()))?;
+        std::fs::write(&file, std::process::id().to_string())
+            .map_err(LabError::io(file.display()))?;
     }
     namespace::move_into(namespace).map_err(LabError::io(namespace.display()))?;
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LabError::io("parent death signal")(error.into()))?;
-    Err(LabError::io(program)(Command::new(program).args(arguments).exec()))
+    Err(LabError::io(program)(
+        Command::new(program).args(arguments).exec(),
+    ))
 }

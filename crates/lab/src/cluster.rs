@@ -112,12 +112,17 @@ impl Cluster {
         );
         if self.children[site].is_none() {
             let children = children(&testbed.topology, site, &self.peers);
-            self.driver.write_files(&places, &children, &self.peers, &dir)?;
+            self.driver
+                .write_files(&places, &children, &self.peers, &dir)?;
         }
         let fill = |text: &String| crate::driver::fill(text, &places);
         let mut argv: Vec<String> = self.driver.start.iter().map(fill).collect();
         argv.extend(self.system.args.iter().map(fill));
-        let env = self.driver.env.iter().map(|(key, value)| (key.clone(), fill(value)));
+        let env = self
+            .driver
+            .env
+            .iter()
+            .map(|(key, value)| (key.clone(), fill(value)));
         let child = testbed.start_broker(site, &argv, &env.collect(), &dir.join("log"))?;
         self.children[site] = Some(child);
         Ok(())
@@ -133,7 +138,10 @@ impl Cluster {
                 && let Ok(Some(status)) = child.try_wait()
             {
                 let ended = ended(status);
-                return Err(LabError::NotReady(format!("{name} {ended}: see {}", log.display())));
+                return Err(LabError::NotReady(format!(
+                    "{name} {ended}: see {}",
+                    log.display()
+                )));
             }
             if self.is_ready(testbed, site) {
                 return Ok(());

@@ -16,7 +16,10 @@ use crate::scenario::System;
 const BUILT_IN: [(&str, &str); 5] = [
     ("thicket", include_str!("../drivers/thicket.toml")),
     ("mosquitto", include_str!("../drivers/mosquitto.toml")),
-    ("mosquitto-tree", include_str!("../drivers/mosquitto-tree.toml")),
+    (
+        "mosquitto-tree",
+        include_str!("../drivers/mosquitto-tree.toml"),
+    ),
     ("rabbitmq", include_str!("../drivers/rabbitmq.toml")),
     ("external", include_str!("../drivers/external.toml")),
 ];
@@ -174,9 +177,8 @@ impl Driver {
         let built_in = BUILT_IN.iter().find(|(name, _)| *name == system.driver);
         let text = match built_in {
             Some((_, text)) => (*text).to_owned(),
-            None if system.driver.ends_with(".toml") => {
-                std::fs::read_to_string(&system.driver).map_err(|error| refuse(error.to_string()))?
-            }
+            None if system.driver.ends_with(".toml") => std::fs::read_to_string(&system.driver)
+                .map_err(|error| refuse(error.to_string()))?,
             None => {
                 let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
                 return Err(refuse(format!(
@@ -186,7 +188,11 @@ impl Driver {
             }
         };
         let driver: Self = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-        if let Some(unknown) = system.settings.keys().find(|key| !driver.settings.contains_key(*key)) {
+        if let Some(unknown) = system
+            .settings
+            .keys()
+            .find(|key| !driver.settings.contains_key(*key))
+        {
             let known: Vec<&str> = driver.settings.keys().map(String::as_str).collect();
             return Err(refuse(format!(
                 "settings.{unknown} of system {}: it has only {}",
@@ -244,7 +250,14 @@ impl Driver {
     }
 
     /// Values of the places, for the broker of `own`.
-    pub fn places(&self, system: &System, program: &Path, own_program: &Path, own: &Peer, dir: &Path) -> BTreeMap<String, String> {
+    pub fn places(
+        &self,
+        system: &System,
+        program: &Path,
+        own_program: &Path,
+        own: &Peer,
+        dir: &Path,
+    ) -> BTreeMap<String, String> {
         let text = |value: &toml::Value| match value {
             toml::Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -328,7 +341,9 @@ fn version_in(text: &str) -> Option<String> {
     let is_version = |word: &&str| {
         let word = word.trim_start_matches('v').as_bytes();
         word.first().is_some_and(u8::is_ascii_digit)
-            && word.windows(2).any(|pair| pair[0] == b'.' && pair[1].is_ascii_digit())
+            && word
+                .windows(2)
+                .any(|pair| pair[0] == b'.' && pair[1].is_ascii_digit())
     };
     text.split(|c: char| c.is_whitespace() || c == ',' || c == '(' || c == ')')
         .find(is_version)
@@ -346,8 +361,13 @@ mod tests {
     #[test]
     fn every_built_in_driver_is_a_whole_one() {
         for (name, text) in BUILT_IN {
-            let driver: Driver = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(driver.start.is_empty(), driver.brokers == Brokers::External, "{name}");
+            let driver: Driver =
+                toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(
+                driver.start.is_empty(),
+                driver.brokers == Brokers::External,
+                "{name}"
+            );
         }
     }
 
@@ -362,8 +382,13 @@ mod tests {
         let mut system = system("thicket");
         system.settings.insert("rooting".to_owned(), "mesh".into());
         let error = Driver::load(&system).unwrap_err().to_string();
-        assert!(error.contains("rooting") && error.contains("routing"), "{error}");
-        let error = Driver::load(&self::system("moskito")).unwrap_err().to_string();
+        assert!(
+            error.contains("rooting") && error.contains("routing"),
+            "{error}"
+        );
+        let error = Driver::load(&self::system("moskito"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("mosquitto"), "{error}");
     }
 

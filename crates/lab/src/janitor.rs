@@ -73,7 +73,10 @@ pub fn found() -> Vec<(u32, bool)> {
 /// Cleans up after labs that live no more; answers them.
 pub fn clean_dead() -> Result<Vec<u32>, LabError> {
     let found = found().into_iter();
-    let dead: Vec<u32> = found.filter(|(_, alive)| !alive).map(|(lab, _)| lab).collect();
+    let dead: Vec<u32> = found
+        .filter(|(_, alive)| !alive)
+        .map(|(lab, _)| lab)
+        .collect();
     if !dead.is_empty() {
         clean(&dead)?;
     }

@@ -8,7 +8,7 @@
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
 //! * [`probe`]: the network is measured before any broker is;
 //! * [`driver`], [`cluster`]: how each kind of broker is started and when it is ready;
-//! * [`run`]: repeats, systems, cells and phases; [`results`], [`report`], [`compare`]: what comes of it.
+//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
 //!
 //! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
 //!
@@ -32,15 +32,23 @@
 pub mod child;
 pub mod cluster;
 pub mod driver;
+pub mod environment;
 pub mod fabric;
+pub mod faults;
 pub mod janitor;
 pub mod limits;
 pub mod links;
 pub mod net;
 pub mod probe;
+pub mod results;
+pub mod run;
 pub mod scenario;
 pub mod testbed;
 pub mod topology;
+
+pub mod compare;
+pub mod report;
+pub mod summary;
 
 mod command;
 mod error;

@@ -143,7 +143,10 @@ impl Controllers {
     /// Names of all groups that labs have made.
     #[must_use]
     pub fn groups(&self) -> Vec<String> {
-        let entries = self.roots().into_iter().filter_map(|root| fs::read_dir(root).ok());
+        let entries = self
+            .roots()
+            .into_iter()
+            .filter_map(|root| fs::read_dir(root).ok());
         entries
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -196,13 +199,20 @@ impl Controllers {
             Self::V2 { root } => {
                 // One unknown name would fail a write of several.
                 for controller in ["+cpu", "+memory"] {
-                    let wanted = if controller == "+cpu" { quota.is_some() } else { bytes.is_some() };
+                    let wanted = if controller == "+cpu" {
+                        quota.is_some()
+                    } else {
+                        bytes.is_some()
+                    };
                     if wanted {
                         files.push((root.join("cgroup.subtree_control"), controller.to_owned()));
                     }
                 }
                 if let Some(quota) = quota {
-                    files.push((root.join(name).join("cpu.max"), format!("{quota} {PERIOD_US}")));
+                    files.push((
+                        root.join(name).join("cpu.max"),
+                        format!("{quota} {PERIOD_US}"),
+                    ));
                 }
                 if let Some(bytes) = bytes {
                     files.push((root.join(name).join("memory.max"), bytes.to_string()));
@@ -230,9 +240,12 @@ impl Group {
                 accounting,
                 memory,
             } => {
-                let used = fs::read_to_string(accounting.join(&self.name).join("cpuacct.usage")).ok()?;
-                let memory = fs::read_to_string(memory.join(&self.name).join("memory.stat")).ok()?;
-                let stat = fs::read_to_string(cpu.join(&self.name).join("cpu.stat")).unwrap_or_default();
+                let used =
+                    fs::read_to_string(accounting.join(&self.name).join("cpuacct.usage")).ok()?;
+                let memory =
+                    fs::read_to_string(memory.join(&self.name).join("memory.stat")).ok()?;
+                let stat =
+                    fs::read_to_string(cpu.join(&self.name).join("cpu.stat")).unwrap_or_default();
                 Some(Use {
                     cpu_s: used.trim().parse::<f64>().ok()? / 1e9,
                     memory_kib: field(&memory, "total_rss")? / 1024,
@@ -241,7 +254,8 @@ impl Group {
             }
             Controllers::V2 { root } => {
                 let stat = fs::read_to_string(root.join(&self.name).join("cpu.stat")).ok()?;
-                let memory = fs::read_to_string(root.join(&self.name).join("memory.stat")).unwrap_or_default();
+                let memory = fs::read_to_string(root.join(&self.name).join("memory.stat"))
+                    .unwrap_or_default();
                 Some(Use {
                     cpu_s: field(&stat, "usage_usec")? as f64 / 1e6,
                     memory_kib: field(&memory, "anon").unwrap_or(0) / 1024,
@@ -289,7 +303,11 @@ mod tests {
     fn version_1_counts_where_it_has_the_controllers() {
         let controllers = Controllers::from_mounts(V1);
         assert_eq!(controllers.describe(), "cgroup v1");
-        assert_eq!(controllers.folders("g").len(), 2, "one tree for cpu and cpuacct");
+        assert_eq!(
+            controllers.folders("g").len(),
+            2,
+            "one tree for cpu and cpuacct"
+        );
         let settings = controllers.settings("g", &limits());
         let written: Vec<(String, &str)> = settings
             .iter()
@@ -298,8 +316,14 @@ mod tests {
         assert_eq!(
             written,
             [
-                ("/sys/fs/cgroup/cpu,cpuacct/g/cpu.cfs_quota_us".to_owned(), "50000"),
-                ("/sys/fs/cgroup/memory/g/memory.limit_in_bytes".to_owned(), "2097152"),
+                (
+                    "/sys/fs/cgroup/cpu,cpuacct/g/cpu.cfs_quota_us".to_owned(),
+                    "50000"
+                ),
+                (
+                    "/sys/fs/cgroup/memory/g/memory.limit_in_bytes".to_owned(),
+                    "2097152"
+                ),
             ]
         );
     }
@@ -317,7 +341,10 @@ mod tests {
     #[test]
     fn without_control_groups_the_reason_is_said() {
         let controllers = Controllers::from_mounts("");
-        assert_eq!(controllers.describe(), "none (no control groups are mounted)");
+        assert_eq!(
+            controllers.describe(),
+            "none (no control groups are mounted)"
+        );
         assert!(controllers.folders("g").is_empty());
     }
 }

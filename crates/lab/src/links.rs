@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufReader, Write};
 use std::net::SocketAddrV4;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command as Process, Stdio};
 
@@ -10,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::command;
 use crate::error::LabError;
-use crate::fabric::{self, Answer, Command, Device, Forwarding, Interface, Plan, Report, Router, WireLink};
+use crate::fabric::{
+    self, Answer, Command, Device, Forwarding, Interface, Plan, Report, Router, WireLink,
+};
 use crate::net::{self, Site, wan};
 use crate::topology::{LinkShape, Topology, link_addresses, router_address};
 
@@ -44,7 +47,9 @@ impl Backend {
         let attempt = || -> Result<(), LabError> {
             command::run("ip", &["netns", "add", &namespace])?;
             net::ip(&namespace, "link add try0 type veth peer name try1\n")?;
-            let qdisc = ["-n", &namespace, "qdisc", "add", "dev", "try0", "root", "netem", "delay", "1ms"];
+            let qdisc = [
+                "-n", &namespace, "qdisc", "add", "dev", "try0", "root", "netem", "delay", "1ms",
+            ];
             command::run("tc", &qdisc).map(drop)
         };
         let taken = attempt().is_ok();
@@ -86,12 +91,16 @@ impl Links {
         }
         let mut fabric = Process::new(program)
             .args(["lab", "child", "fabric"])
+            // Ctrl-C is for the lab.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(LabError::io("link process"))?;
         let (Some(commands), Some(answers)) = (fabric.stdin.take(), fabric.stdout.take()) else {
-            return Err(LabError::Machine("the link process has no pipes".to_owned()));
+            return Err(LabError::Machine(
+                "the link process has no pipes".to_owned(),
+            ));
         };
         let mut links = Self {
             backend,
@@ -239,7 +248,10 @@ fn netem_line(device: &str, shape: &LinkShape, how: &str) -> String {
         None => (String::new(), 100_000),
         Some(mbit) => {
             let in_delay = (mbit * shape.one_way_ms * 1000.0 / 8.0 / FRAME_BYTES).ceil() as u32;
-            (format!(" rate {}kbit", (mbit * 1000.0).round()), shape.queue_packets + in_delay)
+            (
+                format!(" rate {}kbit", (mbit * 1000.0).round()),
+                shape.queue_packets + in_delay,
+            )
         }
     };
     format!(
@@ -248,21 +260,35 @@ fn netem_line(device: &str, shape: &LinkShape, how: &str) -> String {
     )
 }
 
-fn plan(backend: Backend, topology: &Topology, sites: &[Site], groups: &[SocketAddrV4], seed: u64) -> Plan {
+fn plan(
+    backend: Backend,
+    topology: &Topology,
+    sites: &[Site],
+    groups: &[SocketAddrV4],
+    seed: u64,
+) -> Plan {
     let device = |own: usize, other: usize| Device {
         namespace: net::path(&sites[own].router),
         name: wan(other),
     };
-    let carried = if backend == Backend::Wire { &topology.links[..] } else { &[] };
+    let carried = if backend == Backend::Wire {
+        &topology.links[..]
+    } else {
+        &[]
+    };
     let links = carried.iter().map(|link| WireLink {
         ends: [device(link.a, link.b), device(link.b, link.a)],
         shape: link.shape,
     });
-    let routers: Vec<Router> = (0..sites.len()).map(|site| router(topology, sites, site)).collect();
+    let routers: Vec<Router> = (0..sites.len())
+        .map(|site| router(topology, sites, site))
+        .collect();
     Plan {
         links: links.collect(),
         groups: groups.to_vec(),
-        forwarding: (0..sites.len()).map(|site| forwarding(topology, site)).collect(),
+        forwarding: (0..sites.len())
+            .map(|site| forwarding(topology, site))
+            .collect(),
         routers,
         seed,
     }
@@ -351,7 +377,10 @@ mod tests {
             from,
             to: to.to_vec(),
         };
-        assert_eq!(middle, [rule(1, &[0, 2]), rule(0, &[1, 2]), rule(2, &[0, 1])]);
+        assert_eq!(
+            middle,
+            [rule(1, &[0, 2]), rule(0, &[1, 2]), rule(2, &[0, 1])]
+        );
         assert_eq!(forwarding(&topology, 2)[0], rule(1, &[0]));
     }
 }

@@ -10,9 +10,7 @@ use thicket_bench::namespace::inside;
 
 use crate::command;
 use crate::error::LabError;
-use crate::topology::{
-    Topology, broker_address, client_address, link_addresses, router_address,
-};
+use crate::topology::{Topology, broker_address, client_address, link_addresses, router_address};
 
 /// Beginning of all names.
 pub const PREFIX: &str = "thicket-";
@@ -52,7 +50,11 @@ pub fn wan(other: usize) -> String {
 }
 
 /// Makes the namespaces of all sites, with their networks up to the router.
-pub fn make_sites(sites: &[Site], congestion: Option<&str>, single_segments: bool) -> Result<(), LabError> {
+pub fn make_sites(
+    sites: &[Site],
+    congestion: Option<&str>,
+    single_segments: bool,
+) -> Result<(), LabError> {
     let mut batch = String::new();
     for site in sites {
         for namespace in [&site.router, &site.broker, &site.clients] {
@@ -65,8 +67,14 @@ pub fn make_sites(sites: &[Site], congestion: Option<&str>, single_segments: boo
             settings(namespace)?;
         }
         ip(&site.router, &router_batch(number, site))?;
-        ip(&site.broker, &host_batch(number, Host::Broker, congestion, single_segments))?;
-        ip(&site.clients, &host_batch(number, Host::Clients, congestion, single_segments))?;
+        ip(
+            &site.broker,
+            &host_batch(number, Host::Broker, congestion, single_segments),
+        )?;
+        ip(
+            &site.clients,
+            &host_batch(number, Host::Clients, congestion, single_segments),
+        )?;
     }
     Ok(())
 }
@@ -83,18 +91,29 @@ pub fn make_routes(sites: &[Site], topology: &Topology) -> Result<(), LabError> 
             let [a, b] = link_addresses(index);
             let (own, peer) = if link.a == number { (a, b) } else { (b, a) };
             let device = wan(other);
-            let _ = writeln!(batch, "link set {device} address {}", link_mac(index, link.a == number));
+            let _ = writeln!(
+                batch,
+                "link set {device} address {}",
+                link_mac(index, link.a == number)
+            );
             let _ = writeln!(batch, "addr add {own}/30 dev {device}");
             let _ = writeln!(batch, "link set {device} mtu 1500 txqueuelen 1000 up");
             let peer_mac = link_mac(index, link.a != number);
-            let _ = writeln!(batch, "neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent");
+            let _ = writeln!(
+                batch,
+                "neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"
+            );
         }
         for destination in (0..sites.len()).filter(|&destination| destination != number) {
             let Some(link) = topology.next_link(number, destination) else {
                 continue;
             };
             let [a, b] = link_addresses(link);
-            let via = if topology.links[link].a == number { b } else { a };
+            let via = if topology.links[link].a == number {
+                b
+            } else {
+                a
+            };
             let _ = writeln!(batch, "route add 10.{}.0.0/24 via {via}", destination + 1);
         }
         ip(&site.router, &batch)?;
@@ -139,26 +158,49 @@ enum Host {
 fn router_batch(number: usize, site: &Site) -> String {
     let mut batch = String::new();
     let _ = writeln!(batch, "link set lo up");
-    let _ = writeln!(batch, "link add br0 type bridge mcast_snooping 0 forward_delay 0");
+    let _ = writeln!(
+        batch,
+        "link add br0 type bridge mcast_snooping 0 forward_delay 0"
+    );
     let _ = writeln!(batch, "link set br0 address {}", lan_mac(number, 1));
     let _ = writeln!(batch, "addr add {}/24 dev br0", router_address(number));
     for (port, namespace) in [("broker", &site.broker), ("clients", &site.clients)] {
-        let _ = writeln!(batch, "link add {port} type veth peer name eth0 netns {namespace}");
+        let _ = writeln!(
+            batch,
+            "link add {port} type veth peer name eth0 netns {namespace}"
+        );
         let _ = writeln!(batch, "link set {port} master br0 up");
     }
     let _ = writeln!(batch, "link set br0 up");
     for (address, host) in [(broker_address(number), 2), (client_address(number), 3)] {
-        let _ = writeln!(batch, "neigh replace {address} lladdr {} dev br0 nud permanent", lan_mac(number, host));
+        let _ = writeln!(
+            batch,
+            "neigh replace {address} lladdr {} dev br0 nud permanent",
+            lan_mac(number, host)
+        );
     }
     batch
 }
 
-fn host_batch(number: usize, host: Host, congestion: Option<&str>, single_segments: bool) -> String {
-    let hosts = [(router_address(number), 1), (broker_address(number), 2), (client_address(number), 3)];
+fn host_batch(
+    number: usize,
+    host: Host,
+    congestion: Option<&str>,
+    single_segments: bool,
+) -> String {
+    let hosts = [
+        (router_address(number), 1),
+        (broker_address(number), 2),
+        (client_address(number), 3),
+    ];
     let own = if host == Host::Broker { 1 } else { 2 };
     let mut batch = String::new();
     let _ = writeln!(batch, "link set lo up");
-    let _ = writeln!(batch, "link set eth0 address {}", lan_mac(number, hosts[own].1));
+    let _ = writeln!(
+        batch,
+        "link set eth0 address {}",
+        lan_mac(number, hosts[own].1)
+    );
     let _ = writeln!(batch, "addr add {}/24 dev eth0", hosts[own].0);
     if single_segments {
         let _ = writeln!(batch, "link set eth0 gso_max_segs 1");
@@ -166,7 +208,11 @@ fn host_batch(number: usize, host: Host, congestion: Option<&str>, single_segmen
     let _ = writeln!(batch, "link set eth0 up");
     for (place, (address, number_in_lan)) in hosts.iter().enumerate() {
         if place != own {
-            let _ = writeln!(batch, "neigh replace {address} lladdr {} dev eth0 nud permanent", lan_mac(number, *number_in_lan));
+            let _ = writeln!(
+                batch,
+                "neigh replace {address} lladdr {} dev eth0 nud permanent",
+                lan_mac(number, *number_in_lan)
+            );
         }
     }
     let congestion = congestion.map_or(String::new(), |name| format!(" congctl {name}"));
@@ -179,5 +225,10 @@ fn lan_mac(site: usize, host: u8) -> String {
 }
 
 fn link_mac(link: usize, is_first: bool) -> String {
-    format!("02:17:00:{:02x}:{:02x}:{:02x}", link >> 8, link & 0xFF, if is_first { 1 } else { 2 })
+    format!(
+        "02:17:00:{:02x}:{:02x}:{:02x}",
+        link >> 8,
+        link & 0xFF,
+        if is_first { 1 } else { 2 }
+    )
 }

@@ -64,7 +64,11 @@ impl PairRtt {
 }
 
 /// Probes every pair `probes` times.
-pub fn round_trips(topology: &Topology, sites: &[Site], probes: usize) -> Result<Vec<PairRtt>, LabError> {
+pub fn round_trips(
+    topology: &Topology,
+    sites: &[Site],
+    probes: usize,
+) -> Result<Vec<PairRtt>, LabError> {
     let stop = AtomicBool::new(false);
     let pairs: Vec<(usize, usize)> = (0..sites.len())
         .flat_map(|a| (a + 1..sites.len()).map(move |b| (a, b)))
@@ -137,7 +141,13 @@ fn probe(namespace: &PathBuf, from: usize, to: usize, probes: usize) -> io::Resu
     Ok(samples)
 }
 
-fn figures(topology: &Topology, a: usize, b: usize, probes: usize, mut samples: Vec<f64>) -> PairRtt {
+fn figures(
+    topology: &Topology,
+    a: usize,
+    b: usize,
+    probes: usize,
+    mut samples: Vec<f64>,
+) -> PairRtt {
     samples.sort_by(f64::total_cmp);
     let at = |share: f64| {
         let place = ((samples.len() as f64 * share).ceil() as usize).max(1) - 1;
@@ -230,7 +240,11 @@ mod tests {
             (0.0, 0.1, true),
             (5.0, f64::NAN, false),
         ] {
-            assert_eq!(pair(expected, measured).is_right(), right, "{expected} {measured}");
+            assert_eq!(
+                pair(expected, measured).is_right(),
+                right,
+                "{expected} {measured}"
+            );
         }
     }
 }

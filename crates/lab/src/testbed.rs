@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -82,7 +82,9 @@ impl Carried {
 pub fn check_machine() -> Result<(), LabError> {
     for tool in ["ip", "tc"] {
         if command::find(tool).is_none() {
-            return Err(LabError::Machine(format!("{tool} is missing (package iproute2)")));
+            return Err(LabError::Machine(format!(
+                "{tool} is missing (package iproute2)"
+            )));
         }
     }
     if !rustix::process::geteuid().is_root() {
@@ -171,6 +173,8 @@ impl Testbed {
         command
             .args(argv)
             .envs(env)
+            // Ctrl-C is for the lab.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors);
@@ -258,7 +262,10 @@ fn sent(namespace: &str) -> Result<BTreeMap<String, (u64, u64)>, LabError> {
 fn parse_counters(text: &str) -> BTreeMap<String, (u64, u64)> {
     let line = |line: &str| {
         let (name, rest) = line.split_once(':')?;
-        let fields: Vec<u64> = rest.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        let fields: Vec<u64> = rest
+            .split_whitespace()
+            .filter_map(|field| field.parse().ok())
+            .collect();
         Some((name.trim().to_owned(), (*fields.get(8)?, *fields.get(9)?)))
     };
     text.lines().filter_map(line).collect()

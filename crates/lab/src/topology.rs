@@ -66,9 +66,11 @@ impl Topology {
             });
         }
         for link in &network.links {
-            let exists = links
-                .iter()
-                .any(|made| [made.a, made.b].iter().all(|&end| link.between.contains(&names[end])));
+            let exists = links.iter().any(|made| {
+                [made.a, made.b]
+                    .iter()
+                    .all(|&end| link.between.contains(&names[end]))
+            });
             if !exists {
                 return Err(format!(
                     "network.links: the shape has no link {} - {}",
@@ -133,7 +135,8 @@ impl Topology {
         (0..self.links.len())
             .filter(|&link| {
                 let Link { a, b, .. } = self.links[link];
-                (a == site || b == site) && self.parent(source, self.other_end(link, site)) == Some(link)
+                (a == site || b == site)
+                    && self.parent(source, self.other_end(link, site)) == Some(link)
             })
             .collect()
     }
@@ -186,7 +189,9 @@ pub fn client_address(site: usize) -> Ipv4Addr {
 #[must_use]
 pub fn site_of(address: Ipv4Addr) -> Option<usize> {
     let [ten, site, ..] = address.octets();
-    (ten == 10).then(|| usize::from(site).checked_sub(1)).flatten()
+    (ten == 10)
+        .then(|| usize::from(site).checked_sub(1))
+        .flatten()
 }
 
 /// Addresses of the two ends of a link, `a` first: 172.16.0.0/12 in networks of four.
@@ -197,14 +202,20 @@ pub fn link_addresses(link: usize) -> [Ipv4Addr; 2] {
 }
 
 fn shape(settings: &LinkSettings, random: &mut Random) -> LinkShape {
-    let deviation = settings.one_way_sd_ms.map_or(0.0, crate::scenario::NonNegative::value);
+    let deviation = settings
+        .one_way_sd_ms
+        .map_or(0.0, crate::scenario::NonNegative::value);
     // A draw for every link, so that a change of one link's settings leaves the others as they are.
     let draw = normal(random);
     LinkShape {
         one_way_ms: (settings.mean_one_way_ms() + deviation * draw).max(0.0),
-        bandwidth_mbit: settings.bandwidth_mbit.map(crate::scenario::Positive::value),
+        bandwidth_mbit: settings
+            .bandwidth_mbit
+            .map(crate::scenario::Positive::value),
         queue_packets: settings.queue_packets.unwrap_or(QUEUE_PACKETS),
-        loss_percent: settings.loss_percent.map_or(0.0, crate::scenario::Percent::value),
+        loss_percent: settings
+            .loss_percent
+            .map_or(0.0, crate::scenario::Percent::value),
     }
 }
 
@@ -268,9 +279,7 @@ fn pairs(network: &Network, names: &[String], random: &mut Random) -> Vec<(usize
 
 /// A random tree, each site to an earlier one, and `extra` other pairs, as many as there are.
 fn random_pairs(count: usize, extra: usize, random: &mut Random) -> Vec<(usize, usize)> {
-    let mut pairs: Vec<_> = (1..count)
-        .map(|site| (random.below(site), site))
-        .collect();
+    let mut pairs: Vec<_> = (1..count).map(|site| (random.below(site), site)).collect();
     let mut others: Vec<_> = (0..count)
         .flat_map(|a| (a + 1..count).map(move |b| (a, b)))
         .filter(|pair| !pairs.contains(pair))
@@ -343,7 +352,12 @@ mod tests {
         assert_eq!(one, topology(text));
         let (network, names) = network(text);
         assert_ne!(one, Topology::new(&network, &names, 8).unwrap());
-        let mean: f64 = one.links.iter().map(|link| link.shape.one_way_ms).sum::<f64>() / 16.0;
+        let mean: f64 = one
+            .links
+            .iter()
+            .map(|link| link.shape.one_way_ms)
+            .sum::<f64>()
+            / 16.0;
         assert!((7.0..13.0).contains(&mean), "{mean}");
     }
 

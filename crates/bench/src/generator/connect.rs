@@ -167,7 +167,9 @@ impl Generator {
         };
         let opened = match &target.namespace {
             None => open_stream(target.address, index),
-            Some(path) => inside(path, || open_stream(target.address, index)).and_then(|opened| opened),
+            Some(path) => {
+                inside(path, || open_stream(target.address, index)).and_then(|opened| opened)
+            }
         };
         let mut stream = opened.map_err(unreachable)?;
         self.poll

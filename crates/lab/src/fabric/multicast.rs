@@ -81,8 +81,12 @@ impl Multicast {
         let Some((source, group, port)) = addresses(packet) else {
             return;
         };
-        let wanted = self.groups.iter().any(|known| (*known.ip(), known.port()) == (group, port));
-        let Some(rule) = site_of(source).and_then(|source| self.forwarding[site].get(source)) else {
+        let wanted = self
+            .groups
+            .iter()
+            .any(|known| (*known.ip(), known.port()) == (group, port));
+        let Some(rule) = site_of(source).and_then(|source| self.forwarding[site].get(source))
+        else {
             return;
         };
         // A router is the end of what has no hops left, as everywhere.
@@ -90,6 +94,9 @@ impl Multicast {
             return;
         }
         packet[8] -= 1;
+        // The sender's kernel leaves the checksum to its virtual card, so what is read here is unfinished: 0 means there is none (RFC 768).
+        let checksum = usize::from(packet[0] & 0x0F) * 4 + 6;
+        packet[checksum..checksum + 2].fill(0);
         for &out in &rule.to {
             // Multicast promises nothing: what cannot be sent is lost.
             let _ = self.sites[site][out].send_to(
@@ -131,7 +138,8 @@ fn addresses(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, u16)> {
     let (source, group) = (address(12)?, address(16)?);
     let header = usize::from(packet[0] & 0x0F) * 4;
     let port = packet.get(header + 2..header + 4)?;
-    (packet[9] == 17 && group.is_multicast())
+    let is_whole = packet.len() >= header + 8;
+    (packet[9] == 17 && is_whole && group.is_multicast())
         .then(|| (source, group, u16::from_be_bytes([port[0], port[1]])))
 }
 
@@ -141,11 +149,17 @@ mod tests {
 
     #[test]
     fn only_multicast_datagrams_have_addresses_to_forward_by() {
-        let mut packet = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 4, 17, 0, 0, 10, 3, 0, 2, 239, 255, 18, 83];
+        let mut packet = vec![
+            0x45, 0, 0, 32, 0, 0, 0, 0, 4, 17, 0, 0, 10, 3, 0, 2, 239, 255, 18, 83,
+        ];
         packet.extend([0x30, 0x39, 0x49, 0x8E, 0, 12, 0, 0, 1, 2, 3, 4]);
         assert_eq!(
             addresses(&packet),
-            Some((Ipv4Addr::new(10, 3, 0, 2), Ipv4Addr::new(239, 255, 18, 83), 18_830))
+            Some((
+                Ipv4Addr::new(10, 3, 0, 2),
+                Ipv4Addr::new(239, 255, 18, 83),
+                18_830
+            ))
         );
         packet[16] = 10;
         assert_eq!(addresses(&packet), None, "unicast");

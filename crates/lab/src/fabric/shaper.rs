@@ -90,7 +90,9 @@ mod tests {
     #[test]
     fn the_queue_holds_its_packets_and_no_more() {
         let mut shaper = Shaper::new(&shape());
-        let taken = (0..100).filter(|_| shaper.admit(0, 1514, 0.5).is_some()).count();
+        let taken = (0..100)
+            .filter(|_| shaper.admit(0, 1514, 0.5).is_some())
+            .count();
         assert_eq!((taken, shaper.dropped), (10, 90));
     }
 

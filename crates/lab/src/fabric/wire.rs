@@ -69,7 +69,8 @@ impl Wire {
                 shapers.push(Shaper::new(&link.shape));
             }
         }
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;
+        let timer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;
         registry.register(
             &mut SourceFd(&timer.as_fd().as_raw_fd()),
             timer_token,
@@ -110,7 +111,8 @@ impl Wire {
             let due_ns = self.shapers[port].admit(now_ns, len, draw);
             match due_ns {
                 Some(due_ns) if self.frames.len() < MAX_FRAMES => {
-                    self.queue.push(Reverse((due_ns, self.next_number, port ^ 1)));
+                    self.queue
+                        .push(Reverse((due_ns, self.next_number, port ^ 1)));
                     self.frames.insert(self.next_number, frame);
                     self.next_number += 1;
                 }

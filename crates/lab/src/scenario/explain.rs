@@ -40,7 +40,11 @@ impl Scenario {
         }
         for sweep in &self.sweeps {
             let values: Vec<String> = sweep.values.iter().map(ToString::to_string).collect();
-            lines.push(format!("varied:       {} = {}", sweep.key, values.join(", ")));
+            lines.push(format!(
+                "varied:       {} = {}",
+                sweep.key,
+                values.join(", ")
+            ));
         }
         lines.push(format!(
             "runs:         {} cells x {} systems x {} repeats = {}",
@@ -60,9 +64,11 @@ impl Scenario {
         };
         for link in &topology.links {
             let shape = &link.shape;
-            let rate = shape.bandwidth_mbit.map_or("no limit of rate".to_owned(), |rate| {
-                format!("{rate} Mbit/s, {} packets may wait", shape.queue_packets)
-            });
+            let rate = shape
+                .bandwidth_mbit
+                .map_or("no limit of rate".to_owned(), |rate| {
+                    format!("{rate} Mbit/s, {} packets may wait", shape.queue_packets)
+                });
             let loss = if shape.loss_percent > 0.0 {
                 format!(", {} % lost each way", shape.loss_percent)
             } else {
@@ -79,10 +85,9 @@ impl Scenario {
     }
 
     fn limits(&self) -> String {
-        let cpus = self
-            .brokers
-            .cpus
-            .map_or("all cores".to_owned(), |cpus| format!("{} cores", cpus.value()));
+        let cpus = self.brokers.cpus.map_or("all cores".to_owned(), |cpus| {
+            format!("{} cores", cpus.value())
+        });
         let memory = self
             .brokers
             .memory_mib
@@ -107,7 +112,9 @@ impl Scenario {
             Placement::Locality50Border => {
                 "publishers at the first site, subscribers at drawn ones".to_owned()
             }
-            Placement::Locality0 => "publishers at the first site, subscribers at the second".to_owned(),
+            Placement::Locality0 => {
+                "publishers at the first site, subscribers at the second".to_owned()
+            }
             Placement::Sites {
                 publishers,
                 subscribers,

@@ -57,11 +57,9 @@ impl Fault {
         let at = format!("fault at {} s", self.at_s.value());
         let site = || self.site.as_ref().ok_or(format!("{at}: site is missing"));
         match self.action {
-            Action::Kill
-            | Action::PowerOff
-            | Action::Pause
-            | Action::Resume
-            | Action::Restart => known(site()?, names, &format!("{at}: site")),
+            Action::Kill | Action::PowerOff | Action::Pause | Action::Resume | Action::Restart => {
+                known(site()?, names, &format!("{at}: site"))
+            }
             Action::Cut | Action::Slow => {
                 self.check_link(names, network, &at)?;
                 if self.action == Action::Slow && self.to.is_none() {

@@ -202,7 +202,12 @@ messages = 20
             ("rtt_ms = 5", "rtt_ms = -5", "line 6", "-5 is not a number"),
             ("full-mesh", "cube", "line 5", "cube"),
             ("fan-out", "fan-over", "line 11", "fan-over"),
-            ("messages = 20", "messages = \"many\"", "line 13", "messages"),
+            (
+                "messages = 20",
+                "messages = \"many\"",
+                "line 13",
+                "messages",
+            ),
         ] {
             let error = Scenario::parse(&SMALL.replace(from, to)).unwrap_err();
             assert!(error.contains(line) && error.contains(key), "{to}: {error}");
@@ -212,11 +217,23 @@ messages = 20
     #[test]
     fn what_no_single_key_shows_is_refused_too() {
         for (addition, expected) in [
-            ("[[system]]\nname = \"mesh\"\ndriver = \"thicket\"\n", "comes twice"),
+            (
+                "[[system]]\nname = \"mesh\"\ndriver = \"thicket\"\n",
+                "comes twice",
+            ),
             ("[[fault]]\nat_s = 1\ndo = \"kill\"\nsite = \"s9\"\n", "s9"),
-            ("[[fault]]\nat_s = 1\ndo = \"cut\"\nlink = [\"s1\", \"s1\"]\n", "no link"),
-            ("[[sweep]]\nkey = \"workload.quality\"\nvalues = [1]\n", "quality"),
-            ("[[sweep]]\nkey = \"workload.qos\"\nvalues = []\n", "no values"),
+            (
+                "[[fault]]\nat_s = 1\ndo = \"cut\"\nlink = [\"s1\", \"s1\"]\n",
+                "no link",
+            ),
+            (
+                "[[sweep]]\nkey = \"workload.quality\"\nvalues = [1]\n",
+                "quality",
+            ),
+            (
+                "[[sweep]]\nkey = \"workload.qos\"\nvalues = []\n",
+                "no values",
+            ),
             ("[[sweep]]\nkey = \"workload.qos\"\nvalues = [3]\n", "qos"),
         ] {
             let error = Scenario::parse(&format!("{SMALL}{addition}")).unwrap_err();

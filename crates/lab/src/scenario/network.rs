@@ -87,7 +87,11 @@ impl LinkSettings {
         let has_delay = self.rtt_ms.is_some() || self.one_way_ms.is_some();
         Self {
             rtt_ms: if has_delay { self.rtt_ms } else { base.rtt_ms },
-            one_way_ms: if has_delay { self.one_way_ms } else { base.one_way_ms },
+            one_way_ms: if has_delay {
+                self.one_way_ms
+            } else {
+                base.one_way_ms
+            },
             one_way_sd_ms: self.one_way_sd_ms.or(base.one_way_sd_ms),
             bandwidth_mbit: self.bandwidth_mbit.or(base.bandwidth_mbit),
             queue_packets: self.queue_packets.or(base.queue_packets),

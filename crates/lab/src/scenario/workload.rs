@@ -162,7 +162,10 @@ impl Workload {
             }
             _ => {}
         }
-        self.plan().plan("check", 1).map(drop).map_err(|error| format!("workload: {error}"))
+        self.plan()
+            .plan("check", 1)
+            .map(drop)
+            .map_err(|error| format!("workload: {error}"))
     }
 
     /// The pattern with its figures.
@@ -227,9 +230,9 @@ impl Workload {
             warm_up: Duration::from_secs_f64(warm_up),
             until: match (self.messages, self.seconds) {
                 (Some(count), _) => Until::Published(count),
-                (None, seconds) => {
-                    Until::Elapsed(Duration::from_secs_f64(seconds.map_or(1.0, Positive::value)))
-                }
+                (None, seconds) => Until::Elapsed(Duration::from_secs_f64(
+                    seconds.map_or(1.0, Positive::value),
+                )),
             },
             drain: Duration::from_secs_f64(phases.drain_s.value()),
         }

@@ -2,6 +2,7 @@
 
 mod child;
 mod plan;
+mod run;
 
 use clap::{Args, Subcommand};
 
@@ -18,6 +19,12 @@ enum Command {
     Check(plan::Check),
     /// Build a scenario's network, measure it and take it down: round trips of all pairs, what TCP gets through
     Verify(plan::Verify),
+    /// Run a scenario: every combination on every system, with results, samples and a report
+    Run(run::Run),
+    /// Compare two results made alike: ratios with 95 % confidence
+    Compare(run::Compare),
+    /// Make the report of results anew
+    Report(run::Report),
     /// Which brokers can run here, and what is missing
     Drivers,
     /// Take away what labs that were killed have left
@@ -31,6 +38,9 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
     match lab.command {
         Command::Check(arguments) => plan::check(&arguments),
         Command::Verify(arguments) => plan::verify(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Compare(arguments) => run::compare(&arguments),
+        Command::Report(arguments) => run::report(&arguments),
         Command::Drivers => plan::drivers(),
         Command::Down(arguments) => plan::down(&arguments),
         Command::Child(arguments) => child::run(arguments),

@@ -12,7 +12,6 @@ use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
 use thicket_lab::{driver, janitor};
 
-
 /// Arguments of `thicket lab check`.
 #[derive(Debug, Args)]
 pub struct Check {
@@ -134,9 +133,16 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         report.late,
         report.late_p99_us,
         report.cpu_s,
-        if testbed.links.realtime { "runs before others" } else { "runs like others" }
+        if testbed.links.realtime {
+            "runs before others"
+        } else {
+            "runs like others"
+        }
     );
-    anyhow::ensure!(pairs.iter().all(probe::PairRtt::is_right), "round trips are off");
+    anyhow::ensure!(
+        pairs.iter().all(probe::PairRtt::is_right),
+        "round trips are off"
+    );
     Ok(())
 }
 
@@ -144,7 +150,9 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
 pub fn drivers() -> anyhow::Result<()> {
     let mut table = Table::new(["DRIVER", "HERE", "WHAT IT STARTS"]);
     for driver in driver::available(&std::env::current_exe()?) {
-        let here = driver.found.unwrap_or_else(|missing| format!("no: {missing}"));
+        let here = driver
+            .found
+            .unwrap_or_else(|missing| format!("no: {missing}"));
         table.row([driver.name, here, driver.about]);
     }
     print!("{}", table.to_text());
