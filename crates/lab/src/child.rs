@@ -10,8 +10,9 @@ use thicket_bench::namespace;
 
 use crate::error::LabError;
 
-/// Enters `namespace` and the control groups at `groups`, and becomes the command. It dies with the process that started it.
+/// Enters `namespace` and the control groups at `groups`, and becomes the command. It dies with the process `lab`, which started it.
 pub fn enter(
+    lab: u32,
     namespace: &Path,
     groups: &[PathBuf],
     argv: &[String],
@@ -19,14 +20,18 @@ pub fn enter(
     let Some((program, arguments)) = argv.split_first() else {
         return Err(LabError::Machine("there is no command to run".to_owned()));
     };
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| LabError::io("parent death signal")(error.into()))?;
+    // A lab that died before the line above sends no signal any more.
+    if std::os::unix::process::parent_id() != lab {
+        return Err(LabError::Machine("the lab has ended".to_owned()));
+    }
     for group in groups {
         let file = group.join("cgroup.procs");
         std::fs::write(&file, std::process::id().to_string())
             .map_err(LabError::io(file.display()))?;
     }
     namespace::move_into(namespace).map_err(LabError::io(namespace.display()))?;
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| LabError::io("parent death signal")(error.into()))?;
     Err(LabError::io(program)(
         Command::new(program).args(arguments).exec(),
     ))

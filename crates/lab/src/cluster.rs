@@ -123,7 +123,7 @@ impl Cluster {
             .env
             .iter()
             .map(|(key, value)| (key.clone(), fill(value)));
-        let child = testbed.start_broker(site, &argv, &env.collect(), &dir.join("log"))?;
+        let child = testbed.start_broker(site, &argv, &env.collect(), &dir.join("output.log"))?;
         self.children[site] = Some(child);
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Cluster {
         let patience = Duration::from_secs(self.driver.patience_s);
         loop {
             let name = format!("{} at {}", self.system.name, self.peers[site].site);
-            let log = self.folder.join(&self.peers[site].site).join("log");
+            let log = self.folder.join(&self.peers[site].site).join("output.log");
             if let Some(child) = &mut self.children[site]
                 && let Ok(Some(status)) = child.try_wait()
             {

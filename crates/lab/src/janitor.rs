@@ -94,7 +94,9 @@ pub fn clean(labs: &[u32]) -> Result<(), LabError> {
         .collect();
     let start = Instant::now();
     loop {
-        let pids = processes(&namespaces);
+        // A process may have entered its groups and not yet its namespace.
+        let mut pids = processes(&namespaces);
+        pids.extend(controllers.processes(&ours));
         for &pid in &pids {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -108,7 +110,9 @@ pub fn clean(labs: &[u32]) -> Result<(), LabError> {
             .iter()
             .map(|name| format!("netns delete {name}\n"))
             .collect();
-        crate::command::feed("ip", &["-force", "-batch", "-"], &batch)?;
+        let deleted = crate::command::feed("ip", &["-force", "-batch", "-"], &batch);
+        controllers.remove(&ours);
+        return deleted.map(drop);
     }
     controllers.remove(&ours);
     Ok(())

@@ -52,5 +52,6 @@ pub mod summary;
 
 mod command;
 mod error;
+mod priority;
 
 pub use error::LabError;

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Pid;
 use serde::Serialize;
 
 use crate::error::LabError;
@@ -151,6 +152,21 @@ impl Controllers {
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .filter(|name| name.starts_with(PREFIX))
+            .collect()
+    }
+
+    /// Processes in the groups whose names `ours` knows.
+    #[must_use]
+    pub fn processes(&self, ours: &dyn Fn(&str) -> bool) -> Vec<Pid> {
+        let names = self.groups().into_iter().filter(|name| ours(name));
+        names
+            .flat_map(|name| self.folders(&name))
+            .filter_map(|folder| fs::read_to_string(folder.join("cgroup.procs")).ok())
+            .flat_map(|text| {
+                text.lines()
+                    .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+                    .collect::<Vec<_>>()
+            })
             .collect()
     }
 

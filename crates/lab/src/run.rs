@@ -254,6 +254,8 @@ impl Bench<'_> {
         let look = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
             Look::take(lab.as_ref().map(|(testbed, _)| &**testbed), pids)
         };
+        // What it took to form the cluster, or to forget the clients of the run before, is no control traffic.
+        std::thread::sleep(Duration::from_secs_f64(scenario.phases.settle_s.value()));
         let start = look(&lab)?;
         std::thread::sleep(Duration::from_secs_f64(scenario.phases.control_s.value()));
         let idle = look(&lab)?;

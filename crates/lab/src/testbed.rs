@@ -192,7 +192,10 @@ impl Testbed {
     /// Our program again, which enters the namespace and the groups, and then becomes the command that follows.
     fn enter(&self, namespace: &str, folders: &[PathBuf]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["lab", "child", "enter", "--namespace"]);
+        command.args(["lab", "child", "enter", "--lab"]);
+        command
+            .arg(std::process::id().to_string())
+            .arg("--namespace");
         command.arg(net::path(namespace));
         for folder in folders {
             command.arg("--group").arg(folder);

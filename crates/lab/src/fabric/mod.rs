@@ -24,11 +24,14 @@ use mio::{Events, Poll, Token, Waker};
 use rustix::mm::MlockAllFlags;
 use rustix::time::ClockId;
 
+use crate::priority::Priority;
 use multicast::Multicast;
 use wire::Wire;
 
 /// Shortest time between two wake-ups.
 const MODERATION: Duration = Duration::from_micros(50);
+/// Priority where it may run before other processes.
+const PRIORITY: u8 = 50;
 /// Commands have come.
 const COMMANDS: Token = Token(usize::MAX);
 /// A frame is due.
@@ -46,8 +49,11 @@ pub fn run() -> io::Result<()> {
         Ok(fabric) => fabric,
         Err(error) => return answer(&Answer::Failed(error.to_string())),
     };
-    let realtime = be_punctual();
-    answer(&Answer::Ready { realtime })?;
+    be_punctual();
+    let priority = Priority::raise(PRIORITY);
+    answer(&Answer::Ready {
+        realtime: priority.is_granted(),
+    })?;
     let waker = Arc::new(Waker::new(poll.registry(), COMMANDS)?);
     let (sender, commands) = channel();
     std::thread::spawn(move || {
@@ -152,16 +158,10 @@ fn answer(answer: &Answer) -> io::Result<()> {
     output.flush()
 }
 
-/// Wakes on time: before other processes, without a page fault, without rounding. What is not allowed is left out; true if it comes first.
-fn be_punctual() -> bool {
+/// Wakes on time: without a page fault, without rounding. What is not allowed is left out.
+fn be_punctual() {
     let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let pid = std::process::id().to_string();
-    let chrt = std::process::Command::new("chrt")
-        .args(["--fifo", "--pid", "50", &pid])
-        .stdin(std::process::Stdio::null())
-        .output();
-    chrt.is_ok_and(|output| output.status.success())
 }
 
 fn cpu_s() -> f64 {

@@ -86,7 +86,7 @@ impl Figure {
             .light_line_style(TRANSPARENT)
             .y_desc(&self.y)
             .y_labels(6)
-            .y_label_formatter(&|value| axis_number(*value))
+            .y_label_formatter(&|value| axis_number(*value, self.top()))
             .label_style((FONT, 12))
             .axis_desc_style((FONT, 12))
             .draw()?;
@@ -149,11 +149,14 @@ fn error_bar(
     )
 }
 
-fn axis_number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1e6 => format!("{:.1}M", value / 1e6),
-        size if size >= 1e4 => format!("{:.0}k", value / 1e3),
-        size if size >= 10.0 || size == 0.0 => format!("{value:.0}"),
+/// A number on an axis that reaches up to `top`: the same digits along the whole axis.
+fn axis_number(value: f64, top: f64) -> String {
+    match top {
+        _ if value == 0.0 => "0".to_owned(),
+        top if top >= 2e6 => format!("{:.1}M", value / 1e6),
+        top if top >= 2e4 => format!("{:.0}k", value / 1e3),
+        top if top >= 10.0 => format!("{value:.0}"),
+        top if top >= 2.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
 }

@@ -96,7 +96,7 @@ pub struct System {
 pub struct Phases {
     /// Brokers without clients: their control traffic.
     pub control_s: NonNegative,
-    /// Rest after the last SUBACK, part of the phase of subscriptions.
+    /// Rest before the control phase, and after the last SUBACK as a part of the phase of subscriptions.
     pub settle_s: NonNegative,
     /// Longest wait for messages still on their way at the end.
     pub drain_s: NonNegative,

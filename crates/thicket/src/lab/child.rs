@@ -21,6 +21,8 @@ enum Command {
     /// Enter a namespace and control groups, and become a command
     Enter {
         #[arg(long)]
+        lab: u32,
+        #[arg(long)]
         namespace: PathBuf,
         #[arg(long)]
         group: Vec<PathBuf>,
@@ -35,9 +37,10 @@ pub fn run(child: Child) -> anyhow::Result<()> {
         Command::Fabric => Ok(fabric::run()?),
         Command::Janitor { lab } => Ok(janitor::wait_and_clean(lab)?),
         Command::Enter {
+            lab,
             namespace,
             group,
             command,
-        } => match child::enter(&namespace, &group, &command)? {},
+        } => match child::enter(lab, &namespace, &group, &command)? {},
     }
 }
