@@ -46,20 +46,14 @@ pub fn follow(
 
 /// Does one fault now.
 pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Result<(), LabError> {
-    let name = fault.site.clone().unwrap_or_default();
-    let site = testbed
-        .topology
-        .sites
-        .iter()
-        .position(|site| *site == name)
-        .unwrap_or(0);
-    let own_links = testbed.topology.links_around(std::slice::from_ref(&name));
-    let named = fault
-        .link
-        .as_ref()
-        .and_then(|[a, b]| testbed.topology.link_between(a, b));
-    let all = || (0..testbed.topology.links.len()).collect();
-    let links: Vec<usize> = named.map_or_else(all, |link| vec![link]);
+    let Some(name) = &fault.site else {
+        return apply_to_links(fault, testbed);
+    };
+    let sites = &testbed.topology.sites;
+    let Some(site) = sites.iter().position(|site| site == name) else {
+        return Err(LabError::Machine(format!("there is no site {name}")));
+    };
+    let own_links = testbed.topology.links_around(std::slice::from_ref(name));
     match fault.action {
         Action::Kill => cluster.kill(testbed, site),
         Action::PowerOff => {
@@ -72,18 +66,33 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
             testbed.links.heal(&own_links)?;
             cluster.start_one(testbed, site)?;
         }
-        Action::Cut => testbed.links.cut(&links)?,
-        Action::Heal => testbed.links.heal(&links)?,
-        Action::Slow => {
-            if let (Some(link), Some(settings)) = (named, &fault.to) {
-                let shape = changed(settings, &testbed.links.now(link));
-                testbed.links.set(&[(link, shape)])?;
-            }
-        }
-        Action::Partition => {
-            let around = testbed.topology.links_around(&fault.sites);
-            testbed.links.cut(&around)?;
+        Action::Cut | Action::Heal | Action::Partition | Action::Slow => {
+            apply_to_links(fault, testbed)?;
         }
     }
     Ok(())
+}
+
+/// Does a fault of links now; one of brokers does nothing.
+pub fn apply_to_links(fault: &Fault, testbed: &mut Testbed) -> Result<(), LabError> {
+    let topology = &testbed.topology;
+    let named = fault
+        .link
+        .as_ref()
+        .and_then(|[a, b]| topology.link_between(a, b));
+    let links: Vec<usize> =
+        named.map_or_else(|| (0..topology.links.len()).collect(), |link| vec![link]);
+    match (fault.action, named, &fault.to) {
+        (Action::Cut, ..) => testbed.links.cut(&links),
+        (Action::Heal, ..) => testbed.links.heal(&links),
+        (Action::Slow, Some(link), Some(settings)) => {
+            let shape = changed(settings, &testbed.links.now(link));
+            testbed.links.set(&[(link, shape)])
+        }
+        (Action::Partition, ..) => {
+            let around = topology.links_around(&fault.sites);
+            testbed.links.cut(&around)
+        }
+        _ => Ok(()),
+    }
 }

@@ -8,6 +8,7 @@
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
 //! * [`probe`]: the network is measured before any broker is;
 //! * [`driver`], [`cluster`]: how each kind of broker is started and when it is ready;
+//! * [`hand`]: the network alone, with orders from other commands;
 //! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
 //!
 //! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
@@ -35,6 +36,7 @@ pub mod driver;
 pub mod environment;
 pub mod fabric;
 pub mod faults;
+pub mod hand;
 pub mod janitor;
 pub mod limits;
 pub mod links;

@@ -170,6 +170,12 @@ impl Testbed {
             .map_err(LabError::io(log.display()))?;
         let errors = log.try_clone().map_err(LabError::io("log"))?;
         let mut command = self.enter(&self.sites[site].broker, &self.groups[site].folders());
+        // A node takes settings from such variables: what is set where the lab was started is not meant for its brokers.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("THICKET_") {
+                command.env_remove(name);
+            }
+        }
         command
             .args(argv)
             .envs(env)
@@ -179,14 +185,6 @@ impl Testbed {
             .stdout(log)
             .stderr(errors);
         command.spawn().map_err(LabError::io("broker"))
-    }
-
-    /// Runs a command among the clients of a site, with this process's input and output.
-    pub fn exec(&self, site: usize, argv: &[String]) -> Result<ExitStatus, LabError> {
-        self.enter(&self.sites[site].clients, &[])
-            .args(argv)
-            .status()
-            .map_err(LabError::io("command"))
     }
 
     /// Our program again, which enters the namespace and the groups, and then becomes the command that follows.

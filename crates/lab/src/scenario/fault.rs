@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::network::{LinkSettings, Network, known};
 use super::units::NonNegative;
+use crate::topology::Topology;
 
 /// One entry of the time line.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -54,6 +55,12 @@ pub enum Action {
 
 impl Fault {
     pub(super) fn check(&self, names: &[String], network: &Network) -> Result<(), String> {
+        self.check_in(&Topology::new(network, names, 1)?)
+    }
+
+    /// An error unless it can happen in this network.
+    pub fn check_in(&self, topology: &Topology) -> Result<(), String> {
+        let names = &topology.sites;
         let at = format!("fault at {} s", self.at_s.value());
         let site = || self.site.as_ref().ok_or(format!("{at}: site is missing"));
         match self.action {
@@ -61,14 +68,14 @@ impl Fault {
                 known(site()?, names, &format!("{at}: site"))
             }
             Action::Cut | Action::Slow => {
-                self.check_link(names, network, &at)?;
+                self.check_link(topology, &at)?;
                 if self.action == Action::Slow && self.to.is_none() {
                     return Err(format!("{at}: to is missing, the link's new settings"));
                 }
                 Ok(())
             }
             Action::Heal if self.link.is_none() => Ok(()),
-            Action::Heal => self.check_link(names, network, &at),
+            Action::Heal => self.check_link(topology, &at),
             Action::Partition => {
                 for site in &self.sites {
                     known(site, names, &format!("{at}: sites"))?;
@@ -81,13 +88,12 @@ impl Fault {
         }
     }
 
-    fn check_link(&self, names: &[String], network: &Network, at: &str) -> Result<(), String> {
+    fn check_link(&self, topology: &Topology, at: &str) -> Result<(), String> {
         let Some([a, b]) = &self.link else {
             return Err(format!("{at}: link is missing, two sites"));
         };
-        known(a, names, &format!("{at}: link"))?;
-        known(b, names, &format!("{at}: link"))?;
-        let topology = crate::topology::Topology::new(network, names, 1)?;
+        known(a, &topology.sites, &format!("{at}: link"))?;
+        known(b, &topology.sites, &format!("{at}: link"))?;
         topology
             .link_between(a, b)
             .map(drop)

@@ -56,3 +56,9 @@ checked!(
     |value| (0.0..=100.0).contains(&value),
     "a percentage from 0 to 100"
 );
+
+impl Default for NonNegative {
+    fn default() -> Self {
+        Self(0.0)
+    }
+}

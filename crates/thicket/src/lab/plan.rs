@@ -1,7 +1,7 @@
 //! Commands that measure no broker: check, verify, drivers, down.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use thicket_bench::report::Table;
@@ -10,7 +10,7 @@ use thicket_lab::probe;
 use thicket_lab::scenario::Scenario;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
-use thicket_lab::{driver, janitor};
+use thicket_lab::{driver, hand, janitor};
 
 /// Arguments of `thicket lab check`.
 #[derive(Debug, Args)]
@@ -169,6 +169,14 @@ pub struct Down {
 
 /// Cleans up after other labs.
 pub fn down(arguments: &Down) -> anyhow::Result<()> {
+    // One that runs by hand ends in order and cleans up itself.
+    if let Ok(lab) = hand::running() {
+        hand::order(&hand::Order::Down)?;
+        while janitor::found().iter().any(|&(found, _)| found == lab) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        println!("lab {lab}: ended");
+    }
     let found = janitor::found();
     let chosen: Vec<u32> = found
         .iter()
