@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ fn measure(topology: &Topology, sites: &[Site], probes: usize) -> Result<Vec<Pai
     })
 }
 
-fn udp(namespace: &PathBuf, address: Ipv4Addr, port: u16) -> Result<UdpSocket, LabError> {
+fn udp(namespace: &Path, address: Ipv4Addr, port: u16) -> Result<UdpSocket, LabError> {
     inside(namespace, || UdpSocket::bind((address, port)))
         .and_then(|bound| bound)
         .map_err(LabError::io(format!("{address}:{port}")))
@@ -134,7 +134,7 @@ fn echo(socket: UdpSocket, stop: &AtomicBool) {
     }
 }
 
-fn probe(namespace: &PathBuf, from: usize, to: usize, probes: usize) -> io::Result<Vec<f64>> {
+fn probe(namespace: &Path, from: usize, to: usize, probes: usize) -> io::Result<Vec<f64>> {
     let socket = inside(namespace, || UdpSocket::bind((broker_address(from), 0)))??;
     socket.connect((broker_address(to), PORT))?;
     socket.set_read_timeout(Some(PATIENCE))?;

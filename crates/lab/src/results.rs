@@ -180,6 +180,7 @@ pub fn metrics(outcome: &Outcome, phases: &[Phase]) -> BTreeMap<String, f64> {
     put("published_msgs_per_s".to_owned(), outcome.published_per_s);
     put("delivered_msgs_per_s".to_owned(), outcome.delivered_per_s);
     put("generator_cpu_cores".to_owned(), outcome.own.cores);
+    put("generator_behind_ms".to_owned(), outcome.behind_schedule_ms);
     for phase in phases {
         phase_metrics(phase, &mut put);
     }

@@ -31,6 +31,8 @@ use crate::topology::Topology;
 const PROBES: usize = 15;
 /// Share of frames that may be a millisecond late.
 const LATE_SHARE: f64 = 0.01;
+/// How far clients may be behind their schedule.
+const MAX_BEHIND_MS: f64 = 100.0;
 /// Samples kept of a run.
 const MAX_SAMPLES: usize = 1_000_000;
 
@@ -321,7 +323,15 @@ impl Bench<'_> {
             return Err(LabError::Interrupted);
         }
         match measured {
-            Ok(outcome) => run.warnings = outcome.warnings,
+            Ok(outcome) => {
+                if outcome.behind_schedule_ms > MAX_BEHIND_MS {
+                    run.invalid.push(format!(
+                        "the clients were {:.0} ms behind their schedule: the machine stood still",
+                        outcome.behind_schedule_ms
+                    ));
+                }
+                run.warnings = outcome.warnings;
+            }
             Err(error) => run.invalid.push(error.to_string()),
         }
         run.valid = run.invalid.is_empty();

@@ -49,7 +49,7 @@ pub struct Topology {
 impl Topology {
     /// Builds it; an error says what does not fit together.
     pub fn new(network: &Network, names: &[String], seed: u64) -> Result<Self, String> {
-        let mut random = Random::new(seed ^ 0x6E65_7477_6F72_6B);
+        let mut random = Random::new(seed ^ 0x006E_6574_776F_726B);
         let pairs = pairs(network, names, &mut random);
         let mut links = Vec::with_capacity(pairs.len());
         for (a, b) in pairs {

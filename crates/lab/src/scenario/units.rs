@@ -41,7 +41,7 @@ macro_rules! checked {
 checked!(
     /// A number of 0 or more: a time, a standard deviation.
     NonNegative,
-    |value| value >= 0.0 && value < 1e9,
+    |value| (0.0..1e9).contains(&value),
     "a number from 0 to 1e9"
 );
 checked!(

@@ -8,7 +8,7 @@ use thicket_bench::report::Table;
 use thicket_lab::links::Backend;
 use thicket_lab::probe;
 use thicket_lab::scenario::Scenario;
-use thicket_lab::testbed::{Setup, Testbed, check_machine};
+use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
 use thicket_lab::{driver, hand, janitor};
 
@@ -113,6 +113,9 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         println!("TCP from {} to {}: {goodput:.2} Mbit/s", names[0], names[1]);
         for (link, (after, before)) in testbed.carried()?.iter().zip(&before).enumerate() {
             let carried = after.since(before);
+            if carried == Carried::default() {
+                continue;
+            }
             let link = testbed.topology.links[link];
             println!(
                 "link {} - {}: {} bytes in {} frames, {} in {} back",
