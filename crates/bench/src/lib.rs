@@ -40,6 +40,7 @@ pub mod dispatcher;
 pub mod generator;
 pub mod idle;
 pub mod instructions;
+pub mod namespace;
 pub mod outcome;
 pub mod probe;
 pub mod process;

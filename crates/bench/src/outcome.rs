@@ -41,6 +41,8 @@ pub struct Outcome {
     pub broker: Option<BrokerUse>,
     /// Throughput over time, by seconds from the first message on, warm-up included.
     pub series: Vec<Second>,
+    /// How far an open loop was behind its schedule at worst, in milliseconds: the generator was late, not the broker.
+    pub behind_schedule_ms: f64,
     /// What a reader must know to judge the figures.
     pub warnings: Vec<String>,
 }

@@ -206,6 +206,7 @@ impl Running {
     #[must_use]
     pub fn node(&self) -> Node {
         Node {
+            namespace: None,
             name: self.address.to_string(),
             address: self.address,
         }

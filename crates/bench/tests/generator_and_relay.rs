@@ -14,6 +14,7 @@ fn relay() -> Node {
     let address = relay.local_addr().unwrap();
     std::thread::spawn(move || relay.run());
     Node {
+        namespace: None,
         name: address.to_string(),
         address,
     }
@@ -264,6 +265,7 @@ fn a_refused_connection_is_told_in_words() {
         .local_addr()
         .unwrap();
     let node = Node {
+        namespace: None,
         name: free_port.to_string(),
         address: free_port,
     };

@@ -6,6 +6,7 @@ mod broker;
 mod client;
 mod ctl;
 mod dispatch;
+mod lab;
 mod passwd;
 mod plan;
 mod table;
@@ -45,6 +46,8 @@ enum Command {
     Bench(bench::Bench),
     /// Plan a cluster on paper: the traffic model, the strategies and the simulator
     Plan(plan::Plan),
+    /// Build networks on this machine and compare brokers on them
+    Lab(lab::Lab),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),
+        Command::Lab(lab) => lab::run(lab),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

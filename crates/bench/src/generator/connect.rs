@@ -18,6 +18,7 @@ use super::streams::Stream;
 use super::{Generator, READ_BYTES, TIMER};
 use crate::BenchError;
 use crate::layer::Layer;
+use crate::namespace::inside;
 use crate::process;
 use crate::stamp::StampForm;
 use crate::wire::Properties;
@@ -159,12 +160,18 @@ impl Generator {
 
     fn open(&mut self, role: Role, node: usize) -> Result<(), BenchError> {
         let index = self.clients.len();
-        let address = self.scenario.nodes[node].address;
+        let target = &self.scenario.nodes[node];
         let unreachable = |source| BenchError::Unreachable {
             node: self.scenario.nodes[node].name.clone(),
             source,
         };
-        let mut stream = open_stream(address, index).map_err(unreachable)?;
+        let opened = match &target.namespace {
+            None => open_stream(target.address, index),
+            Some(path) => {
+                inside(path, || open_stream(target.address, index)).and_then(|opened| opened)
+            }
+        };
+        let mut stream = opened.map_err(unreachable)?;
         self.poll
             .registry()
             .register(

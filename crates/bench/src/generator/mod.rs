@@ -22,6 +22,7 @@ use rustix::fd::OwnedFd;
 
 pub use audience::Counts;
 pub use fleet::Fleet;
+pub use receiving::Sample;
 pub use run::{Progress, Watch};
 pub use scenario::{Arrivals, Load, Node, Scenario, Span, Until};
 
@@ -99,6 +100,17 @@ impl Generator {
             .iter()
             .filter(|stream| stream.recipients == 0)
             .count()
+    }
+
+    /// Keeps the measured arrivals of each run one by one, at most `limit` of them. Payloads below 16 bytes give none.
+    pub fn keep_samples(&mut self, limit: usize) {
+        self.receiving.sample_limit = limit;
+    }
+
+    /// Arrivals of the last run that were kept, in their order.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.receiving.samples
     }
 
     /// Latencies of the last run, in nanoseconds.

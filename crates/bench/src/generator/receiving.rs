@@ -12,9 +12,28 @@ use crate::workload::Plan;
 /// Latencies are kept to three digits, up to ten minutes; longer ones count as ten minutes.
 const LONGEST_LATENCY_NS: u64 = 600_000_000_000;
 
+/// One arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Index of the subscriber.
+    pub subscriber: u32,
+    /// Index of the stream, which is that of its publisher.
+    pub stream: u32,
+    /// Number of the message in its stream.
+    pub number: u32,
+    /// When it was meant to be sent, in nanoseconds of the run's clock.
+    pub sent_ns: u64,
+    /// From then to the arrival.
+    pub delay_ns: u64,
+}
+
 /// All audiences and what they have seen.
 #[derive(Debug)]
 pub struct Receiving {
+    /// Arrivals one by one, as many as were asked for.
+    pub samples: Vec<Sample>,
+    /// How many arrivals to keep.
+    pub sample_limit: usize,
     audiences: Vec<Audience>,
     /// Audience of each subscriber, and the order it sees if it shares.
     subscribers: Vec<(u32, Option<MemberOrder>)>,
@@ -50,6 +69,8 @@ impl Receiving {
             .zip(0..)
             .map(|(topic, stream)| (topic.as_bytes().into(), stream));
         Self {
+            samples: Vec::new(),
+            sample_limit: 0,
             audiences: plan
                 .audiences
                 .iter()
@@ -96,6 +117,15 @@ impl Receiving {
                         record(&mut self.latency, now_ns.saturating_sub(time_ns), count);
                     }
                     self.batch.1 += 1;
+                    if self.samples.len() < self.sample_limit {
+                        self.samples.push(Sample {
+                            subscriber,
+                            stream: stamp.stream,
+                            number: stamp.number,
+                            sent_ns: stamp.time_ns,
+                            delay_ns: now_ns.saturating_sub(stamp.time_ns),
+                        });
+                    }
                 }
                 (stamp.stream, stamp.number)
             }
@@ -141,6 +171,7 @@ impl Receiving {
     pub fn restart(&mut self, streams: &[Stream]) {
         self.counts = Counts::default();
         self.latency.reset();
+        self.samples.clear();
         self.measuring = false;
         self.batch = (0, 0);
         for audience in &mut self.audiences {
@@ -251,6 +282,23 @@ mod tests {
             "{}",
             receiving.latency.min()
         );
+    }
+
+    #[test]
+    fn as_many_arrivals_are_kept_as_were_asked_for() {
+        let (mut receiving, mut streams) = setting(64);
+        receiving.measuring = true;
+        receiving.sample_limit = 2;
+        for time_ns in [1_000, 2_000, 3_000] {
+            let message = payload(&mut streams, 0, 64, time_ns);
+            receiving.on_message(1, b"t/out/0", &message, 10_000);
+        }
+        let kept: Vec<_> = receiving
+            .samples
+            .iter()
+            .map(|sample| (sample.subscriber, sample.number, sample.delay_ns))
+            .collect();
+        assert_eq!(kept, [(1, 0, 9_000), (1, 1, 8_000)]);
     }
 
     #[test]

@@ -465,6 +465,7 @@ impl Generator {
             own,
             broker,
             series: run.series.clone(),
+            behind_schedule_ms: run.worst_lag_ns as f64 / 1e6,
             warnings: Vec::new(),
         };
         outcome.warnings = self.warnings(run, &outcome);

@@ -1,6 +1,7 @@
 //! What to run: the settings of a measurement.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -17,6 +18,8 @@ pub struct Node {
     pub name: String,
     /// Where to connect.
     pub address: SocketAddr,
+    /// The network namespace to connect from (`/run/netns/NAME`), if it is another than this thread's.
+    pub namespace: Option<PathBuf>,
 }
 
 impl Node {
@@ -43,6 +46,7 @@ impl Node {
         Ok(Self {
             name: with_port,
             address,
+            namespace: None,
         })
     }
 }

@@ -311,6 +311,7 @@ mod tests {
             },
             latency: None,
             own: CpuUse::new(0.001, 2.0, 2000),
+            behind_schedule_ms: 0.0,
             broker: None,
             series: vec![Second {
                 at_s: 1.0,

@@ -1,0 +1,38 @@
+//! Becoming another program inside a namespace and control groups. A process of its own does it, so that no code runs between fork and exec.
+
+use std::convert::Infallible;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use thicket_bench::namespace;
+
+use crate::error::LabError;
+
+/// Enters `namespace` and the control groups at `groups`, and becomes the command. It dies with the process `lab`, which started it.
+pub fn enter(
+    lab: u32,
+    namespace: &Path,
+    groups: &[PathBuf],
+    argv: &[String],
+) -> Result<Infallible, LabError> {
+    let Some((program, arguments)) = argv.split_first() else {
+        return Err(LabError::Machine("there is no command to run".to_owned()));
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| LabError::io("parent death signal")(error.into()))?;
+    // A lab that died before the line above sends no signal any more.
+    if std::os::unix::process::parent_id() != lab {
+        return Err(LabError::Machine("the lab has ended".to_owned()));
+    }
+    for group in groups {
+        let file = group.join("cgroup.procs");
+        std::fs::write(&file, std::process::id().to_string())
+            .map_err(LabError::io(file.display()))?;
+    }
+    namespace::move_into(namespace).map_err(LabError::io(namespace.display()))?;
+    Err(LabError::io(program)(
+        Command::new(program).args(arguments).exec(),
+    ))
+}

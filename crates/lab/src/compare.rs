@@ -1,0 +1,196 @@
+//! Two results side by side: ratios with confidence, if they were made alike.
+
+use serde::Serialize;
+use thicket_bench::statistics::Estimate;
+
+use crate::error::LabError;
+use crate::results::{Environment, Results};
+use crate::summary::{Row, rows};
+
+/// Figures that are compared.
+const COMPARED: [&str; 9] = [
+    "delay_mean_ms",
+    "delay_p50_ms",
+    "delay_p99_ms",
+    "delivered_msgs_per_s",
+    "control_traffic_bytes_per_s",
+    "subscriptions_traffic_bytes",
+    "publish_traffic_bytes",
+    "publish_broker_cpu_percent",
+    "publish_broker_memory_mib",
+];
+
+/// One figure of one system in one cell, in both results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The system.
+    pub system: String,
+    /// The varied parameters.
+    pub parameters: Vec<(String, String)>,
+    /// Name of the figure.
+    pub figure: String,
+    /// Mean in the first result.
+    pub a: f64,
+    /// Mean in the second.
+    pub b: f64,
+    /// Second over first.
+    pub ratio: f64,
+    /// 95 % confidence interval of the ratio; `None` with single repeats.
+    pub interval_95: Option<(f64, f64)>,
+}
+
+impl Ratio {
+    /// Whether the two differ with 95 % confidence.
+    #[must_use]
+    pub fn differs(&self) -> Option<bool> {
+        self.interval_95.map(|(low, high)| low > 1.0 || high < 1.0)
+    }
+}
+
+/// Compares what both have. Refuses results of unlike machines, means or scenarios.
+pub fn compare(a: &Results, b: &Results) -> Result<Vec<Ratio>, LabError> {
+    let unlike = differences(&a.environment, &b.environment);
+    if !unlike.is_empty() {
+        return Err(LabError::Unlike(format!(
+            "the two were not made alike: {}",
+            unlike.join("; ")
+        )));
+    }
+    if without_systems(&a.scenario) != without_systems(&b.scenario) {
+        return Err(LabError::Unlike(
+            "the two were made with scenarios that differ in more than their systems and repeats"
+                .to_owned(),
+        ));
+    }
+    let others = rows(b);
+    let ratios: Vec<Ratio> = rows(a)
+        .iter()
+        .filter_map(|row| {
+            let same =
+                |other: &&Row| other.system == row.system && other.parameters == row.parameters;
+            Some((row, others.iter().find(same)?))
+        })
+        .flat_map(|(row, other)| {
+            COMPARED
+                .iter()
+                .filter_map(|figure| one(row, other, figure))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    if ratios.is_empty() {
+        return Err(LabError::Unlike(
+            "no system has valid runs in both".to_owned(),
+        ));
+    }
+    Ok(ratios)
+}
+
+fn one(row: &Row, other: &Row, figure: &str) -> Option<Ratio> {
+    let (a, b) = (row.figures.get(figure)?, other.figures.get(figure)?);
+    if a.mean <= 0.0 || b.mean <= 0.0 {
+        return None;
+    }
+    Some(Ratio {
+        system: row.system.clone(),
+        parameters: row.parameters.clone(),
+        figure: figure.to_owned(),
+        a: a.mean,
+        b: b.mean,
+        ratio: b.mean / a.mean,
+        interval_95: interval(a, b),
+    })
+}
+
+/// The interval of a ratio of two independent means: relative half widths add as squares, on a logarithmic scale.
+fn interval(a: &Estimate, b: &Estimate) -> Option<(f64, f64)> {
+    let relative = |estimate: &Estimate| Some(estimate.half_width_95? / estimate.mean);
+    let half = relative(a)?.hypot(relative(b)?);
+    let ratio = b.mean / a.mean;
+    Some((ratio * (-half).exp(), ratio * half.exp()))
+}
+
+/// What makes two results incomparable. Versions of brokers and of the lab may differ: they are what is compared.
+fn differences(a: &Environment, b: &Environment) -> Vec<String> {
+    let facts = |facts: &Environment| {
+        [
+            ("kernel", facts.kernel.clone()),
+            ("processor", facts.cpu.clone()),
+            ("cores", facts.cores.to_string()),
+            ("links", facts.backend.clone()),
+            ("link process first", facts.links_first.to_string()),
+            ("limits", facts.limits.clone()),
+            ("congestion control", facts.congestion_control.clone()),
+            ("optimised", facts.optimised.to_string()),
+        ]
+    };
+    facts(a)
+        .into_iter()
+        .zip(facts(b))
+        .filter(|(a, b)| a != b)
+        .map(|((name, a), (_, b))| format!("{name} {a} and {b}"))
+        .collect()
+}
+
+/// A scenario's text as a table without what may differ.
+fn without_systems(text: &str) -> Option<toml::Table> {
+    let mut table: toml::Table = toml::from_str(text).ok()?;
+    for key in ["system", "repeats", "title", "source"] {
+        table.remove(key);
+    }
+    Some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(delays: &[f64]) -> Results {
+        let runs: Vec<serde_json::Value> = delays
+            .iter()
+            .zip(1..)
+            .map(|(delay, repeat)| {
+                serde_json::json!({
+                    "system": "mesh", "parameters": [["workload.qos", "0"]], "repeat": repeat, "valid": delay > &0.0,
+                    "invalid": [], "warnings": [], "metrics": {"delay_mean_ms": delay}, "phases": [], "faults": [], "samples": null
+                })
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "version": 1, "title": "t", "source": null, "valid": true, "ended_early": null, "scenario": "seed = 1", "runs": runs,
+            "environment": {
+                "kernel": "6", "cpu": "x", "cores": 2, "memory_mib": 1, "backend": "wire", "links_first": true, "limits": "cgroup v1",
+                "congestion_control": "cubic", "oversubscribed": false, "lab": "0", "commit": null, "optimised": true, "brokers": {}
+            }
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_interval_of_a_ratio_is_that_of_a_worked_example() {
+        // Means 10 and 20; half widths by Student's t with 2 degrees: 4.303 / sqrt(3) times the deviation of 1.
+        let (a, b) = (results(&[9.0, 10.0, 11.0]), results(&[19.0, 20.0, 21.0]));
+        let ratios = compare(&a, &b).unwrap();
+        let half = (4.303_f64 / 3f64.sqrt() / 10.0).hypot(4.303 / 3f64.sqrt() / 20.0);
+        let (low, high) = ratios[0].interval_95.unwrap();
+        assert_eq!(ratios[0].ratio, 2.0);
+        assert!((low - 2.0 * (-half).exp()).abs() < 1e-9 && (high - 2.0 * half.exp()).abs() < 1e-9);
+        assert_eq!(ratios[0].differs(), Some(true));
+    }
+
+    #[test]
+    fn a_run_that_is_not_valid_does_not_count() {
+        let ratios = compare(&results(&[10.0, -1.0]), &results(&[10.0])).unwrap();
+        assert_eq!((ratios[0].ratio, ratios[0].differs()), (1.0, None));
+    }
+
+    #[test]
+    fn unlike_machines_and_scenarios_are_refused_with_the_difference() {
+        let mut other = results(&[10.0]);
+        other.environment.backend = "netem".to_owned();
+        let error = compare(&results(&[10.0]), &other).unwrap_err().to_string();
+        assert!(error.contains("links wire and netem"), "{error}");
+        let mut other = results(&[10.0]);
+        other.scenario = "seed = 2".to_owned();
+        assert!(compare(&results(&[10.0]), &other).is_err());
+    }
+}

@@ -1,0 +1,405 @@
+//! Drivers: how a kind of broker is found, configured, started and known to be ready. A driver is a TOML file; those in `drivers/` are built in.
+//!
+//! Texts in it have places in braces: `{program}`, `{self}` (our own program), `{dir}` (a folder of the broker's own), `{site}`, `{index}` (from 1),
+//! `{address}`, the driver's settings by name, and in the repeated parts of files `{peer_site}`, `{peer_index}`, `{peer_address}`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::command;
+use crate::error::LabError;
+use crate::scenario::System;
+
+const BUILT_IN: [(&str, &str); 5] = [
+    ("thicket", include_str!("../drivers/thicket.toml")),
+    ("mosquitto", include_str!("../drivers/mosquitto.toml")),
+    (
+        "mosquitto-tree",
+        include_str!("../drivers/mosquitto-tree.toml"),
+    ),
+    ("rabbitmq", include_str!("../drivers/rabbitmq.toml")),
+    ("external", include_str!("../drivers/external.toml")),
+];
+
+/// A driver as its file says.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Driver {
+    /// What it starts, in a line.
+    pub about: String,
+    /// Program to look for: a name in PATH, a path, or `{self}`.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// How to get it where it is missing.
+    #[serde(default)]
+    pub install: Option<String>,
+    /// Command whose output begins with a version, or has one.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// Where brokers run.
+    #[serde(default)]
+    pub brokers: Brokers,
+    /// Command line of a broker that stays in the foreground.
+    #[serde(default)]
+    pub start: Vec<String>,
+    /// Whether the first broker is ready before the others start.
+    #[serde(default)]
+    pub first_alone: bool,
+    /// How a broker says that it is ready.
+    #[serde(default)]
+    pub ready: Ready,
+    /// Longest wait for a broker, and for the cluster after that.
+    #[serde(default = "patience")]
+    pub patience_s: u64,
+    /// Multicast groups it discovers others by: the routers forward them.
+    #[serde(default)]
+    pub multicast: Vec<SocketAddrV4>,
+    /// Settings with their defaults.
+    #[serde(default)]
+    pub settings: BTreeMap<String, toml::Value>,
+    /// Environment of a broker.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Files in its folder.
+    #[serde(default)]
+    pub files: Vec<Template>,
+}
+
+/// Where a system has brokers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Brokers {
+    /// One at every site.
+    #[default]
+    EverySite,
+    /// One at the first site, for the clients of all.
+    FirstSite,
+    /// None of ours: they run already.
+    External,
+}
+
+/// How a broker says that it is ready. In any case messages must then come through from every broker to every other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ready {
+    /// A message comes back.
+    #[default]
+    RoundTrip,
+    /// This URL answers 200, asked where the broker runs.
+    Http(String),
+}
+
+/// A file to write.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Template {
+    /// Its name in the broker's folder.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// Added for each broker below this one in a tree over the links, from the first site.
+    #[serde(default)]
+    pub each_child: String,
+    /// Added for each broker, this one included.
+    #[serde(default)]
+    pub each_broker: String,
+    /// Its mode, 0644 if nothing is said.
+    #[serde(default)]
+    pub mode: Option<u32>,
+}
+
+const fn patience() -> u64 {
+    30
+}
+
+/// A place's broker as templates see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Name of its site.
+    pub site: String,
+    /// Number of its site, from 1.
+    pub index: usize,
+    /// Its address.
+    pub address: String,
+}
+
+/// Whether a driver can be used here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Availability {
+    /// Name of the driver.
+    pub name: String,
+    /// What it starts.
+    pub about: String,
+    /// The version found, or what is missing.
+    pub found: Result<String, String>,
+}
+
+/// All built-in drivers, and whether they can be used here.
+#[must_use]
+pub fn available(own_program: &Path) -> Vec<Availability> {
+    let one = |(name, text): (&str, &str)| {
+        let driver: Driver = toml::from_str(text).expect("built-in drivers are tested");
+        let system = System {
+            name: name.to_owned(),
+            driver: name.to_owned(),
+            settings: BTreeMap::new(),
+            args: Vec::new(),
+            program: None,
+            addresses: Vec::new(),
+            pids: Vec::new(),
+        };
+        let found = match &driver.program {
+            None => Ok("needs nothing here".to_owned()),
+            Some(_) => driver
+                .find(&system, own_program)
+                .map(|program| driver.find_version(&program))
+                .map_err(|error| error.to_string()),
+        };
+        Availability {
+            name: name.to_owned(),
+            about: driver.about,
+            found,
+        }
+    };
+    BUILT_IN.into_iter().map(one).collect()
+}
+
+impl Driver {
+    /// The driver of a system: built in, or a file.
+    pub fn load(system: &System) -> Result<Self, LabError> {
+        let refuse = |reason: String| LabError::Driver {
+            driver: system.driver.clone(),
+            reason,
+        };
+        let built_in = BUILT_IN.iter().find(|(name, _)| *name == system.driver);
+        let text = match built_in {
+            Some((_, text)) => (*text).to_owned(),
+            None if system.driver.ends_with(".toml") => std::fs::read_to_string(&system.driver)
+                .map_err(|error| refuse(error.to_string()))?,
+            None => {
+                let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+                return Err(refuse(format!(
+                    "it is none of {} and no .toml file",
+                    names.join(", ")
+                )));
+            }
+        };
+        let driver: Self = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+        if let Some(unknown) = system
+            .settings
+            .keys()
+            .find(|key| !driver.settings.contains_key(*key))
+        {
+            let known: Vec<&str> = driver.settings.keys().map(String::as_str).collect();
+            return Err(refuse(format!(
+                "settings.{unknown} of system {}: it has only {}",
+                system.name,
+                known.join(", ")
+            )));
+        }
+        if driver.brokers == Brokers::External && system.addresses.is_empty() {
+            return Err(refuse(format!(
+                "system {} needs addresses, one a site",
+                system.name
+            )));
+        }
+        Ok(driver)
+    }
+
+    /// The program of the broker.
+    pub fn find(&self, system: &System, own_program: &Path) -> Result<PathBuf, LabError> {
+        let wanted = match (&system.program, &self.program) {
+            (Some(path), _) => path.display().to_string(),
+            (None, Some(name)) if name == "{self}" => return Ok(own_program.to_owned()),
+            (None, Some(name)) => name.clone(),
+            (None, None) => return Ok(PathBuf::new()),
+        };
+        command::find(&wanted).ok_or_else(|| LabError::Driver {
+            driver: system.driver.clone(),
+            reason: match &self.install {
+                Some(install) => format!("{wanted} is not installed: {install}"),
+                None => format!("{wanted} is not there"),
+            },
+        })
+    }
+
+    /// The version that the program says it has.
+    #[must_use]
+    pub fn find_version(&self, program: &Path) -> String {
+        let words: Vec<String> = self
+            .version
+            .iter()
+            .map(|word| word.replace("{program}", &program.display().to_string()))
+            .collect();
+        let Some((command, arguments)) = words.split_first() else {
+            return "unknown".to_owned();
+        };
+        let output = std::process::Command::new(command)
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .output();
+        let text = output.map_or(String::new(), |output| {
+            [output.stdout, output.stderr]
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                .concat()
+        });
+        version_in(&text).unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Values of the places, for the broker of `own`.
+    pub fn places(
+        &self,
+        system: &System,
+        program: &Path,
+        own_program: &Path,
+        own: &Peer,
+        dir: &Path,
+    ) -> BTreeMap<String, String> {
+        let text = |value: &toml::Value| match value {
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let mut places: BTreeMap<String, String> = self
+            .settings
+            .iter()
+            .map(|(key, value)| (key.clone(), text(system.settings.get(key).unwrap_or(value))))
+            .collect();
+        places.insert("program".to_owned(), program.display().to_string());
+        places.insert("self".to_owned(), own_program.display().to_string());
+        places.insert("dir".to_owned(), dir.display().to_string());
+        places.insert("site".to_owned(), own.site.clone());
+        places.insert("index".to_owned(), own.index.to_string());
+        places.insert("address".to_owned(), own.address.clone());
+        places
+    }
+
+    /// Writes the files of a broker into `dir`.
+    pub fn write_files(
+        &self,
+        places: &BTreeMap<String, String>,
+        children: &[Peer],
+        all: &[Peer],
+        dir: &Path,
+    ) -> Result<(), LabError> {
+        for file in &self.files {
+            let mut text = fill(&file.text, places);
+            for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
+                for peer in peers {
+                    let mut places = places.clone();
+                    places.insert("peer_site".to_owned(), peer.site.clone());
+                    places.insert("peer_index".to_owned(), peer.index.to_string());
+                    places.insert("peer_address".to_owned(), peer.address.clone());
+                    text.push_str(&fill(part, &places));
+                }
+            }
+            write_file(&dir.join(&file.path), &text, file.mode)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_file(path: &Path, text: &str, mode: Option<u32>) -> Result<(), LabError> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).map_err(LabError::io(path.display()))?;
+    if let Some(mode) = mode {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, permissions).map_err(LabError::io(path.display()))?;
+    }
+    Ok(())
+}
+
+/// Puts values into the places of a text; braces that hold no known name stay.
+#[must_use]
+pub fn fill(text: &str, places: &BTreeMap<String, String>) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        filled.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let value = rest
+            .find('}')
+            .and_then(|close| Some((close, places.get(&rest[1..close])?)));
+        match value {
+            Some((close, value)) => {
+                filled.push_str(value);
+                rest = &rest[close + 1..];
+            }
+            None => {
+                filled.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled + rest
+}
+
+/// The first word with a digit, a dot and another digit.
+fn version_in(text: &str) -> Option<String> {
+    let is_version = |word: &&str| {
+        let word = word.trim_start_matches('v').as_bytes();
+        word.first().is_some_and(u8::is_ascii_digit)
+            && word
+                .windows(2)
+                .any(|pair| pair[0] == b'.' && pair[1].is_ascii_digit())
+    };
+    text.split(|c: char| c.is_whitespace() || c == ',' || c == '(' || c == ')')
+        .find(is_version)
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(driver: &str) -> System {
+        toml::from_str(&format!("name = \"x\"\ndriver = \"{driver}\"")).unwrap()
+    }
+
+    #[test]
+    fn every_built_in_driver_is_a_whole_one() {
+        for (name, text) in BUILT_IN {
+            let driver: Driver =
+                toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(
+                driver.start.is_empty(),
+                driver.brokers == Brokers::External,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn places_are_filled_and_other_braces_stay() {
+        let places = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
+        assert_eq!(fill("{a}{b} { {a}", &places), "1{b} { 1");
+    }
+
+    #[test]
+    fn a_setting_that_the_driver_has_not_is_refused_with_those_it_has() {
+        let mut system = system("thicket");
+        system.settings.insert("rooting".to_owned(), "mesh".into());
+        let error = Driver::load(&system).unwrap_err().to_string();
+        assert!(
+            error.contains("rooting") && error.contains("routing"),
+            "{error}"
+        );
+        let error = Driver::load(&self::system("moskito"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("mosquitto"), "{error}");
+    }
+
+    #[test]
+    fn a_version_is_found_in_what_programs_say() {
+        for (text, version) in [
+            ("thicket 0.1.0\n", Some("0.1.0")),
+            ("mosquitto version 2.0.11\n\nmosquitto is", Some("2.0.11")),
+            ("nothing here 3", None),
+        ] {
+            assert_eq!(version_in(text).as_deref(), version, "{text}");
+        }
+    }
+}

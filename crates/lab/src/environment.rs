@@ -1,0 +1,80 @@
+//! Facts of the machine and of the means that go into every result.
+
+use std::path::Path;
+
+use crate::command;
+use crate::limits::Controllers;
+use crate::links::Backend;
+use crate::results::Environment;
+use crate::scenario::{Limits, Scenario};
+use crate::testbed::congestion_control;
+
+/// Gathers them.
+#[must_use]
+pub fn environment(scenario: &Scenario, backend: Backend, program: &Path) -> Environment {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let sites = scenario.network.names().map_or(1, |names| names.len());
+    Environment {
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+        cores,
+        memory_mib: field(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+            .unwrap_or(0)
+            / 1024,
+        backend: backend.name().to_owned(),
+        links_first: false,
+        limits: Controllers::detect().describe(),
+        congestion_control: congestion_control().map_or_else(
+            || {
+                read("/proc/sys/net/ipv4/tcp_congestion_control")
+                    .trim()
+                    .to_owned()
+            },
+            str::to_owned,
+        ),
+        oversubscribed: wanted_cores(&scenario.brokers, sites, cores) > cores as f64,
+        lab: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: commit(program),
+        optimised: !cfg!(debug_assertions),
+        brokers: std::collections::BTreeMap::new(),
+    }
+}
+
+/// Cores that all brokers may use together.
+fn wanted_cores(limits: &Limits, sites: usize, cores: usize) -> f64 {
+    let each = limits
+        .cpus
+        .map_or(cores as f64, crate::scenario::Positive::value);
+    each * sites as f64
+}
+
+/// The commit of the working copy that the program lies in, with `+` if it was changed since.
+fn commit(program: &Path) -> Option<String> {
+    let folder = program.parent()?.to_str()?;
+    let head = command::run("git", &["-C", folder, "rev-parse", "--short=12", "HEAD"]).ok()?;
+    let changes = command::run(
+        "git",
+        &[
+            "-C",
+            folder,
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+        ],
+    )
+    .ok()?;
+    let mark = if changes.trim().is_empty() { "" } else { "+" };
+    Some(format!("{}{mark}", head.trim()))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}

@@ -1,0 +1,217 @@
+//! Frames on their way over links: read, keep until due, write.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use thicket_bench::namespace::inside;
+use thicket_bench::random::Random;
+use tun_rs::{DeviceBuilder, Layer, SyncDevice};
+
+use super::control::{Device, Report, WireLink};
+use super::shaper::Shaper;
+use crate::topology::LinkShape;
+
+/// Largest frame with an MTU of 1500.
+const FRAME: usize = 1600;
+/// Buffers kept for reuse.
+const POOL: usize = 4096;
+/// Frames on their way at most, over all links; what comes beyond is lost.
+const MAX_FRAMES: usize = 200_000;
+/// What reading and writing a frame and two wake-ups take each way, measured on idle links: so much earlier is a frame due.
+const HEAD_START_NS: u64 = 80_000;
+/// From which on a frame counts as late.
+const LATE_NS: u64 = 1_000_000;
+
+/// A frame on its way: when it is due, its number, the port it leaves by.
+type Due = Reverse<(u64, u64, usize)>;
+
+/// All links of the process. Port `2 k` is the first end of link `k`, `2 k + 1` the second.
+pub(super) struct Wire {
+    ports: Vec<SyncDevice>,
+    /// By the port a frame comes in at.
+    shapers: Vec<Shaper>,
+    queue: BinaryHeap<Due>,
+    /// Frames by number modulo their count: number `n` is at `n - first`.
+    frames: std::collections::HashMap<u64, Vec<u8>>,
+    pool: Vec<Vec<u8>>,
+    next_number: u64,
+    timer: OwnedFd,
+    armed_ns: u64,
+    epoch: Instant,
+    random: Random,
+    lateness: Histogram<u64>,
+    late: u64,
+}
+
+impl Wire {
+    pub fn open(
+        links: &[WireLink],
+        seed: u64,
+        registry: &Registry,
+        timer_token: Token,
+    ) -> io::Result<Self> {
+        let mut ports = Vec::new();
+        let mut shapers = Vec::new();
+        for link in links {
+            for end in &link.ends {
+                let port = inside(&end.namespace, || open_tap(end))??;
+                registry.register(
+                    &mut SourceFd(&port.as_raw_fd()),
+                    Token(ports.len()),
+                    Interest::READABLE,
+                )?;
+                ports.push(port);
+                shapers.push(Shaper::new(&link.shape));
+            }
+        }
+        let timer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;
+        registry.register(
+            &mut SourceFd(&timer.as_fd().as_raw_fd()),
+            timer_token,
+            Interest::READABLE,
+        )?;
+        Ok(Self {
+            ports,
+            shapers,
+            queue: BinaryHeap::new(),
+            frames: std::collections::HashMap::new(),
+            pool: Vec::new(),
+            next_number: 0,
+            timer,
+            armed_ns: u64::MAX,
+            epoch: Instant::now(),
+            random: Random::new(seed),
+            lateness: new_histogram(),
+            late: 0,
+        })
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Takes in all frames that wait at a port.
+    pub fn on_readable(&mut self, port: usize) {
+        loop {
+            let mut frame = self.pool.pop().unwrap_or_else(|| vec![0; FRAME]);
+            frame.resize(FRAME, 0);
+            let Ok(len) = self.ports[port].recv(&mut frame) else {
+                self.recycle(frame);
+                return;
+            };
+            frame.truncate(len);
+            let draw = self.random.unit();
+            let now_ns = self.now_ns();
+            let due_ns = self.shapers[port].admit(now_ns, len, draw);
+            match due_ns {
+                Some(due_ns) if self.frames.len() < MAX_FRAMES => {
+                    let due_ns = due_ns.saturating_sub(HEAD_START_NS).max(now_ns);
+                    self.queue
+                        .push(Reverse((due_ns, self.next_number, port ^ 1)));
+                    self.frames.insert(self.next_number, frame);
+                    self.next_number += 1;
+                }
+                _ => self.recycle(frame),
+            }
+        }
+    }
+
+    /// Writes what is due and sets the timer for what is due next.
+    pub fn write_due(&mut self) -> io::Result<()> {
+        while let Some(&Reverse((due_ns, number, port))) = self.queue.peek() {
+            let now_ns = self.now_ns();
+            if due_ns > now_ns {
+                return self.arm(due_ns, now_ns);
+            }
+            self.queue.pop();
+            let Some(frame) = self.frames.remove(&number) else {
+                continue;
+            };
+            // A device whose queue is full loses the frame, as a card would.
+            let _ = self.ports[port].send(&frame);
+            let late_ns = now_ns - due_ns;
+            self.late += u64::from(late_ns >= LATE_NS);
+            self.lateness.saturating_record(late_ns);
+            self.recycle(frame);
+        }
+        Ok(())
+    }
+
+    /// Gives a link other settings, both ways.
+    pub fn set(&mut self, link: usize, shape: &LinkShape) -> Result<(), String> {
+        match self.shapers.get_mut(2 * link..2 * link + 2) {
+            Some(shapers) => {
+                for shaper in shapers {
+                    shaper.change(shape);
+                }
+                Ok(())
+            }
+            None => Err(format!("there is no link {link}")),
+        }
+    }
+
+    /// How it went since the last report.
+    pub fn report(&mut self, cpu_s: f64) -> Report {
+        let report = Report {
+            frames: self.lateness.len(),
+            dropped: self.shapers.iter().map(|shaper| shaper.dropped).sum(),
+            late: self.late,
+            late_p99_us: self.lateness.value_at_quantile(0.99) as f64 / 1000.0,
+            cpu_s,
+        };
+        self.lateness.reset();
+        self.late = 0;
+        for shaper in &mut self.shapers {
+            shaper.dropped = 0;
+        }
+        report
+    }
+
+    fn arm(&mut self, due_ns: u64, now_ns: u64) -> io::Result<()> {
+        if self.armed_ns == due_ns {
+            return Ok(());
+        }
+        self.armed_ns = due_ns;
+        let wait_ns = (due_ns - now_ns).max(1);
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let once = Itimerspec {
+            it_interval: zero,
+            it_value: Timespec {
+                tv_sec: (wait_ns / 1_000_000_000) as _,
+                tv_nsec: (wait_ns % 1_000_000_000) as _,
+            },
+        };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+
+    fn recycle(&mut self, frame: Vec<u8>) {
+        if self.pool.len() < POOL {
+            self.pool.push(frame);
+        }
+    }
+}
+
+fn open_tap(device: &Device) -> io::Result<SyncDevice> {
+    let tap = DeviceBuilder::new()
+        .name(&device.name)
+        .layer(Layer::L2)
+        .build_sync()?;
+    tap.set_nonblocking(true)?;
+    Ok(tap)
+}
+
+fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds of the histogram are valid")
+}

@@ -1,0 +1,200 @@
+//! A network by hand: `lab up` keeps one running and takes orders over a socket, a JSON object a line, from other commands of the lab.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Cluster;
+use crate::error::LabError;
+use crate::faults;
+use crate::janitor;
+use crate::net;
+use crate::scenario::Fault;
+use crate::testbed::{Carried, Testbed};
+
+/// Between two looks for orders.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait for an order's line, and for its answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What may be asked of a running network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Break or repair something now.
+    Do(Fault),
+    /// Say how things stand.
+    Status,
+    /// End.
+    Down,
+}
+
+/// How a network stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Sites, with the number of their brokers' processes.
+    pub sites: Vec<(String, usize)>,
+    /// Links: both ends, settings now, what was carried.
+    pub links: Vec<(String, String, crate::topology::LinkShape, Carried)>,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// As asked.
+    Status(Status),
+    /// It could not be done.
+    Refused(String),
+}
+
+/// Takes orders until one is to end, or `interrupted`.
+pub fn serve(
+    testbed: &mut Testbed,
+    mut cluster: Option<&mut Cluster>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), LabError> {
+    let path = socket(std::process::id());
+    // A number that was a dead lab's.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(LabError::io(path.display()))?;
+    let result = take_orders(&listener, testbed, &mut cluster, interrupted);
+    let _ = std::fs::remove_file(&path);
+    result
+}
+
+fn take_orders(
+    listener: &UnixListener,
+    testbed: &mut Testbed,
+    cluster: &mut Option<&mut Cluster>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), LabError> {
+    listener
+        .set_nonblocking(true)
+        .map_err(LabError::io("socket of the lab"))?;
+    while !interrupted() {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        // Who does not finish an order gets no answer; the network stands.
+        let Ok(order) = read::<Order>(&stream) else {
+            continue;
+        };
+        let reply = match &order {
+            Order::Do(fault) => match obey(fault, testbed, cluster) {
+                Ok(()) => Reply::Done,
+                Err(reason) => Reply::Refused(reason),
+            },
+            Order::Status => match status(testbed) {
+                Ok(status) => Reply::Status(status),
+                Err(error) => Reply::Refused(error.to_string()),
+            },
+            Order::Down => Reply::Done,
+        };
+        let _ = write(&stream, &reply);
+        if order == Order::Down {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn obey(
+    fault: &Fault,
+    testbed: &mut Testbed,
+    cluster: &mut Option<&mut Cluster>,
+) -> Result<(), String> {
+    fault.check_in(&testbed.topology)?;
+    match cluster {
+        Some(cluster) => faults::apply(fault, testbed, cluster).map_err(|error| error.to_string()),
+        None if fault.site.is_some() => Err("this network was started without brokers".to_owned()),
+        None => faults::apply_to_links(fault, testbed).map_err(|error| error.to_string()),
+    }
+}
+
+fn status(testbed: &Testbed) -> Result<Status, LabError> {
+    let names = &testbed.topology.sites;
+    let carried = testbed.carried()?;
+    let links = testbed.topology.links.iter().zip(carried).enumerate();
+    Ok(Status {
+        sites: names
+            .iter()
+            .enumerate()
+            .map(|(site, name)| (name.clone(), testbed.broker_processes(site).len()))
+            .collect(),
+        links: links
+            .map(|(index, (link, carried))| {
+                let ends = (names[link.a].clone(), names[link.b].clone());
+                (ends.0, ends.1, testbed.links.now(index), carried)
+            })
+            .collect(),
+    })
+}
+
+/// Gives an order to the one network that runs by hand.
+pub fn order(order: &Order) -> Result<Reply, LabError> {
+    let path = socket(running()?);
+    let stream = UnixStream::connect(&path).map_err(LabError::io(path.display()))?;
+    write(&stream, order)
+        .and_then(|()| read(&stream))
+        .map_err(LabError::io(path.display()))
+}
+
+/// Process number of the network that runs by hand; an error if there is none, or more than one.
+pub fn running() -> Result<u32, LabError> {
+    let labs = janitor::found().into_iter();
+    let running: Vec<u32> = labs
+        .filter(|&(lab, alive)| alive && socket(lab).exists())
+        .map(|(lab, _)| lab)
+        .collect();
+    match running[..] {
+        [lab] => Ok(lab),
+        [] => Err(LabError::Machine(
+            "no network runs by hand: start one with `thicket lab up FILE`".to_owned(),
+        )),
+        _ => Err(LabError::Machine(format!(
+            "{} networks run by hand, these commands are for one",
+            running.len()
+        ))),
+    }
+}
+
+/// The namespace of a site's clients in the network that runs by hand.
+pub fn clients_of(site: &str) -> Result<PathBuf, LabError> {
+    let lab = running()?;
+    let Reply::Status(status) = order(&Order::Status)? else {
+        return Err(LabError::Machine("the lab does not answer".to_owned()));
+    };
+    let names: Vec<&str> = status.sites.iter().map(|(name, _)| name.as_str()).collect();
+    match names.iter().position(|name| *name == site) {
+        Some(number) => Ok(net::path(&net::site(lab, number).clients)),
+        None => Err(LabError::Machine(format!(
+            "there is no site {site}, only {}",
+            names.join(", ")
+        ))),
+    }
+}
+
+fn socket(lab: u32) -> PathBuf {
+    PathBuf::from(format!("/run/{}{lab}.sock", net::PREFIX))
+}
+
+fn read<T: serde::de::DeserializeOwned>(stream: &UnixStream) -> std::io::Result<T> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+fn write(mut stream: &UnixStream, what: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_string(what)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())
+}

@@ -1,0 +1,175 @@
+//! Takes away what a lab has made: processes, namespaces and control groups whose names begin with `thicket-PID-`.
+//!
+//! A lab starts a janitor, a process that waits for its standard input to end and then cleans up. So the same code runs when a lab ends and when it
+//! is killed. What a janitor could not do, because it was killed as well, `thicket lab down` and the next lab do.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::LabError;
+use crate::limits::Controllers;
+use crate::net::{self, PREFIX};
+
+/// Longest wait for killed processes to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The process that cleans up after this one.
+#[derive(Debug)]
+pub struct Janitor {
+    child: Child,
+}
+
+impl Janitor {
+    /// Starts it for this process.
+    pub fn start(program: &Path) -> Result<Self, LabError> {
+        let child = Command::new(program)
+            .args(["lab", "child", "janitor", &std::process::id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // Ctrl-C is for the lab; the janitor is still needed then.
+            .process_group(0)
+            .spawn()
+            .map_err(LabError::io("janitor"))?;
+        Ok(Self { child })
+    }
+
+    /// Has it clean up, and waits for that.
+    pub fn finish(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The janitor's process: waits until the lab `lab` is gone or done, then cleans up.
+pub fn wait_and_clean(lab: u32) -> Result<(), LabError> {
+    let mut nothing = Vec::new();
+    // An error is an end as well.
+    let _ = io::stdin().read_to_end(&mut nothing);
+    clean(&[lab])
+}
+
+/// Labs that have left something, by their process number: the living and the dead.
+pub fn found() -> Vec<(u32, bool)> {
+    let mut labs = BTreeSet::new();
+    let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten();
+    let names = namespaces
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .chain(Controllers::detect().groups());
+    for name in names {
+        if let Some(lab) = lab_of(&name) {
+            labs.insert(lab);
+        }
+    }
+    labs.into_iter().map(|lab| (lab, is_alive(lab))).collect()
+}
+
+/// Cleans up after labs that live no more; answers them.
+pub fn clean_dead() -> Result<Vec<u32>, LabError> {
+    let found = found().into_iter();
+    let dead: Vec<u32> = found
+        .filter(|(_, alive)| !alive)
+        .map(|(lab, _)| lab)
+        .collect();
+    if !dead.is_empty() {
+        clean(&dead)?;
+    }
+    Ok(dead)
+}
+
+/// Ends the processes of these labs and takes away their namespaces and control groups.
+pub fn clean(labs: &[u32]) -> Result<(), LabError> {
+    let controllers = Controllers::detect();
+    let ours = |name: &str| lab_of(name).is_some_and(|lab| labs.contains(&lab));
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten();
+    let namespaces: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| ours(name))
+        .collect();
+    let start = Instant::now();
+    loop {
+        // A process may have entered its groups and not yet its namespace.
+        let mut pids = processes(&namespaces);
+        pids.extend(controllers.processes(&ours));
+        for &pid in &pids {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        if pids.is_empty() || start.elapsed() > PATIENCE {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if !namespaces.is_empty() {
+        let batch: String = namespaces
+            .iter()
+            .map(|name| format!("netns delete {name}\n"))
+            .collect();
+        let deleted = crate::command::feed("ip", &["-force", "-batch", "-"], &batch);
+        controllers.remove(&ours);
+        return deleted.map(drop);
+    }
+    controllers.remove(&ours);
+    Ok(())
+}
+
+/// Processes whose network namespace is one of these.
+#[must_use]
+pub fn processes(namespaces: &[String]) -> Vec<Pid> {
+    let inodes: BTreeSet<u64> = namespaces
+        .iter()
+        .filter_map(|name| std::fs::metadata(net::path(name)).ok())
+        .map(|metadata| metadata.ino())
+        .collect();
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let own = std::process::id() as i32;
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let namespace = std::fs::metadata(entry.path().join("ns/net")).ok()?;
+            (pid != own && inodes.contains(&namespace.ino())).then_some(pid)
+        })
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+fn lab_of(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+}
+
+/// Whether the process with this number is a lab; another program may have got the number since.
+fn is_alive(lab: u32) -> bool {
+    let command = std::fs::read(format!("/proc/{lab}/cmdline")).unwrap_or_default();
+    command.split(|&byte| byte == 0).any(|word| word == b"lab")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_lab() {
+        for (name, lab) in [
+            ("thicket-12-r1", Some(12)),
+            ("thicket-12", None),
+            ("thicket-x-r1", None),
+            ("other-12-r1", None),
+        ] {
+            assert_eq!(lab_of(name), lab, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_no_lab_does_not_protect_what_a_dead_lab_left() {
+        assert!(!is_alive(1));
+        assert!(!is_alive(u32::MAX));
+    }
+}

@@ -1,0 +1,59 @@
+//! A lab for MQTT brokers: any broker, on any network, the same answer twice.
+//!
+//! A *scenario* is one TOML file: sites with a router, a broker and clients each, links with delay, rate and loss, broker systems, load, faults and
+//! what to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables and a
+//! report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
+//!
+//! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
+//! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
+//! * [`probe`]: the network is measured before any broker is;
+//! * [`driver`], [`cluster`]: how each kind of broker is started and when it is ready;
+//! * [`hand`]: the network alone, with orders from other commands;
+//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
+//!
+//! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
+//!
+//! Invariants: a result says on what machine and by what means it was made, and whether it is valid; the same file and seed build the same network and
+//! the same load; no code is unsafe.
+//!
+//! ```
+//! use thicket_lab::scenario::Scenario;
+//!
+//! let text = r#"
+//! title = "Three nodes in a mesh"
+//! network = { sites = 3, link = { rtt_ms = 5 } }
+//! system = [{ name = "mesh", driver = "thicket" }]
+//! workload = { pattern = "fan-out", subscribers = 10, rate_per_s = 10, messages = 50 }
+//! "#;
+//! let (scenario, cells) = Scenario::parse(text)?;
+//! assert!(scenario.explain(&cells).contains("s1 - s2  RTT 5.00 ms"));
+//! # Ok::<(), String>(())
+//! ```
+
+pub mod child;
+pub mod cluster;
+pub mod driver;
+pub mod environment;
+pub mod fabric;
+pub mod faults;
+pub mod hand;
+pub mod janitor;
+pub mod limits;
+pub mod links;
+pub mod net;
+pub mod probe;
+pub mod results;
+pub mod run;
+pub mod scenario;
+pub mod testbed;
+pub mod topology;
+
+pub mod compare;
+pub mod report;
+pub mod summary;
+
+mod command;
+mod error;
+mod priority;
+
+pub use error::LabError;

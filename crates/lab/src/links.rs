@@ -1,0 +1,386 @@
+//! Links between routers, by one of two back ends: the kernel's `netem` where it has it, else the [`crate::fabric`] process.
+
+use std::fmt::Write as _;
+use std::io::{BufReader, Write};
+use std::net::SocketAddrV4;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command as Process, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::command;
+use crate::error::LabError;
+use crate::fabric::{
+    self, Answer, Command, Device, Forwarding, Interface, Plan, Report, Router, WireLink,
+};
+use crate::net::{self, Site, wan};
+use crate::topology::{LinkShape, Topology, link_addresses, router_address};
+
+/// Bytes of a full frame.
+const FRAME_BYTES: f64 = 1514.0;
+
+/// Who delays the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// The kernel.
+    Netem,
+    /// A process of ours.
+    Wire,
+}
+
+impl Backend {
+    /// The word of results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Netem => "netem",
+            Self::Wire => "wire",
+        }
+    }
+
+    /// `netem` if the kernel takes it on a device made for the purpose, else `wire`.
+    #[must_use]
+    pub fn choose() -> Self {
+        let namespace = format!("{}{}-try", net::PREFIX, std::process::id());
+        let attempt = || -> Result<(), LabError> {
+            command::run("ip", &["netns", "add", &namespace])?;
+            net::ip(&namespace, "link add try0 type veth peer name try1\n")?;
+            let qdisc = [
+                "-n", &namespace, "qdisc", "add", "dev", "try0", "root", "netem", "delay", "1ms",
+            ];
+            command::run("tc", &qdisc).map(drop)
+        };
+        let taken = attempt().is_ok();
+        let _ = command::run("ip", &["netns", "delete", &namespace]);
+        if taken { Self::Netem } else { Self::Wire }
+    }
+}
+
+/// The links of a testbed.
+#[derive(Debug)]
+pub struct Links {
+    backend: Backend,
+    topology: Topology,
+    sites: Vec<Site>,
+    now: Vec<LinkShape>,
+    fabric: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    /// Whether the link process runs before others.
+    pub realtime: bool,
+}
+
+impl Links {
+    /// Makes devices, addresses and routes, and starts the process behind them.
+    pub fn up(
+        program: &Path,
+        backend: Backend,
+        topology: &Topology,
+        sites: &[Site],
+        groups: &[SocketAddrV4],
+        seed: u64,
+    ) -> Result<Self, LabError> {
+        make_devices(backend, topology, sites)?;
+        net::make_routes(sites, topology)?;
+        if backend == Backend::Netem {
+            for (index, link) in topology.links.iter().enumerate() {
+                shape_by_kernel(sites, topology, index, &link.shape, "add")?;
+            }
+        }
+        let mut fabric = Process::new(program)
+            .args(["lab", "child", "fabric"])
+            // Ctrl-C is for the lab.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(LabError::io("link process"))?;
+        let (Some(commands), Some(answers)) = (fabric.stdin.take(), fabric.stdout.take()) else {
+            return Err(LabError::Machine(
+                "the link process has no pipes".to_owned(),
+            ));
+        };
+        let mut links = Self {
+            backend,
+            topology: topology.clone(),
+            sites: sites.to_vec(),
+            now: topology.links.iter().map(|link| link.shape).collect(),
+            fabric,
+            commands,
+            answers: BufReader::new(answers),
+            realtime: false,
+        };
+        match links.ask(&plan(backend, topology, sites, groups, seed))? {
+            Answer::Ready { realtime } => links.realtime = realtime,
+            other => return Err(unexpected(&other)),
+        }
+        Ok(links)
+    }
+
+    /// Gives links other settings, all at once with `wire`, one after the other with `netem`.
+    pub fn set(&mut self, changes: &[(usize, LinkShape)]) -> Result<(), LabError> {
+        match self.backend {
+            Backend::Netem => {
+                for (index, shape) in changes {
+                    shape_by_kernel(&self.sites, &self.topology, *index, shape, "change")?;
+                }
+            }
+            Backend::Wire => match self.ask(&Command::Set(changes.to_vec()))? {
+                Answer::Done => {}
+                other => return Err(unexpected(&other)),
+            },
+        }
+        for &(index, shape) in changes {
+            self.now[index] = shape;
+        }
+        Ok(())
+    }
+
+    /// Cuts links: everything on them is lost, silently.
+    pub fn cut(&mut self, links: &[usize]) -> Result<(), LabError> {
+        let cut = |&index: &usize| {
+            let shape = LinkShape {
+                loss_percent: 100.0,
+                ..self.now[index]
+            };
+            (index, shape)
+        };
+        let changes: Vec<_> = links.iter().map(cut).collect();
+        self.set(&changes)
+    }
+
+    /// Makes links what the scenario says.
+    pub fn heal(&mut self, links: &[usize]) -> Result<(), LabError> {
+        let planned = |&index: &usize| (index, self.topology.links[index].shape);
+        let changes: Vec<_> = links.iter().map(planned).collect();
+        self.set(&changes)
+    }
+
+    /// What a link is like now.
+    #[must_use]
+    pub fn now(&self, link: usize) -> LinkShape {
+        self.now[link]
+    }
+
+    /// How punctual the link process was since the last report.
+    pub fn report(&mut self) -> Result<Report, LabError> {
+        match self.ask(&Command::Report)? {
+            Answer::Report(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, what: &impl Serialize) -> Result<Answer, LabError> {
+        let mut line = serde_json::to_string(what)
+            .map_err(|error| LabError::io("link process")(error.into()))?;
+        line.push('\n');
+        self.commands
+            .write_all(line.as_bytes())
+            .and_then(|()| self.commands.flush())
+            .and_then(|()| fabric::read_answer(&mut self.answers))
+            .map_err(LabError::io("link process"))
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let _ = self.fabric.kill();
+        let _ = self.fabric.wait();
+    }
+}
+
+fn unexpected(answer: &Answer) -> LabError {
+    let reason = match answer {
+        Answer::Failed(reason) => reason.clone(),
+        other => format!("answered {other:?}"),
+    };
+    LabError::Machine(format!("the link process: {reason}"))
+}
+
+fn make_devices(backend: Backend, topology: &Topology, sites: &[Site]) -> Result<(), LabError> {
+    for (number, site) in sites.iter().enumerate() {
+        let mut batch = String::new();
+        for link in &topology.links {
+            match backend {
+                Backend::Wire if link.a == number || link.b == number => {
+                    let other = if link.a == number { link.b } else { link.a };
+                    let _ = writeln!(batch, "tuntap add dev {} mode tap", wan(other));
+                }
+                Backend::Netem if link.a == number => {
+                    let _ = writeln!(
+                        batch,
+                        "link add {} type veth peer name {} netns {}",
+                        wan(link.b),
+                        wan(link.a),
+                        sites[link.b].router
+                    );
+                }
+                Backend::Wire | Backend::Netem => {}
+            }
+        }
+        net::ip(&site.router, &batch)?;
+    }
+    Ok(())
+}
+
+/// Sets both ends of a link by `tc`; `how` is `add` or `change`.
+fn shape_by_kernel(
+    sites: &[Site],
+    topology: &Topology,
+    index: usize,
+    shape: &LinkShape,
+    how: &str,
+) -> Result<(), LabError> {
+    let link = topology.links[index];
+    for (own, other) in [(link.a, link.b), (link.b, link.a)] {
+        let line = netem_line(&wan(other), shape, how);
+        command::feed("tc", &["-n", &sites[own].router, "-batch", "-"], &line)?;
+    }
+    Ok(())
+}
+
+/// The line for `tc -batch`. netem's limit counts packets in the delay, too, so these have their places besides the queue's.
+fn netem_line(device: &str, shape: &LinkShape, how: &str) -> String {
+    let delay_us = (shape.one_way_ms * 1000.0).round();
+    let (rate, limit) = match shape.bandwidth_mbit {
+        None => (String::new(), 100_000),
+        Some(mbit) => {
+            let in_delay = (mbit * shape.one_way_ms * 1000.0 / 8.0 / FRAME_BYTES).ceil() as u32;
+            (
+                format!(" rate {}kbit", (mbit * 1000.0).round()),
+                shape.queue_packets + in_delay,
+            )
+        }
+    };
+    format!(
+        "qdisc {how} dev {device} root netem limit {limit} delay {delay_us}us loss {}%{rate}\n",
+        shape.loss_percent
+    )
+}
+
+fn plan(
+    backend: Backend,
+    topology: &Topology,
+    sites: &[Site],
+    groups: &[SocketAddrV4],
+    seed: u64,
+) -> Plan {
+    let device = |own: usize, other: usize| Device {
+        namespace: net::path(&sites[own].router),
+        name: wan(other),
+    };
+    let carried = if backend == Backend::Wire {
+        &topology.links[..]
+    } else {
+        &[]
+    };
+    let links = carried.iter().map(|link| WireLink {
+        ends: [device(link.a, link.b), device(link.b, link.a)],
+        shape: link.shape,
+    });
+    let routers: Vec<Router> = (0..sites.len())
+        .map(|site| router(topology, sites, site))
+        .collect();
+    Plan {
+        links: links.collect(),
+        groups: groups.to_vec(),
+        forwarding: (0..sites.len())
+            .map(|site| forwarding(topology, site))
+            .collect(),
+        routers,
+        seed,
+    }
+}
+
+fn own_links(topology: &Topology, site: usize) -> Vec<usize> {
+    (0..topology.links.len())
+        .filter(|&link| topology.links[link].a == site || topology.links[link].b == site)
+        .collect()
+}
+
+fn router(topology: &Topology, sites: &[Site], site: usize) -> Router {
+    let mut interfaces = vec![Interface {
+        name: "br0".to_owned(),
+        address: router_address(site),
+    }];
+    for link in own_links(topology, site) {
+        let [a, b] = link_addresses(link);
+        interfaces.push(Interface {
+            name: wan(topology.other_end(link, site)),
+            address: if topology.links[link].a == site { a } else { b },
+        });
+    }
+    Router {
+        namespace: net::path(&sites[site].router),
+        interfaces,
+    }
+}
+
+/// What a site's router does with a datagram of each source: in from there, out to its own network and to its children.
+fn forwarding(topology: &Topology, site: usize) -> Vec<Forwarding> {
+    let links = own_links(topology, site);
+    let interface = |link: usize| 1 + links.iter().position(|&own| own == link).unwrap_or(0);
+    (0..topology.sites.len())
+        .map(|source| {
+            let children = topology.children(source, site).into_iter().map(interface);
+            match topology.parent(source, site) {
+                None => Forwarding {
+                    from: 0,
+                    to: children.collect(),
+                },
+                Some(parent) => Forwarding {
+                    from: interface(parent),
+                    to: std::iter::once(0).chain(children).collect(),
+                },
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Network;
+
+    fn topology(text: &str) -> Topology {
+        let network: Network = toml::from_str(text).unwrap();
+        Topology::new(&network, &network.names().unwrap(), 1).unwrap()
+    }
+
+    #[test]
+    fn netem_gets_a_limit_that_holds_the_delay_and_the_queue() {
+        let mut shape = LinkShape {
+            one_way_ms: 2.5,
+            bandwidth_mbit: Some(10.0),
+            queue_packets: 100,
+            loss_percent: 0.0,
+        };
+        assert_eq!(
+            netem_line("wan2", &shape, "add"),
+            "qdisc add dev wan2 root netem limit 103 delay 2500us loss 0% rate 10000kbit\n"
+        );
+        shape.bandwidth_mbit = None;
+        shape.loss_percent = 100.0;
+        assert_eq!(
+            netem_line("wan2", &shape, "change"),
+            "qdisc change dev wan2 root netem limit 100000 delay 2500us loss 100%\n"
+        );
+    }
+
+    #[test]
+    fn multicast_goes_to_every_site_once_along_a_line() {
+        let topology = topology("sites = 3\nshape = \"line\"");
+        let middle = forwarding(&topology, 1);
+        let rule = |from, to: &[usize]| Forwarding {
+            from,
+            to: to.to_vec(),
+        };
+        assert_eq!(
+            middle,
+            [rule(1, &[0, 2]), rule(0, &[1, 2]), rule(2, &[0, 1])]
+        );
+        assert_eq!(forwarding(&topology, 2)[0], rule(1, &[0]));
+    }
+}

@@ -1,0 +1,267 @@
+//! Measures the network itself, before any broker runs: round trips of every pair of sites, and what a TCP connection gets through.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use thicket_bench::namespace::inside;
+
+use crate::error::LabError;
+use crate::net::{self, Site};
+use crate::priority::Priority;
+use crate::topology::{Topology, broker_address};
+
+/// Where the echo and the sink listen.
+const PORT: u16 = 7;
+/// Pairs probed at a time: more would measure the scheduler.
+const AT_A_TIME: usize = 8;
+/// Probes sent before the counted ones: the first packets find cold caches.
+const WARM_UP: usize = 3;
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a measurement is made before what is off counts.
+const ATTEMPTS: usize = 3;
+/// Priority of the prober, below that of the link process.
+const PRIORITY: u8 = 40;
+/// Allowed difference of the median, in milliseconds.
+const TOLERANCE_MS: f64 = 0.5;
+/// Allowed difference as a share of what is expected.
+const TOLERANCE: f64 = 0.05;
+
+/// Round trips between the brokers of two sites, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PairRtt {
+    /// One site.
+    pub a: String,
+    /// The other.
+    pub b: String,
+    /// What the links add up to.
+    pub expected_ms: f64,
+    /// Fastest.
+    pub min_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Probes without an answer.
+    pub lost: usize,
+}
+
+impl PairRtt {
+    /// Whether the median is what the scenario says, within 0.5 ms or 5 %.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        let allowed = TOLERANCE_MS.max(self.expected_ms * TOLERANCE);
+        (self.p50_ms - self.expected_ms).abs() <= allowed
+    }
+
+    /// The pair with its figures, for a message.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!(
+            "RTT {} - {}: {:.2} ms expected, median {:.2}, p99 {:.2}",
+            self.a, self.b, self.expected_ms, self.p50_ms, self.p99_ms
+        )
+    }
+}
+
+/// Probes every pair `probes` times, and again if some median is off: a busy machine may have kept the prober waiting, not the network.
+pub fn round_trips(
+    topology: &Topology,
+    sites: &[Site],
+    probes: usize,
+) -> Result<Vec<PairRtt>, LabError> {
+    let _first = Priority::raise(PRIORITY);
+    let mut measured = measure(topology, sites, probes)?;
+    for _ in 1..ATTEMPTS {
+        if measured.iter().all(PairRtt::is_right) {
+            break;
+        }
+        measured = measure(topology, sites, probes)?;
+    }
+    Ok(measured)
+}
+
+fn measure(topology: &Topology, sites: &[Site], probes: usize) -> Result<Vec<PairRtt>, LabError> {
+    let stop = AtomicBool::new(false);
+    let pairs: Vec<(usize, usize)> = (0..sites.len())
+        .flat_map(|a| (a + 1..sites.len()).map(move |b| (a, b)))
+        .collect();
+    std::thread::scope(|scope| {
+        for (number, site) in sites.iter().enumerate() {
+            let socket = udp(&net::path(&site.broker), broker_address(number), PORT)?;
+            scope.spawn(|| echo(socket, &stop));
+        }
+        let mut measured = Vec::new();
+        let result = pairs.chunks(AT_A_TIME).try_for_each(|chunk| {
+            let threads: Vec<_> = chunk
+                .iter()
+                .map(|&(a, b)| {
+                    let path = net::path(&sites[a].broker);
+                    scope.spawn(move || probe(&path, a, b, probes))
+                })
+                .collect();
+            for (thread, &(a, b)) in threads.into_iter().zip(chunk) {
+                let samples = thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    .map_err(LabError::io("probe"))?;
+                measured.push(figures(topology, a, b, probes, samples));
+            }
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        result.map(|()| measured)
+    })
+}
+
+fn udp(namespace: &Path, address: Ipv4Addr, port: u16) -> Result<UdpSocket, LabError> {
+    inside(namespace, || UdpSocket::bind((address, port)))
+        .and_then(|bound| bound)
+        .map_err(LabError::io(format!("{address}:{port}")))
+}
+
+fn echo(socket: UdpSocket, stop: &AtomicBool) {
+    let mut buffer = [0; 64];
+    let _ = socket.set_read_timeout(Some(Duration::from_millis(50)));
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((len, peer)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..len], peer);
+        }
+    }
+}
+
+fn probe(namespace: &Path, from: usize, to: usize, probes: usize) -> io::Result<Vec<f64>> {
+    let socket = inside(namespace, || UdpSocket::bind((broker_address(from), 0)))??;
+    socket.connect((broker_address(to), PORT))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut samples = Vec::with_capacity(probes);
+    let mut buffer = [0; 64];
+    for number in 0..(probes + WARM_UP) as u64 {
+        let start = Instant::now();
+        socket.send(&number.to_le_bytes())?;
+        // An answer to an earlier probe that was given up is passed over.
+        let answered = loop {
+            match socket.recv(&mut buffer) {
+                Ok(8) if buffer[..8] == number.to_le_bytes() => break true,
+                Ok(_) => {}
+                Err(_) => break false,
+            }
+        };
+        if answered && number >= WARM_UP as u64 {
+            samples.push(start.elapsed().as_secs_f64() * 1000.0);
+        }
+    }
+    Ok(samples)
+}
+
+fn figures(
+    topology: &Topology,
+    a: usize,
+    b: usize,
+    probes: usize,
+    mut samples: Vec<f64>,
+) -> PairRtt {
+    samples.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = ((samples.len() as f64 * share).ceil() as usize).max(1) - 1;
+        samples.get(place).copied().unwrap_or(f64::NAN)
+    };
+    PairRtt {
+        a: topology.sites[a].clone(),
+        b: topology.sites[b].clone(),
+        expected_ms: topology.rtt_ms(a, b),
+        min_ms: at(0.0),
+        p50_ms: at(0.5),
+        p99_ms: at(0.99),
+        lost: probes - samples.len(),
+    }
+}
+
+/// Goodput of one TCP connection from a site's broker to another's over `seconds`, in Mbit/s, after a second to get going.
+pub fn tcp_goodput(sites: &[Site], from: usize, to: usize, seconds: f64) -> Result<f64, LabError> {
+    let failed = || LabError::io("TCP between sites");
+    let listener = inside(&net::path(&sites[to].broker), || {
+        TcpListener::bind((broker_address(to), PORT))
+    })
+    .and_then(|bound| bound)
+    .map_err(failed())?;
+    let sender = inside(&net::path(&sites[from].broker), || {
+        TcpStream::connect(SocketAddr::from((broker_address(to), PORT)))
+    })
+    .and_then(|connected| connected)
+    .map_err(failed())?;
+    let (receiver, _) = listener.accept().map_err(failed())?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // It ends when the receiver closes.
+            let block = [0; 16 * 1024];
+            while (&sender).write_all(&block).is_ok() {}
+        });
+        let result = count(&receiver, seconds).map_err(failed());
+        let _ = receiver.shutdown(std::net::Shutdown::Both);
+        let _ = sender.shutdown(std::net::Shutdown::Both);
+        result
+    })
+}
+
+fn count(mut receiver: &TcpStream, seconds: f64) -> io::Result<f64> {
+    let mut block = vec![0; 64 * 1024];
+    let start = Instant::now();
+    let (mut from, mut bytes) = (None, 0);
+    loop {
+        let len = receiver.read(&mut block)?;
+        let now = start.elapsed().as_secs_f64();
+        match from {
+            None if now >= 1.0 => from = Some(now),
+            None => {}
+            Some(from) => {
+                bytes += len;
+                if now - from >= seconds || len == 0 {
+                    return Ok(bytes as f64 * 8.0 / 1e6 / (now - from));
+                }
+            }
+        }
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(expected_ms: f64, p50_ms: f64) -> PairRtt {
+        PairRtt {
+            a: "s1".to_owned(),
+            b: "s2".to_owned(),
+            expected_ms,
+            min_ms: p50_ms,
+            p50_ms,
+            p99_ms: p50_ms,
+            lost: 0,
+        }
+    }
+
+    #[test]
+    fn a_round_trip_is_right_within_half_a_millisecond_or_5_percent() {
+        for (expected, measured, right) in [
+            (5.0, 5.4, true),
+            (5.0, 5.6, false),
+            (50.0, 52.4, true),
+            (50.0, 47.4, false),
+            (0.0, 0.1, true),
+            (5.0, f64::NAN, false),
+        ] {
+            assert_eq!(
+                pair(expected, measured).is_right(),
+                right,
+                "{expected} {measured}"
+            );
+        }
+    }
+}

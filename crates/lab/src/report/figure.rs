@@ -1,0 +1,213 @@
+//! A figure: bars by group and system, with 95 % confidence intervals, as SVG.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Colours that the colour-blind can tell apart (Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(90, 90, 90),
+];
+const HEIGHT: u32 = 300;
+/// Width without bars, and of each bar.
+const MARGINS: u32 = 130;
+const BAR: u32 = 26;
+const FONT: &str = "sans-serif";
+
+/// Bars in groups.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// What is the same for all its bars.
+    pub title: String,
+    /// What the groups are values of.
+    pub x: String,
+    /// Unit of the bars.
+    pub y: String,
+    /// Systems, a bar of each group for each.
+    pub systems: Vec<String>,
+    /// Groups with their bars.
+    pub groups: Vec<(String, Vec<Option<Bar>>)>,
+}
+
+/// One bar.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bar {
+    /// Its height.
+    pub mean: f64,
+    /// Half of the confidence interval; 0 without one.
+    pub half_width_95: f64,
+}
+
+impl Figure {
+    /// The figure as an SVG element.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        let mut svg = String::new();
+        if self.draw(&mut svg).is_err() {
+            return "<p>This figure could not be drawn.</p>".to_owned();
+        }
+        svg
+    }
+
+    fn width(&self) -> u32 {
+        let bars = (self.groups.len() * (self.systems.len() + 1)) as u32;
+        (MARGINS + bars * BAR).max(300)
+    }
+
+    fn top(&self) -> f64 {
+        let bars = self
+            .groups
+            .iter()
+            .flat_map(|(_, bars)| bars.iter().flatten());
+        let top = bars
+            .map(|bar| bar.mean + bar.half_width_95)
+            .fold(0.0, f64::max);
+        if top > 0.0 { top * 1.05 } else { 1.0 }
+    }
+
+    fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+        let root = SVGBackend::with_string(svg, (self.width(), HEIGHT)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(&self.title, (FONT, 14))
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(68)
+            .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..self.top())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .light_line_style(TRANSPARENT)
+            .y_desc(&self.y)
+            .y_labels(6)
+            .y_label_formatter(&|value| axis_number(*value, self.top()))
+            .label_style((FONT, 12))
+            .axis_desc_style((FONT, 12))
+            .draw()?;
+        let slot = 1.0 / (self.systems.len() as f64 + 1.0);
+        for (group, (_, bars)) in self.groups.iter().enumerate() {
+            for (system, bar) in bars.iter().enumerate() {
+                let Some(bar) = bar else { continue };
+                let left = group as f64 + slot * (system as f64 + 0.5);
+                let colour = COLOURS[system % COLOURS.len()];
+                let corners = [(left, 0.0), (left + slot * 0.9, bar.mean)];
+                chart.draw_series([Rectangle::new(corners, colour.filled())])?;
+                if bar.half_width_95 > 0.0 {
+                    chart.draw_series([error_bar(bar, left + slot * 0.45)])?;
+                }
+            }
+        }
+        let centred = Pos::new(HPos::Center, VPos::Top);
+        for (group, (label, _)) in self.groups.iter().enumerate() {
+            let (x, y) = chart
+                .plotting_area()
+                .map_coordinate(&(group as f64 + 0.5, 0.0));
+            let style = (FONT, 12).into_text_style(&root).pos(centred);
+            root.draw(&Text::new(label.clone(), (x, y + 6), style))?;
+        }
+        let middle = self.groups.len() as f64 / 2.0;
+        let (x, y) = chart.plotting_area().map_coordinate(&(middle, 0.0));
+        let style = (FONT, 12).into_text_style(&root).pos(centred);
+        root.draw(&Text::new(self.x.clone(), (x, y + 22), style))?;
+        root.present()?;
+        Ok(())
+    }
+
+    /// The names of the systems beside their colours, as HTML.
+    #[must_use]
+    pub fn legend(systems: &[String]) -> String {
+        let entry = |(index, name): (usize, &String)| {
+            let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+            format!(
+                "<span class=\"key\"><i style=\"background:rgb({red},{green},{blue})\"></i>{}</span>",
+                super::html::escape(name)
+            )
+        };
+        systems.iter().enumerate().map(entry).collect()
+    }
+}
+
+fn error_bar(
+    bar: &Bar,
+    x: f64,
+) -> ErrorBar<f64, f64, plotters::element::ErrorBarOrientV<f64, f64>> {
+    // An interval below 0 is cut at the axis.
+    let low = (bar.mean - bar.half_width_95).max(0.0);
+    ErrorBar::new_vertical(
+        x,
+        low,
+        bar.mean,
+        bar.mean + bar.half_width_95,
+        BLACK.stroke_width(1),
+        6,
+    )
+}
+
+/// A number on an axis that reaches up to `top`: the same digits along the whole axis.
+fn axis_number(value: f64, top: f64) -> String {
+    match top {
+        _ if value == 0.0 => "0".to_owned(),
+        top if top >= 2e6 => format!("{:.1}M", value / 1e6),
+        top if top >= 2e4 => format!("{:.0}k", value / 1e3),
+        top if top >= 10.0 => format!("{value:.0}"),
+        top if top >= 2.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure() -> Figure {
+        let bar = |mean, half_width_95| {
+            Some(Bar {
+                mean,
+                half_width_95,
+            })
+        };
+        Figure {
+            title: "RTT = 5".to_owned(),
+            x: "qos".to_owned(),
+            y: "ms".to_owned(),
+            systems: vec!["a".to_owned(), "b".to_owned()],
+            groups: vec![
+                ("0".to_owned(), vec![bar(3.0, 0.5), bar(6.0, 0.0)]),
+                ("1".to_owned(), vec![bar(4.0, 5.0), None]),
+            ],
+        }
+    }
+
+    #[test]
+    fn every_bar_and_every_interval_is_drawn() {
+        let svg = figure().to_svg();
+        let bars = COLOURS[..2].iter().map(|RGBColor(red, green, blue)| {
+            svg.matches(&format!("#{red:02X}{green:02X}{blue:02X}"))
+                .count()
+        });
+        assert_eq!(bars.collect::<Vec<_>>(), [2, 1]);
+        for text in ["RTT = 5", "qos", "ms"] {
+            assert!(svg.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_figure_of_nothing_is_drawn_empty() {
+        let empty = Figure {
+            groups: Vec::new(),
+            ..figure()
+        };
+        assert!(empty.to_svg().contains("</svg>"));
+    }
+
+    #[test]
+    fn the_axis_reaches_above_the_highest_interval() {
+        assert!((figure().top() - 9.45).abs() < 1e-9);
+    }
+}

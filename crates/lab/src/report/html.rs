@@ -1,0 +1,220 @@
+//! The page around the figures.
+
+use std::fmt::Write;
+
+use super::{Figure, figures};
+use crate::results::{Environment, Results, Run};
+use crate::summary::{Row, cell, rows, short};
+
+const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
+td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
+td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}\
+.bad{background:#fbe3e4;border-left:4px solid #c00;padding:.5em 1em}.good{background:#e6f4ea;border-left:4px solid #080;padding:.5em 1em}\
+.key{margin-right:1.4em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}pre{background:#f6f6f6;padding:1em;overflow-x:auto}";
+
+/// Columns of the table of delays and losses, and of the table of costs.
+const DELAYS: [(&str, &str); 7] = [
+    ("delay_mean_ms", "mean ms"),
+    ("delay_p50_ms", "p50"),
+    ("delay_p90_ms", "p90"),
+    ("delay_p99_ms", "p99"),
+    ("delay_max_ms", "max"),
+    ("lost_messages", "lost"),
+    ("duplicated_messages", "twice"),
+];
+const COSTS: [(&str, &str); 7] = [
+    ("control_traffic_bytes_per_s", "idle bytes/s"),
+    ("subscriptions_traffic_bytes", "subscribing bytes"),
+    ("publish_traffic_bytes", "publishing bytes"),
+    ("publish_traffic_packets", "frames"),
+    ("control_broker_cpu_percent", "idle CPU %"),
+    ("publish_broker_cpu_percent", "publishing CPU %"),
+    ("publish_broker_memory_mib", "memory MiB"),
+];
+
+/// The results as one HTML file.
+#[must_use]
+pub fn to_html(results: &Results) -> String {
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>\n",
+        title = escape(&results.title)
+    );
+    if let Some(source) = &results.source {
+        let _ = writeln!(page, "<p>Follows {}.</p>", escape(source));
+    }
+    validity(results, &mut page);
+    let rows = rows(results);
+    let mut systems: Vec<String> = Vec::new();
+    for row in &rows {
+        if !systems.contains(&row.system) {
+            systems.push(row.system.clone());
+        }
+    }
+    let repeats = results.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
+    let _ = writeln!(
+        page,
+        "<p>{}</p><p>Bars are means of {repeats} repeats; the lines on them are 95 % confidence intervals (Student's t). Delay is from the moment a message \
+         was meant to be sent to its arrival. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
+        Figure::legend(&systems)
+    );
+    for (title, figures) in figures(results) {
+        let _ = writeln!(page, "<h2>{}</h2><div class=\"figures\">", escape(&title));
+        for figure in figures {
+            page.push_str(&figure.to_svg());
+        }
+        page.push_str("</div>\n");
+    }
+    table("Delay and loss", &rows, &DELAYS, &mut page);
+    table(
+        "Traffic between sites, CPU and memory of a broker",
+        &rows,
+        &COSTS,
+        &mut page,
+    );
+    fault_list(&results.runs, &mut page);
+    environment(&results.environment, &mut page);
+    let _ = writeln!(
+        page,
+        "<h2>Scenario</h2><pre>{}</pre>",
+        escape(&results.scenario)
+    );
+    page.push_str("</html>\n");
+    page
+}
+
+fn validity(results: &Results, page: &mut String) {
+    if let Some(reason) = &results.ended_early {
+        let _ = writeln!(
+            page,
+            "<p class=\"bad\">Ended early: {}.</p>",
+            escape(reason)
+        );
+    }
+    let invalid: Vec<&Run> = results.runs.iter().filter(|run| !run.valid).collect();
+    if invalid.is_empty() {
+        let _ = writeln!(
+            page,
+            "<p class=\"good\">All {} runs are valid: every pair of sites had its round trip before the run, and links were on time.</p>",
+            results.runs.len()
+        );
+        return;
+    }
+    let _ = writeln!(
+        page,
+        "<div class=\"bad\">{} of {} runs are not valid and are left out of all figures:<ul>",
+        invalid.len(),
+        results.runs.len()
+    );
+    for run in invalid {
+        let _ = writeln!(
+            page,
+            "<li>{} {} repeat {}: {}</li>",
+            escape(&run.system),
+            escape(&parameters(&run.parameters)),
+            run.repeat,
+            escape(&run.invalid.join("; "))
+        );
+    }
+    page.push_str("</ul></div>\n");
+}
+
+fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String) {
+    let _ = write!(
+        page,
+        "<h2>{title}</h2><div class=\"wide\"><table><tr><th>system</th>"
+    );
+    let keys = rows.first().map_or(&[][..], |row| &row.parameters);
+    for (key, _) in keys {
+        let _ = write!(page, "<th>{}</th>", escape(short(key)));
+    }
+    for (_, heading) in columns {
+        let _ = write!(page, "<th>{heading}</th>");
+    }
+    page.push_str("</tr>\n");
+    for row in rows {
+        let _ = write!(page, "<tr><td>{}</td>", escape(&row.system));
+        for (_, value) in &row.parameters {
+            let _ = write!(page, "<td>{}</td>", escape(value));
+        }
+        for (name, _) in columns {
+            let text = row.figures.get(*name).map_or("-".to_owned(), cell);
+            let _ = write!(page, "<td>{text}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn fault_list(runs: &[Run], page: &mut String) {
+    let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) else {
+        return;
+    };
+    page.push_str("<h2>Faults</h2><ul>");
+    for (at_s, what) in &run.faults {
+        let _ = write!(
+            page,
+            "<li>{at_s:.2} s after the first message: {}</li>",
+            escape(what)
+        );
+    }
+    page.push_str("</ul>\n");
+}
+
+fn environment(facts: &Environment, page: &mut String) {
+    page.push_str("<h2>Machine and means</h2><table>");
+    let links = if facts.links_first {
+        "runs before other processes"
+    } else {
+        "runs like other processes"
+    };
+    let cores = if facts.oversubscribed {
+        format!("{}; brokers may use more than that together", facts.cores)
+    } else {
+        facts.cores.to_string()
+    };
+    let build = if facts.optimised {
+        "optimised"
+    } else {
+        "without optimisation"
+    };
+    let commit = facts.commit.as_deref().unwrap_or("unknown");
+    let mut lines = vec![
+        ("kernel", facts.kernel.clone()),
+        ("processor", facts.cpu.clone()),
+        ("cores", cores),
+        ("memory", format!("{} MiB", facts.memory_mib)),
+        ("links", format!("{}; its process {links}", facts.backend)),
+        ("limits", facts.limits.clone()),
+        ("congestion control", facts.congestion_control.clone()),
+        ("lab", format!("{}, commit {commit}, {build}", facts.lab)),
+    ];
+    for (system, version) in &facts.brokers {
+        lines.push((system, version.clone()));
+    }
+    for (name, value) in lines {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td></tr>",
+            escape(name),
+            escape(&value)
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn parameters(parameters: &[(String, String)]) -> String {
+    let words: Vec<String> = parameters
+        .iter()
+        .map(|(key, value)| format!("{} = {value}", short(key)))
+        .collect();
+    words.join(", ")
+}
+
+/// Text as HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}

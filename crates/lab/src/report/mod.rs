@@ -1,0 +1,131 @@
+//! `report.html`: one file with tables and figures, from the results alone.
+
+mod figure;
+mod html;
+
+pub use figure::{Bar, Figure};
+pub use html::to_html;
+
+use std::path::Path;
+
+use crate::error::LabError;
+use crate::results::Results;
+use crate::summary::{Row, rows, short};
+
+/// Figures drawn where their numbers are there: name of the number, title, axis.
+const SHOWN: [(&str, &str, &str); 9] = [
+    ("delay_mean_ms", "End-to-end delay, mean", "ms"),
+    ("delay_p99_ms", "End-to-end delay, 99th percentile", "ms"),
+    (
+        "control_traffic_bytes_per_s",
+        "Traffic between sites without clients",
+        "bytes/s",
+    ),
+    (
+        "subscriptions_traffic_bytes",
+        "Traffic between sites while clients connect and subscribe",
+        "bytes",
+    ),
+    (
+        "publish_traffic_bytes",
+        "Traffic between sites while messages are published",
+        "bytes",
+    ),
+    (
+        "publish_broker_cpu_percent",
+        "CPU of a broker while messages are published",
+        "% of a core",
+    ),
+    (
+        "publish_broker_memory_mib",
+        "Memory of a broker while messages are published",
+        "MiB",
+    ),
+    ("lost_messages", "Messages lost", "messages"),
+    (
+        "longest_silence_s",
+        "Longest time a subscriber got nothing",
+        "s",
+    ),
+];
+
+/// Writes `report.html` into the folder.
+pub fn write(results: &Results, folder: &Path) -> Result<(), LabError> {
+    let path = folder.join("report.html");
+    std::fs::write(&path, to_html(results)).map_err(LabError::io(path.display()))
+}
+
+/// All figures of the results: for each number one figure a combination of all parameters but the last, which is on the axis.
+fn figures(results: &Results) -> Vec<(String, Vec<Figure>)> {
+    let rows = rows(results);
+    SHOWN
+        .iter()
+        .filter(|(name, ..)| has_values(&rows, name))
+        .map(|(name, title, unit)| ((*title).to_owned(), facets(&rows, name, unit)))
+        .collect()
+}
+
+/// Whether a number is there, and is not 0 everywhere.
+fn has_values(rows: &[Row], name: &str) -> bool {
+    rows.iter()
+        .filter_map(|row| row.figures.get(name))
+        .any(|estimate| estimate.mean != 0.0)
+}
+
+fn facets(rows: &[Row], name: &str, unit: &str) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = Vec::new();
+    let systems = distinct(rows.iter().map(|row| row.system.clone()));
+    for row in rows {
+        let (axis, others) = match row.parameters.split_last() {
+            Some((last, others)) => (Some(last), others),
+            None => (None, &[][..]),
+        };
+        let words: Vec<String> = others
+            .iter()
+            .map(|(key, value)| format!("{} = {value}", short(key)))
+            .collect();
+        let title = words.join(", ");
+        let at = match figures.iter().position(|figure| figure.title == title) {
+            Some(at) => at,
+            None => {
+                figures.push(Figure {
+                    title,
+                    x: axis.map_or(String::new(), |(key, _)| short(key).to_owned()),
+                    y: unit.to_owned(),
+                    systems: systems.clone(),
+                    groups: Vec::new(),
+                });
+                figures.len() - 1
+            }
+        };
+        let label = axis.map_or(String::new(), |(_, value)| value.clone());
+        let groups = &mut figures[at].groups;
+        let group = match groups.iter().position(|(known, _)| *known == label) {
+            Some(group) => group,
+            None => {
+                groups.push((label, vec![None; systems.len()]));
+                groups.len() - 1
+            }
+        };
+        if let (Some(system), Some(estimate)) = (
+            systems.iter().position(|system| *system == row.system),
+            row.figures.get(name),
+        ) {
+            groups[group].1[system] = Some(Bar {
+                mean: estimate.mean,
+                half_width_95: estimate.half_width_95.unwrap_or(0.0),
+            });
+        }
+    }
+    figures
+}
+
+fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
+}

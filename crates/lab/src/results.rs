@@ -1,0 +1,353 @@
+//! What a run of the lab leaves: `results.json`, `runs.csv`, samples. Plain data that reads back.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use thicket_bench::Outcome;
+use thicket_bench::generator::Sample;
+
+use crate::error::LabError;
+use crate::testbed::Carried;
+
+/// Version of the format.
+pub const VERSION: u32 = 1;
+/// Name of the main file.
+pub const FILE: &str = "results.json";
+
+/// All of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// Version of this format.
+    pub version: u32,
+    /// Title of the scenario.
+    pub title: String,
+    /// The experiment it follows.
+    pub source: Option<String>,
+    /// Whether every run is valid and none is missing.
+    pub valid: bool,
+    /// Why it ended early, if it did.
+    pub ended_early: Option<String>,
+    /// The machine and the means.
+    pub environment: Environment,
+    /// Text of the scenario's file.
+    pub scenario: String,
+    /// All runs.
+    pub runs: Vec<Run>,
+}
+
+/// What must be the same for two results to be comparable, and what explains a difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Model of the processor.
+    pub cpu: String,
+    /// Cores that are online.
+    pub cores: usize,
+    /// Memory of the machine in MiB.
+    pub memory_mib: u64,
+    /// Back end of the links.
+    pub backend: String,
+    /// Whether the link process runs before others.
+    pub links_first: bool,
+    /// What limits and counts CPU and memory.
+    pub limits: String,
+    /// Congestion control of TCP between sites.
+    pub congestion_control: String,
+    /// Whether brokers may use more cores together than there are.
+    pub oversubscribed: bool,
+    /// Version of the lab.
+    pub lab: String,
+    /// Commit of the working copy the program lies in, if it does.
+    pub commit: Option<String>,
+    /// Whether the lab was built with optimisation.
+    pub optimised: bool,
+    /// Version of each system's broker.
+    pub brokers: BTreeMap<String, String>,
+}
+
+/// One run: a system in a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Name of the system.
+    pub system: String,
+    /// The varied parameters with their values here.
+    pub parameters: Vec<(String, String)>,
+    /// From 1.
+    pub repeat: u64,
+    /// Whether its figures may be used.
+    pub valid: bool,
+    /// Why not.
+    pub invalid: Vec<String>,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+    /// Figures by name, with the unit last in the name.
+    pub metrics: BTreeMap<String, f64>,
+    /// Traffic and use by phase.
+    pub phases: Vec<Phase>,
+    /// What was broken, and when it really was, in seconds after the first message.
+    pub faults: Vec<(f64, String)>,
+    /// File of samples, below the results' folder.
+    pub samples: Option<String>,
+}
+
+/// A phase of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `control`, `subscriptions` or `publish`.
+    pub name: String,
+    /// Its length.
+    pub seconds: f64,
+    /// What the links carried in it.
+    pub links: Vec<LinkTraffic>,
+    /// What the brokers used in it.
+    pub brokers: Vec<BrokerUse>,
+}
+
+/// Traffic of a link in a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkTraffic {
+    /// One end.
+    pub a: String,
+    /// The other.
+    pub b: String,
+    /// Bytes and frames.
+    #[serde(flatten)]
+    pub carried: Carried,
+}
+
+/// What a broker used in a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BrokerUse {
+    /// Its site.
+    pub site: String,
+    /// CPU seconds.
+    pub cpu_s: f64,
+    /// Memory at the end of the phase.
+    pub memory_kib: u64,
+    /// Periods in which its quota of CPU was used up.
+    pub throttled: u64,
+}
+
+impl Phase {
+    /// Bytes on all links, both ways.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let both = |link: &LinkTraffic| link.carried.bytes_ab + link.carried.bytes_ba;
+        self.links.iter().map(both).sum()
+    }
+
+    /// Frames on all links, both ways.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        let both = |link: &LinkTraffic| link.carried.packets_ab + link.carried.packets_ba;
+        self.links.iter().map(both).sum()
+    }
+}
+
+/// The figures of a run from what the load generator and the phases say.
+#[must_use]
+pub fn metrics(outcome: &Outcome, phases: &[Phase]) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
+    let mut put = |name: String, value: f64| {
+        metrics.insert(name, value);
+    };
+    if let Some(latency) = &outcome.latency {
+        for (name, us) in [
+            ("delay_mean_ms", latency.mean_us),
+            ("delay_p50_ms", latency.p50_us),
+            ("delay_p90_ms", latency.p90_us),
+            ("delay_p99_ms", latency.p99_us),
+            ("delay_p999_ms", latency.p999_us),
+            ("delay_max_ms", latency.max_us),
+        ] {
+            put(name.to_owned(), us / 1000.0);
+        }
+    }
+    let counts = &outcome.counts;
+    for (name, count) in [
+        ("published_messages", counts.published),
+        ("expected_messages", counts.expected),
+        ("delivered_messages", counts.delivered),
+        ("lost_messages", counts.lost),
+        ("duplicated_messages", counts.duplicated),
+        ("reordered_messages", counts.reordered),
+    ] {
+        put(name.to_owned(), count as f64);
+    }
+    put("published_msgs_per_s".to_owned(), outcome.published_per_s);
+    put("delivered_msgs_per_s".to_owned(), outcome.delivered_per_s);
+    put("generator_cpu_cores".to_owned(), outcome.own.cores);
+    put("generator_behind_ms".to_owned(), outcome.behind_schedule_ms);
+    for phase in phases {
+        phase_metrics(phase, &mut put);
+    }
+    metrics
+}
+
+fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
+    let name = &phase.name;
+    if !phase.links.is_empty() {
+        put(format!("{name}_traffic_bytes"), phase.bytes() as f64);
+        put(format!("{name}_traffic_packets"), phase.packets() as f64);
+        if phase.seconds > 0.0 {
+            put(
+                format!("{name}_traffic_bytes_per_s"),
+                phase.bytes() as f64 / phase.seconds,
+            );
+        }
+    }
+    if !phase.brokers.is_empty() && phase.seconds > 0.0 {
+        let count = phase.brokers.len() as f64;
+        let cpu_s: f64 = phase.brokers.iter().map(|broker| broker.cpu_s).sum();
+        let kib: u64 = phase.brokers.iter().map(|broker| broker.memory_kib).sum();
+        put(
+            format!("{name}_broker_cpu_percent"),
+            100.0 * cpu_s / phase.seconds / count,
+        );
+        put(
+            format!("{name}_broker_memory_mib"),
+            kib as f64 / 1024.0 / count,
+        );
+    }
+}
+
+/// The longest time in which a subscriber got nothing, between two arrivals, in seconds.
+#[must_use]
+pub fn longest_silence_s(samples: &[Sample]) -> Option<f64> {
+    let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut longest = None;
+    for sample in samples {
+        let arrived_ns = sample.sent_ns + sample.delay_ns;
+        if let Some(before) = last.insert(sample.subscriber, arrived_ns) {
+            longest = longest.max(Some(arrived_ns.saturating_sub(before)));
+        }
+    }
+    longest.map(|ns| ns as f64 / 1e9)
+}
+
+/// Samples as CSV.
+#[must_use]
+pub fn samples_csv(samples: &[Sample]) -> String {
+    let mut csv = String::from("subscriber,publisher,number,sent_us,delay_us\n");
+    for sample in samples {
+        let _ = writeln!(
+            csv,
+            "{},{},{},{:.1},{:.1}",
+            sample.subscriber,
+            sample.stream,
+            sample.number,
+            sample.sent_ns as f64 / 1000.0,
+            sample.delay_ns as f64 / 1000.0
+        );
+    }
+    csv
+}
+
+impl Results {
+    /// Reads the results in a folder.
+    pub fn load(folder: &Path) -> Result<Self, LabError> {
+        let path = folder.join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(LabError::io(path.display()))?;
+        let results: Self = serde_json::from_str(&text)
+            .map_err(|error| LabError::Unlike(format!("{}: {error}", path.display())))?;
+        if results.version != VERSION {
+            return Err(LabError::Unlike(format!(
+                "{}: format {} is not {VERSION}",
+                path.display(),
+                results.version
+            )));
+        }
+        Ok(results)
+    }
+
+    /// Writes `results.json` and `runs.csv`.
+    pub fn save(&self, folder: &Path) -> Result<(), LabError> {
+        let text =
+            serde_json::to_string_pretty(self).map_err(|error| LabError::io(FILE)(error.into()))?;
+        for (name, text) in [(FILE, text), ("runs.csv", self.csv())] {
+            let path = folder.join(name);
+            std::fs::write(&path, text).map_err(LabError::io(path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// A line a run, a column a figure.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut names: Vec<&String> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.metrics.keys())
+            .collect();
+        names.sort();
+        names.dedup();
+        let parameters: Vec<&String> = self
+            .runs
+            .first()
+            .map(|run| run.parameters.iter().map(|(key, _)| key).collect())
+            .unwrap_or_default();
+        let mut csv = String::from("system");
+        for key in &parameters {
+            let _ = write!(csv, ",{}", quoted(key));
+        }
+        csv.push_str(",repeat,valid");
+        for name in &names {
+            let _ = write!(csv, ",{name}");
+        }
+        csv.push('\n');
+        for run in &self.runs {
+            csv.push_str(&run.system);
+            for (_, value) in &run.parameters {
+                let _ = write!(csv, ",{}", quoted(value));
+            }
+            let _ = write!(csv, ",{},{}", run.repeat, run.valid);
+            for name in &names {
+                let value = run.metrics.get(*name);
+                let _ = write!(csv, ",{}", value.map_or(String::new(), ToString::to_string));
+            }
+            csv.push('\n');
+        }
+        csv
+    }
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_between_two_arrivals_of_one_subscriber() {
+        let sample = |subscriber, sent_ns, delay_ns| Sample {
+            subscriber,
+            stream: 0,
+            number: 0,
+            sent_ns,
+            delay_ns,
+        };
+        let second = 1_000_000_000;
+        let samples = [
+            sample(0, 0, 5),
+            sample(1, second, 5),
+            sample(0, second, second),
+            sample(1, 4 * second, 5),
+        ];
+        assert_eq!(longest_silence_s(&samples), Some(3.0));
+        assert_eq!(longest_silence_s(&samples[..1]), None);
+    }
+
+    #[test]
+    fn a_value_with_a_comma_is_quoted() {
+        assert_eq!(quoted("{ a = 1, b = 2 }"), "\"{ a = 1, b = 2 }\"");
+    }
+}

@@ -1,0 +1,511 @@
+//! An experiment: every cell on every system, as often as the scenario says, phase by phase.
+//!
+//! A repeat builds the network anew, and every system starts anew on it; cells that differ in load only share the running brokers. So repeats are
+//! independent of each other. The load generator runs in a thread of its own and the time line of faults in the caller's, as brokers die with
+//! the thread that starts them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use thicket_bench::Outcome;
+use thicket_bench::generator::{Generator, Node, Watch};
+use thicket_bench::process;
+
+use crate::cluster::Cluster;
+use crate::driver::{Brokers, Driver};
+use crate::environment::environment;
+use crate::error::LabError;
+use crate::faults;
+use crate::limits::Use;
+use crate::links::Backend;
+use crate::probe::{self, PairRtt};
+use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run, VERSION};
+use crate::scenario::{Cell, Scenario, System, clients};
+use crate::testbed::{Carried, Setup, Testbed};
+use crate::topology::Topology;
+
+/// Probes of each pair before a run.
+const PROBES: usize = 15;
+/// Share of frames that may be a millisecond late.
+const LATE_SHARE: f64 = 0.01;
+/// How far clients may be behind their schedule.
+const MAX_BEHIND_MS: f64 = 100.0;
+/// Samples kept of a run.
+const MAX_SAMPLES: usize = 1_000_000;
+
+/// How to run an experiment.
+#[allow(missing_debug_implementations, reason = "it holds a function")]
+pub struct Options<'a> {
+    /// Our own program.
+    pub program: &'a Path,
+    /// Back end of the links.
+    pub backend: Backend,
+    /// Where results go; it exists.
+    pub folder: &'a Path,
+    /// Set when the user wants an end.
+    pub interrupted: &'a AtomicBool,
+    /// Gets a line about every run.
+    pub say: &'a dyn Fn(&str),
+}
+
+/// What happens to be there while a system runs.
+struct Bench<'a> {
+    options: &'a Options<'a>,
+    scenario: &'a Scenario,
+    cells: &'a [Cell],
+    drivers: Vec<Driver>,
+    runs: Vec<Run>,
+    links_first: bool,
+    started: Instant,
+}
+
+/// Runs all of a scenario. What was measured is in the answer also if it ended early.
+pub fn run(
+    text: &str,
+    scenario: &Scenario,
+    cells: &[Cell],
+    options: &Options<'_>,
+) -> Result<Results, LabError> {
+    let drivers: Result<Vec<Driver>, LabError> =
+        scenario.systems.iter().map(Driver::load).collect();
+    let drivers = drivers?;
+    let mut facts = environment(scenario, options.backend, options.program);
+    for (system, driver) in scenario.systems.iter().zip(&drivers) {
+        let program = driver.find(system, options.program)?;
+        facts
+            .brokers
+            .insert(system.name.clone(), driver.find_version(&program));
+    }
+    let mut bench = Bench {
+        options,
+        scenario,
+        cells,
+        drivers,
+        runs: Vec::new(),
+        links_first: true,
+        started: Instant::now(),
+    };
+    let end = bench.all();
+    facts.links_first = bench.links_first;
+    let ended_early = end.err().map(|error| error.to_string());
+    let results = Results {
+        version: VERSION,
+        title: scenario.title.clone(),
+        source: scenario.source.clone(),
+        valid: ended_early.is_none() && bench.runs.iter().all(|run| run.valid),
+        ended_early,
+        environment: facts,
+        scenario: text.to_owned(),
+        runs: bench.runs,
+    };
+    results.save(options.folder)?;
+    Ok(results)
+}
+
+impl Bench<'_> {
+    fn all(&mut self) -> Result<(), LabError> {
+        let groups = groups(self.cells);
+        for repeat in 1..=self.scenario.repeats {
+            for group in &groups {
+                self.group(repeat, group)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cells on one network.
+    fn group(&mut self, repeat: u64, cells: &[usize]) -> Result<(), LabError> {
+        let scenario = &self.cells[cells[0]].scenario;
+        let names = scenario.network.names().map_err(LabError::Machine)?;
+        let topology =
+            Topology::new(&scenario.network, &names, scenario.seed).map_err(LabError::Machine)?;
+        let systems: Vec<(&System, Driver)> = self
+            .scenario
+            .systems
+            .iter()
+            .zip(self.drivers.clone())
+            .collect();
+        let is_external = |driver: &Driver| driver.brokers == Brokers::External;
+        for (system, driver) in systems.iter().filter(|(_, driver)| is_external(driver)) {
+            self.external(repeat, cells, system, driver)?;
+        }
+        if systems.iter().all(|(_, driver)| is_external(driver)) {
+            return Ok(());
+        }
+        let groups: Vec<SocketAddrV4> = systems
+            .iter()
+            .flat_map(|(_, driver)| driver.multicast.clone())
+            .collect();
+        let mut testbed = Testbed::up(&Setup {
+            program: self.options.program,
+            topology,
+            limits: scenario.brokers,
+            groups: unique(groups),
+            backend: self.options.backend,
+            seed: scenario.seed,
+        })?;
+        self.links_first &= testbed.links.realtime;
+        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES)?;
+        for (system, driver) in systems.iter().filter(|(_, driver)| !is_external(driver)) {
+            self.system(repeat, cells, &mut testbed, &pairs, system, driver)?;
+        }
+        Ok(())
+    }
+
+    /// A system's cells on one network.
+    fn system(
+        &mut self,
+        repeat: u64,
+        cells: &[usize],
+        testbed: &mut Testbed,
+        pairs: &[PairRtt],
+        system: &System,
+        driver: &Driver,
+    ) -> Result<(), LabError> {
+        self.check_interrupted()?;
+        let folder = self.folder(
+            "brokers",
+            &format!("{}-c{}-r{repeat}", system.name, cells[0]),
+        )?;
+        let started = Cluster::start(testbed, driver, system, self.options.program, &folder);
+        let mut cluster = match started {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                for &cell in cells {
+                    let run = self.empty(repeat, cell, system);
+                    self.push(Run {
+                        valid: false,
+                        invalid: vec![error.to_string()],
+                        ..run
+                    });
+                }
+                return Ok(());
+            }
+        };
+        let result = cells.iter().try_for_each(|&cell| {
+            self.check_interrupted()?;
+            let mut run = self.empty(repeat, cell, system);
+            for pair in pairs.iter().filter(|pair| !pair.is_right()) {
+                run.invalid.push(pair.describe());
+            }
+            // What links did before is not this run's.
+            testbed.links.report()?;
+            let measured = self.cell(
+                cell,
+                repeat,
+                &mut run,
+                Some((testbed, &mut cluster)),
+                &[],
+                &[],
+            );
+            let punctual = testbed.links.report()?;
+            if punctual.late as f64 > LATE_SHARE * punctual.frames as f64 {
+                run.invalid.push(format!(
+                    "the link process was late with {} of {} frames by 1 ms or more",
+                    punctual.late, punctual.frames
+                ));
+            }
+            self.keep(run, measured)
+        });
+        cluster.stop(testbed);
+        result
+    }
+
+    fn external(
+        &mut self,
+        repeat: u64,
+        cells: &[usize],
+        system: &System,
+        driver: &Driver,
+    ) -> Result<(), LabError> {
+        let nodes: Result<Vec<Node>, _> = system
+            .addresses
+            .iter()
+            .map(|text| Node::resolve(text))
+            .collect();
+        let nodes = nodes?;
+        crate::cluster::wait_connected(&nodes, Duration::from_secs(driver.patience_s))
+            .map_err(LabError::NotReady)?;
+        for &cell in cells {
+            self.check_interrupted()?;
+            let mut run = self.empty(repeat, cell, system);
+            let measured = self.cell(cell, repeat, &mut run, None, &nodes, &system.pids);
+            self.keep(run, measured)?;
+        }
+        Ok(())
+    }
+
+    /// One run: its phases, with a look at all counters between them.
+    fn cell(
+        &self,
+        cell: usize,
+        repeat: u64,
+        run: &mut Run,
+        mut lab: Option<(&mut Testbed, &mut Cluster)>,
+        nodes: &[Node],
+        pids: &[u32],
+    ) -> Result<Outcome, LabError> {
+        let scenario = &self.cells[cell].scenario;
+        let names = scenario.network.names().map_err(LabError::Machine)?;
+        let nodes = lab
+            .as_ref()
+            .map_or_else(|| nodes.to_vec(), |(_, cluster)| cluster.nodes.clone());
+        let look = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
+            Look::take(lab.as_ref().map(|(testbed, _)| &**testbed), pids)
+        };
+        // What it took to form the cluster, or to forget the clients of the run before, is no control traffic.
+        std::thread::sleep(Duration::from_secs_f64(scenario.phases.settle_s.value()));
+        let start = look(&lab)?;
+        std::thread::sleep(Duration::from_secs_f64(scenario.phases.control_s.value()));
+        let idle = look(&lab)?;
+        run.phases
+            .push(idle.since(&start, "control", &names, lab.as_ref()));
+        let seed = scenario.seed + repeat;
+        let prefix = format!("l{}-{}-{cell}-{repeat}", std::process::id(), run.system);
+        let mut generator = Generator::connect(clients(scenario, &names, &nodes, &prefix, seed))?;
+        generator.keep_samples(MAX_SAMPLES);
+        let subscribed = look(&lab)?;
+        run.phases
+            .push(subscribed.since(&idle, "subscriptions", &names, lab.as_ref()));
+        let (load, span) = (
+            scenario.workload.load(),
+            scenario.workload.span(&scenario.phases),
+        );
+        let done = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            let generator = &mut generator;
+            let loader = scope.spawn(|| {
+                let outcome = generator.run(load, span, &Watch::default(), &mut |_| {});
+                done.store(true, Ordering::Relaxed);
+                outcome
+            });
+            if let Some((testbed, cluster)) = &mut lab {
+                let stop = || done.load(Ordering::Relaxed);
+                let interrupted = || self.options.interrupted.load(Ordering::Relaxed);
+                run.faults =
+                    faults::follow(&scenario.faults, testbed, cluster, &stop, &interrupted)?;
+            }
+            loader
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .map_err(LabError::from)
+        })?;
+        let published = look(&lab)?;
+        run.phases
+            .push(published.since(&subscribed, "publish", &names, lab.as_ref()));
+        if let Some((testbed, _)) = &mut lab {
+            let all: Vec<usize> = (0..testbed.topology.links.len()).collect();
+            if !scenario.faults.is_empty() {
+                testbed.links.heal(&all)?;
+            }
+        }
+        run.metrics = results::metrics(&outcome, &run.phases);
+        if !scenario.faults.is_empty()
+            && let Some(silence_s) = results::longest_silence_s(generator.samples())
+        {
+            run.metrics
+                .insert("longest_silence_s".to_owned(), silence_s);
+        }
+        let name = format!("{}-c{cell}-r{repeat}.csv", run.system);
+        let file = self.folder("samples", "")?.join(&name);
+        std::fs::write(&file, results::samples_csv(generator.samples()))
+            .map_err(LabError::io(file.display()))?;
+        run.samples = Some(format!("samples/{name}"));
+        Ok(outcome)
+    }
+
+    /// Adds a run with what became of it. Only an interruption ends the experiment.
+    fn keep(&mut self, mut run: Run, measured: Result<Outcome, LabError>) -> Result<(), LabError> {
+        if self.options.interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        match measured {
+            Ok(outcome) => {
+                if outcome.behind_schedule_ms > MAX_BEHIND_MS {
+                    run.invalid.push(format!(
+                        "the clients were {:.0} ms behind their schedule: the machine stood still",
+                        outcome.behind_schedule_ms
+                    ));
+                }
+                run.warnings = outcome.warnings;
+            }
+            Err(error) => run.invalid.push(error.to_string()),
+        }
+        run.valid = run.invalid.is_empty();
+        self.push(run);
+        Ok(())
+    }
+
+    fn push(&mut self, run: Run) {
+        let total =
+            self.cells.len() as u64 * self.scenario.systems.len() as u64 * self.scenario.repeats;
+        let parameters: Vec<String> = run
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let delay = run
+            .metrics
+            .get("delay_mean_ms")
+            .map_or("no delay".to_owned(), |ms| format!("{ms:.2} ms"));
+        let lost = run.metrics.get("lost_messages").copied().unwrap_or(0.0);
+        let problem = run
+            .invalid
+            .first()
+            .map_or(String::new(), |reason| format!("; INVALID: {reason}"));
+        let (name, repeat) = (run.system.clone(), run.repeat);
+        self.runs.push(run);
+        let done = self.runs.len() as f64;
+        let left = self.started.elapsed().as_secs_f64() / done * (total as f64 - done);
+        (self.options.say)(&format!(
+            "[{done}/{total}, {left:.0} s left] {name} {} repeat {repeat}: {delay}, {lost} lost{problem}",
+            parameters.join(" ")
+        ));
+    }
+
+    fn empty(&self, repeat: u64, cell: usize, system: &System) -> Run {
+        Run {
+            system: system.name.clone(),
+            parameters: self.cells[cell].parameters.clone(),
+            repeat,
+            valid: true,
+            invalid: Vec::new(),
+            warnings: Vec::new(),
+            metrics: BTreeMap::new(),
+            phases: Vec::new(),
+            faults: Vec::new(),
+            samples: None,
+        }
+    }
+
+    fn folder(&self, kind: &str, name: &str) -> Result<PathBuf, LabError> {
+        let folder = self.options.folder.join(kind).join(name);
+        std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
+        Ok(folder)
+    }
+
+    fn check_interrupted(&self) -> Result<(), LabError> {
+        if self.options.interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        Ok(())
+    }
+}
+
+/// All counters at a moment.
+struct Look {
+    at: Instant,
+    carried: Vec<Carried>,
+    used: Vec<Use>,
+    by_pid: Vec<(process::CpuReading, u64)>,
+}
+
+impl Look {
+    fn take(testbed: Option<&Testbed>, pids: &[u32]) -> Result<Self, LabError> {
+        let pid = |&pid: &u32| {
+            let memory = process::memory(pid).unwrap_or_default();
+            process::cpu(pid)
+                .map(|cpu| (cpu, memory.pss_kib))
+                .map_err(LabError::io(format!("process {pid}")))
+        };
+        Ok(Self {
+            at: Instant::now(),
+            carried: testbed.map_or(Ok(Vec::new()), Testbed::carried)?,
+            used: testbed.map_or(Vec::new(), Testbed::used),
+            by_pid: pids.iter().map(pid).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn since(
+        &self,
+        before: &Self,
+        name: &str,
+        names: &[String],
+        lab: Option<&(&mut Testbed, &mut Cluster)>,
+    ) -> Phase {
+        let links = lab.map_or(&[][..], |(testbed, _)| &testbed.topology.links);
+        let traffic = links.iter().zip(self.carried.iter().zip(&before.carried));
+        let by_group = self.used.iter().zip(&before.used).enumerate();
+        let by_group = by_group
+            .filter(|(site, _)| lab.is_some_and(|(_, cluster)| cluster.has_broker(*site)))
+            .map(|(site, (now, before))| BrokerUse {
+                site: names[site].clone(),
+                cpu_s: now.cpu_s - before.cpu_s,
+                memory_kib: now.memory_kib,
+                throttled: now.throttled - before.throttled,
+            });
+        let by_pid = self.by_pid.iter().zip(&before.by_pid).enumerate();
+        let by_pid = by_pid.map(|(number, (now, before))| BrokerUse {
+            site: names
+                .get(number)
+                .cloned()
+                .unwrap_or_else(|| format!("process {}", number + 1)),
+            cpu_s: now.0.since(&before.0),
+            memory_kib: now.1,
+            throttled: 0,
+        });
+        Phase {
+            name: name.to_owned(),
+            seconds: (self.at - before.at).as_secs_f64(),
+            links: traffic
+                .map(|(link, (now, before))| LinkTraffic {
+                    a: names[link.a].clone(),
+                    b: names[link.b].clone(),
+                    carried: now.since(before),
+                })
+                .collect(),
+            brokers: by_group.chain(by_pid).collect(),
+        }
+    }
+}
+
+/// Cells by network: neighbours that differ in load only.
+fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (index, cell) in cells.iter().enumerate() {
+        let same = |other: &Vec<usize>| {
+            let other = &cells[other[0]].scenario;
+            other.network == cell.scenario.network
+                && other.brokers == cell.scenario.brokers
+                && other.seed == cell.scenario.seed
+        };
+        match groups.iter_mut().find(|group| same(group)) {
+            // Faults leave brokers in a state that is not for another cell.
+            Some(group) if cell.scenario.faults.is_empty() => group.push(index),
+            _ => groups.push(vec![index]),
+        }
+    }
+    groups
+}
+
+fn unique(mut groups: Vec<SocketAddrV4>) -> Vec<SocketAddrV4> {
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_that_differ_in_load_only_share_a_network() {
+        let text = r#"
+title = "t"
+network = { sites = 2 }
+system = [{ name = "a", driver = "thicket" }]
+workload = { pattern = "fan-out", rate_per_s = 1, messages = 1 }
+[[sweep]]
+key = "workload.qos"
+values = [0, 1]
+[[sweep]]
+key = "network.link.rtt_ms"
+values = [5, 50]
+"#;
+        let (_, cells) = Scenario::parse(text).unwrap();
+        assert_eq!(groups(&cells), [vec![0, 2], vec![1, 3]]);
+    }
+}

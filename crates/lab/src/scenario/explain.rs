@@ -1,0 +1,138 @@
+//! A scenario in words.
+
+use super::{Cell, Placement, Scenario};
+use crate::topology::Topology;
+
+impl Scenario {
+    /// What will be built, run and varied, a line each.
+    #[must_use]
+    pub fn explain(&self, cells: &[Cell]) -> String {
+        let mut lines = vec![self.title.clone()];
+        if let Some(source) = &self.source {
+            lines.push(format!("follows {source}"));
+        }
+        lines.push(String::new());
+        lines.extend(self.network_lines());
+        lines.push(format!("each broker:  {}", self.limits()));
+        for system in &self.systems {
+            let settings: Vec<String> = system
+                .settings
+                .iter()
+                .map(|(key, value)| format!("{key} = {value}"))
+                .collect();
+            let settings = if settings.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", settings.join(", "))
+            };
+            lines.push(format!(
+                "system:       {} by driver {}{settings}",
+                system.name, system.driver
+            ));
+        }
+        lines.extend(self.load_lines());
+        for fault in &self.faults {
+            lines.push(format!(
+                "fault:        {} s after the first message: {}",
+                fault.at_s.value(),
+                fault.describe()
+            ));
+        }
+        for sweep in &self.sweeps {
+            let values: Vec<String> = sweep.values.iter().map(ToString::to_string).collect();
+            lines.push(format!(
+                "varied:       {} = {}",
+                sweep.key,
+                values.join(", ")
+            ));
+        }
+        lines.push(format!(
+            "runs:         {} cells x {} systems x {} repeats = {}",
+            cells.len(),
+            self.systems.len(),
+            self.repeats,
+            cells.len() as u64 * self.systems.len() as u64 * self.repeats
+        ));
+        lines.join("\n") + "\n"
+    }
+
+    fn network_lines(&self) -> Vec<String> {
+        let names = self.network.names().unwrap_or_default();
+        let mut lines = vec![format!("sites:        {}", names.join(", "))];
+        let Ok(topology) = Topology::new(&self.network, &names, self.seed) else {
+            return lines;
+        };
+        for link in &topology.links {
+            let shape = &link.shape;
+            let rate = shape
+                .bandwidth_mbit
+                .map_or("no limit of rate".to_owned(), |rate| {
+                    format!("{rate} Mbit/s, {} packets may wait", shape.queue_packets)
+                });
+            let loss = if shape.loss_percent > 0.0 {
+                format!(", {} % lost each way", shape.loss_percent)
+            } else {
+                String::new()
+            };
+            lines.push(format!(
+                "link:         {} - {}  RTT {:.2} ms, {rate}{loss}",
+                names[link.a],
+                names[link.b],
+                2.0 * shape.one_way_ms
+            ));
+        }
+        lines
+    }
+
+    fn limits(&self) -> String {
+        let cpus = self.brokers.cpus.map_or("all cores".to_owned(), |cpus| {
+            format!("{} cores", cpus.value())
+        });
+        let memory = self
+            .brokers
+            .memory_mib
+            .map_or("all memory".to_owned(), |mib| format!("{mib} MiB"));
+        format!("{cpus}, {memory}")
+    }
+
+    fn load_lines(&self) -> Vec<String> {
+        let workload = &self.workload;
+        let rate = match (workload.rate_per_s, workload.window) {
+            (Some(rate), _) => format!("{} messages/s", rate.value()),
+            (None, window) => format!("{} messages on their way a publisher", window.unwrap_or(1)),
+        };
+        let length = match (workload.messages, workload.seconds) {
+            (Some(messages), _) => format!("{messages} messages"),
+            (None, seconds) => format!("{} s", seconds.map_or(1.0, super::Positive::value)),
+        };
+        let place = match &workload.placement {
+            Placement::RoundRobin => "at all sites in turn".to_owned(),
+            Placement::Random | Placement::Locality50Overlays => "each at a drawn site".to_owned(),
+            Placement::Locality100 => "all at the first site".to_owned(),
+            Placement::Locality50Border => {
+                "publishers at the first site, subscribers at drawn ones".to_owned()
+            }
+            Placement::Locality0 => {
+                "publishers at the first site, subscribers at the second".to_owned()
+            }
+            Placement::Sites {
+                publishers,
+                subscribers,
+            } => format!("publishers at {publishers}, subscribers at {subscribers}"),
+        };
+        vec![
+            format!(
+                "load:         {}, {} bytes at QoS {}, {rate}, {length}",
+                workload.plan().describe(),
+                workload.payload_bytes,
+                workload.qos
+            ),
+            format!("clients:      {place}"),
+            format!(
+                "phases:       control {} s, subscriptions with {} s of rest, publish",
+                self.phases.control_s.value(),
+                self.phases.settle_s.value()
+            ),
+        ]
+    }
+}

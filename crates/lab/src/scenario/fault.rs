@@ -1,0 +1,123 @@
+//! What breaks, and when.
+
+use serde::{Deserialize, Serialize};
+
+use super::network::{LinkSettings, Network, known};
+use super::units::NonNegative;
+use crate::topology::Topology;
+
+/// One entry of the time line.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Seconds after the first message.
+    pub at_s: NonNegative,
+    /// What happens.
+    #[serde(rename = "do")]
+    pub action: Action,
+    /// The broker it happens to: kill, power-off, pause, resume, restart.
+    #[serde(default)]
+    pub site: Option<String>,
+    /// The link it happens to: cut, heal, slow.
+    #[serde(default)]
+    pub link: Option<[String; 2]>,
+    /// Sites on one side: partition.
+    #[serde(default)]
+    pub sites: Vec<String>,
+    /// What the link is like from then on: slow.
+    #[serde(default)]
+    pub to: Option<LinkSettings>,
+}
+
+/// Kinds of faults and their repairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// SIGKILL: the process is gone, its sockets close.
+    Kill,
+    /// The machine is gone: its links fall silent, then the process dies.
+    PowerOff,
+    /// SIGSTOP.
+    Pause,
+    /// SIGCONT.
+    Resume,
+    /// Start again a broker that was killed; after a power-off with its links.
+    Restart,
+    /// A link loses everything.
+    Cut,
+    /// A link is as the scenario says again; without a link, all of them.
+    Heal,
+    /// All links between `sites` and the others are cut at once.
+    Partition,
+    /// A link gets other settings.
+    Slow,
+}
+
+impl Fault {
+    pub(super) fn check(&self, names: &[String], network: &Network) -> Result<(), String> {
+        self.check_in(&Topology::new(network, names, 1)?)
+    }
+
+    /// An error unless it can happen in this network.
+    pub fn check_in(&self, topology: &Topology) -> Result<(), String> {
+        let names = &topology.sites;
+        let at = format!("fault at {} s", self.at_s.value());
+        let site = || self.site.as_ref().ok_or(format!("{at}: site is missing"));
+        match self.action {
+            Action::Kill | Action::PowerOff | Action::Pause | Action::Resume | Action::Restart => {
+                known(site()?, names, &format!("{at}: site"))
+            }
+            Action::Cut | Action::Slow => {
+                self.check_link(topology, &at)?;
+                if self.action == Action::Slow && self.to.is_none() {
+                    return Err(format!("{at}: to is missing, the link's new settings"));
+                }
+                Ok(())
+            }
+            Action::Heal if self.link.is_none() => Ok(()),
+            Action::Heal => self.check_link(topology, &at),
+            Action::Partition => {
+                for site in &self.sites {
+                    known(site, names, &format!("{at}: sites"))?;
+                }
+                if self.sites.is_empty() || self.sites.len() >= names.len() {
+                    return Err(format!("{at}: sites must name some of the sites, not all"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_link(&self, topology: &Topology, at: &str) -> Result<(), String> {
+        let Some([a, b]) = &self.link else {
+            return Err(format!("{at}: link is missing, two sites"));
+        };
+        known(a, &topology.sites, &format!("{at}: link"))?;
+        known(b, &topology.sites, &format!("{at}: link"))?;
+        topology
+            .link_between(a, b)
+            .map(drop)
+            .ok_or(format!("{at}: there is no link {a} - {b}"))
+    }
+
+    /// The fault in words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let link = |link: &Option<[String; 2]>| {
+            link.as_ref()
+                .map_or("all links".to_owned(), |[a, b]| format!("link {a} - {b}"))
+        };
+        let site = self.site.as_deref().unwrap_or_default();
+        match self.action {
+            Action::Kill => format!("kill the broker of {site}"),
+            Action::PowerOff => format!("power off {site}"),
+            Action::Pause => format!("pause the broker of {site}"),
+            Action::Resume => format!("resume the broker of {site}"),
+            Action::Restart => format!("restart the broker of {site}"),
+            Action::Cut => format!("cut {}", link(&self.link)),
+            Action::Heal => format!("heal {}", link(&self.link)),
+            Action::Slow => format!("slow {}", link(&self.link)),
+            Action::Partition => format!("partition {} from the others", self.sites.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A scenario: one TOML file that says what to build, what to run on it and what to vary.
+
+mod explain;
+mod fault;
+mod network;
+mod sweep;
+mod units;
+mod workload;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use fault::{Action, Fault};
+pub use network::{LinkOverride, LinkSettings, Network, Shape};
+pub use sweep::{Cell, Sweep};
+pub use units::{NonNegative, Percent, Positive};
+pub use workload::{Pattern, Placement, Version, Workload, clients};
+
+use crate::LabError;
+
+/// A whole scenario with its defaults filled in.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows, in one line.
+    pub title: String,
+    /// The experiment it follows, such as `BORDER Fig. 4`.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Decides all draws; a repeat adds its number.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Times that everything is built and run anew.
+    #[serde(default = "one")]
+    pub repeats: u64,
+    /// Sites and the links between their routers.
+    pub network: Network,
+    /// Limits of each broker.
+    #[serde(default)]
+    pub brokers: Limits,
+    /// Broker systems to compare.
+    #[serde(rename = "system")]
+    pub systems: Vec<System>,
+    /// Clients and load.
+    pub workload: Workload,
+    /// Lengths of the phases.
+    #[serde(default)]
+    pub phases: Phases,
+    /// What breaks while messages are published.
+    #[serde(default, rename = "fault")]
+    pub faults: Vec<Fault>,
+    /// Parameters to vary.
+    #[serde(default, rename = "sweep")]
+    pub sweeps: Vec<Sweep>,
+}
+
+/// CPU and memory of one broker; absent means unlimited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Cores, as a quota of CPU time.
+    pub cpus: Option<Positive>,
+    /// Memory in MiB.
+    pub memory_mib: Option<u64>,
+}
+
+/// A broker system: a driver with its settings.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct System {
+    /// Its name in results.
+    pub name: String,
+    /// A built-in driver, or the path of a driver's file.
+    pub driver: String,
+    /// Settings that the driver knows, by name.
+    #[serde(default)]
+    pub settings: std::collections::BTreeMap<String, toml::Value>,
+    /// Arguments added to the broker's command line.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// The broker's program, if it is not where the driver looks.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
+    /// Brokers that run already, HOST:PORT each, one a site (driver `external`).
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// Their processes, if they run on this machine (driver `external`).
+    #[serde(default)]
+    pub pids: Vec<u32>,
+}
+
+/// Lengths of the phases of a run, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Phases {
+    /// Brokers without clients: their control traffic.
+    pub control_s: NonNegative,
+    /// Rest before the control phase, and after the last SUBACK as a part of the phase of subscriptions.
+    pub settle_s: NonNegative,
+    /// Longest wait for messages still on their way at the end.
+    pub drain_s: NonNegative,
+}
+
+impl Default for Phases {
+    fn default() -> Self {
+        let seconds = |value| NonNegative::try_from(value).expect("not negative");
+        Self {
+            control_s: seconds(1.0),
+            settle_s: seconds(1.0),
+            drain_s: seconds(5.0),
+        }
+    }
+}
+
+const fn one() -> u64 {
+    1
+}
+
+impl Scenario {
+    /// Reads a file; the answer has the scenario of every cell.
+    pub fn load(path: &Path) -> Result<(Self, Vec<Cell>), LabError> {
+        let text = std::fs::read_to_string(path).map_err(LabError::io(path.display()))?;
+        Self::parse(&text).map_err(|reason| LabError::Scenario {
+            file: path.to_owned(),
+            reason,
+        })
+    }
+
+    /// Reads a scenario and makes its cells; an error is a text with line and key.
+    pub fn parse(text: &str) -> Result<(Self, Vec<Cell>), String> {
+        let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        scenario.check()?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let cells = sweep::cells(&table, &scenario.sweeps)?;
+        Ok((scenario, cells))
+    }
+
+    /// What no single key shows.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.repeats == 0 || self.repeats > 1000 {
+            return Err(format!("repeats: {} is not from 1 to 1000", self.repeats));
+        }
+        if self.systems.is_empty() {
+            return Err("there is no [[system]] to measure".to_owned());
+        }
+        for (index, system) in self.systems.iter().enumerate() {
+            if system.name.is_empty() || system.name.contains(['/', ' ', ',']) {
+                return Err(format!(
+                    "system.name: {:?} is no name of a folder",
+                    system.name
+                ));
+            }
+            if self.systems[..index]
+                .iter()
+                .any(|other| other.name == system.name)
+            {
+                return Err(format!("system.name: {} comes twice", system.name));
+            }
+        }
+        let names = self.network.names()?;
+        self.network.check(&names)?;
+        self.workload.check(&names)?;
+        for fault in &self.faults {
+            fault.check(&names, &self.network)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"
+title = "t"
+[network]
+sites = 3
+shape = "full-mesh"
+link = { rtt_ms = 5 }
+[[system]]
+name = "mesh"
+driver = "thicket"
+[workload]
+pattern = "fan-out"
+rate_per_s = 10
+messages = 20
+"#;
+
+    #[test]
+    fn a_small_scenario_has_defaults_for_the_rest() {
+        let (scenario, cells) = Scenario::parse(SMALL).unwrap();
+        assert_eq!((scenario.repeats, cells.len()), (1, 1));
+        assert_eq!(scenario.network.names().unwrap(), ["s1", "s2", "s3"]);
+        assert_eq!(scenario.phases.control_s.value(), 1.0);
+    }
+
+    #[test]
+    fn errors_show_the_line_and_the_key() {
+        for (from, to, line, key) in [
+            ("sites = 3", "sitez = 3", "line 4", "sitez"),
+            ("rtt_ms = 5", "rtt_ms = -5", "line 6", "-5 is not a number"),
+            ("full-mesh", "cube", "line 5", "cube"),
+            ("fan-out", "fan-over", "line 11", "fan-over"),
+            (
+                "messages = 20",
+                "messages = \"many\"",
+                "line 13",
+                "messages",
+            ),
+        ] {
+            let error = Scenario::parse(&SMALL.replace(from, to)).unwrap_err();
+            assert!(error.contains(line) && error.contains(key), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_no_single_key_shows_is_refused_too() {
+        for (addition, expected) in [
+            (
+                "[[system]]\nname = \"mesh\"\ndriver = \"thicket\"\n",
+                "comes twice",
+            ),
+            ("[[fault]]\nat_s = 1\ndo = \"kill\"\nsite = \"s9\"\n", "s9"),
+            (
+                "[[fault]]\nat_s = 1\ndo = \"cut\"\nlink = [\"s1\", \"s1\"]\n",
+                "no link",
+            ),
+            (
+                "[[sweep]]\nkey = \"workload.quality\"\nvalues = [1]\n",
+                "quality",
+            ),
+            (
+                "[[sweep]]\nkey = \"workload.qos\"\nvalues = []\n",
+                "no values",
+            ),
+            ("[[sweep]]\nkey = \"workload.qos\"\nvalues = [3]\n", "qos"),
+        ] {
+            let error = Scenario::parse(&format!("{SMALL}{addition}")).unwrap_err();
+            assert!(error.contains(expected), "{addition}: {error}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Sites and links as the file states them.
+
+use serde::{Deserialize, Serialize};
+
+use super::units::{NonNegative, Percent, Positive};
+
+/// Most sites: each has a network 10.N.0.0.
+const MAX_SITES: usize = 200;
+
+/// The network of a scenario.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// How many sites, named s1, s2 and so on.
+    #[serde(default)]
+    pub sites: Option<usize>,
+    /// Their names instead.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Which routers have a link.
+    #[serde(default)]
+    pub shape: Shape,
+    /// Links of a random network beyond the tree that connects it.
+    #[serde(default)]
+    pub extra_links: usize,
+    /// What holds for every link.
+    #[serde(default)]
+    pub link: LinkSettings,
+    /// Links that differ, and all links of the shape `explicit`.
+    #[serde(default)]
+    pub links: Vec<LinkOverride>,
+}
+
+/// Shapes of a network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// Every router has a link to every other.
+    #[default]
+    FullMesh,
+    /// Each to the next.
+    Line,
+    /// All to the first.
+    Star,
+    /// A line whose ends have a link, too.
+    Ring,
+    /// A random tree and `extra_links` more, by the seed.
+    Random,
+    /// The links of `[[network.links]]` and no others.
+    Explicit,
+}
+
+/// What a link does to packets; the same in both directions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSettings {
+    /// Round trip in milliseconds: half of it each way.
+    pub rtt_ms: Option<NonNegative>,
+    /// Delay each way in milliseconds, instead of `rtt_ms`.
+    pub one_way_ms: Option<NonNegative>,
+    /// Standard deviation of the delay each way: each link draws its own once, by the seed, not below 0.
+    pub one_way_sd_ms: Option<NonNegative>,
+    /// Rate each way in Mbit/s, counted on Ethernet frames; absent: no limit.
+    pub bandwidth_mbit: Option<Positive>,
+    /// Packets that may wait for a link of limited rate (default 100).
+    pub queue_packets: Option<u32>,
+    /// Packets lost each way.
+    pub loss_percent: Option<Percent>,
+}
+
+/// A link between two named sites.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkOverride {
+    /// The two sites.
+    pub between: [String; 2],
+    /// What is different there.
+    #[serde(default, rename = "link")]
+    pub settings: LinkSettings,
+}
+
+impl LinkSettings {
+    /// These settings, with what they leave open taken from `base`.
+    #[must_use]
+    pub fn over(self, base: Self) -> Self {
+        // A delay replaces the other way of saying one.
+        let has_delay = self.rtt_ms.is_some() || self.one_way_ms.is_some();
+        Self {
+            rtt_ms: if has_delay { self.rtt_ms } else { base.rtt_ms },
+            one_way_ms: if has_delay {
+                self.one_way_ms
+            } else {
+                base.one_way_ms
+            },
+            one_way_sd_ms: self.one_way_sd_ms.or(base.one_way_sd_ms),
+            bandwidth_mbit: self.bandwidth_mbit.or(base.bandwidth_mbit),
+            queue_packets: self.queue_packets.or(base.queue_packets),
+            loss_percent: self.loss_percent.or(base.loss_percent),
+        }
+    }
+
+    /// Mean delay each way in milliseconds.
+    #[must_use]
+    pub fn mean_one_way_ms(&self) -> f64 {
+        let halved = self.rtt_ms.map(|rtt| rtt.value() / 2.0);
+        let one_way = self.one_way_ms.map(NonNegative::value);
+        one_way.or(halved).unwrap_or(0.0)
+    }
+
+    fn check(&self, key: &str) -> Result<(), String> {
+        if self.rtt_ms.is_some() && self.one_way_ms.is_some() {
+            return Err(format!(
+                "{key}: rtt_ms and one_way_ms say the same thing twice, give one"
+            ));
+        }
+        if self.queue_packets == Some(0) {
+            return Err(format!("{key}.queue_packets: 0 lets no packet through"));
+        }
+        Ok(())
+    }
+}
+
+impl Network {
+    /// Names of all sites, in their order.
+    pub fn names(&self) -> Result<Vec<String>, String> {
+        let names: Vec<String> = match (self.sites, self.names.is_empty()) {
+            (Some(count), true) => (1..=count).map(|site| format!("s{site}")).collect(),
+            (None, false) => self.names.clone(),
+            (Some(_), false) => {
+                return Err("network: give sites or names, not both".to_owned());
+            }
+            (None, true) => return Err("network: give sites, how many there are".to_owned()),
+        };
+        if names.is_empty() || names.len() > MAX_SITES {
+            return Err(format!(
+                "network.sites: {} is not from 1 to {MAX_SITES}",
+                names.len()
+            ));
+        }
+        for (index, name) in names.iter().enumerate() {
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+                return Err(format!(
+                    "network.names: {name:?} has other characters than letters, digits and -"
+                ));
+            }
+            if names[..index].contains(name) {
+                return Err(format!("network.names: {name} comes twice"));
+            }
+        }
+        Ok(names)
+    }
+
+    pub(super) fn check(&self, names: &[String]) -> Result<(), String> {
+        self.link.check("network.link")?;
+        if self.extra_links > 0 && self.shape != Shape::Random {
+            return Err("network.extra_links: only the shape random has them".to_owned());
+        }
+        for link in &self.links {
+            let key = format!("network.links {} - {}", link.between[0], link.between[1]);
+            link.settings.check(&key)?;
+            for site in &link.between {
+                known(site, names, "network.links.between")?;
+            }
+            if link.between[0] == link.between[1] {
+                return Err(format!("{key}: a link has two different ends"));
+            }
+        }
+        crate::topology::Topology::new(self, names, 1).map(drop)
+    }
+}
+
+/// An error unless `site` is one of `names`.
+pub(super) fn known(site: &str, names: &[String], key: &str) -> Result<(), String> {
+    if names.iter().any(|name| name == site) {
+        return Ok(());
+    }
+    Err(format!(
+        "{key}: there is no site {site}, only {}",
+        names.join(", ")
+    ))
+}

@@ -1,0 +1,105 @@
+//! From one file to the cells of an experiment: every combination of the swept values.
+
+use serde::{Deserialize, Serialize};
+
+use super::Scenario;
+
+/// Most cells of one file.
+const MAX_CELLS: usize = 10_000;
+
+/// A parameter and its values.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Where it stands in the file: `workload.qos`, `network.link.rtt_ms`.
+    pub key: String,
+    /// What it becomes, in turn.
+    pub values: Vec<toml::Value>,
+}
+
+/// One combination of values, with the scenario it makes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// The swept keys with their values here, in the order of the file.
+    pub parameters: Vec<(String, String)>,
+    /// The scenario without sweeps.
+    pub scenario: Scenario,
+}
+
+pub(super) fn cells(table: &toml::Table, sweeps: &[Sweep]) -> Result<Vec<Cell>, String> {
+    let mut combinations: Vec<Vec<(String, toml::Value)>> = vec![Vec::new()];
+    for sweep in sweeps {
+        if sweep.values.is_empty() {
+            return Err(format!("sweep of {}: there are no values", sweep.key));
+        }
+        combinations = combinations
+            .iter()
+            .flat_map(|combination| {
+                sweep.values.iter().map(|value| {
+                    let mut longer = combination.clone();
+                    longer.push((sweep.key.clone(), value.clone()));
+                    longer
+                })
+            })
+            .collect();
+        if combinations.len() > MAX_CELLS {
+            return Err(format!("the sweeps make more than {MAX_CELLS} cells"));
+        }
+    }
+    combinations
+        .into_iter()
+        .map(|combination| cell(table, combination))
+        .collect()
+}
+
+fn cell(table: &toml::Table, combination: Vec<(String, toml::Value)>) -> Result<Cell, String> {
+    let mut table = table.clone();
+    table.remove("sweep");
+    let mut parameters = Vec::new();
+    for (key, value) in combination {
+        parameters.push((key.clone(), text(&value)));
+        set(&mut table, &key, value)?;
+    }
+    let at = || {
+        let words: Vec<String> = parameters
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
+        format!("sweep, with {}: ", words.join(", "))
+    };
+    let scenario = Scenario::deserialize(toml::Value::Table(table))
+        .map_err(|error| format!("{}{}", at(), error.message()))?;
+    scenario
+        .check()
+        .map_err(|error| format!("{}{error}", at()))?;
+    Ok(Cell {
+        parameters,
+        scenario,
+    })
+}
+
+/// Sets the value at a dotted key; tables on the way are made where they are absent.
+fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.to_owned(), value);
+            Ok(())
+        }
+        Some((first, rest)) => {
+            let inner = table
+                .entry(first)
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            match inner.as_table_mut() {
+                Some(inner) => set(inner, rest, value),
+                None => Err(format!("sweep: {first} is no table, so {key} is no key")),
+            }
+        }
+    }
+}
+
+fn text(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,283 @@
+//! Clients and load as the file states them, in the terms of the load generator.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thicket_bench::generator::{self, Arrivals, Load, Node, Span, Until};
+use thicket_bench::workload::{Attachment, Workload as Plan, level_probabilities};
+use thicket_mqtt::{ProtocolVersion, Qos};
+
+use super::network::known;
+use super::units::{NonNegative, Positive};
+use super::{Phases, Scenario};
+
+/// The workload of a scenario.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Traffic pattern.
+    pub pattern: Pattern,
+    /// Publishers, with a topic each: pairs of `pair`.
+    #[serde(default)]
+    pub publishers: Option<usize>,
+    /// Subscribers.
+    #[serde(default)]
+    pub subscribers: Option<usize>,
+    /// Topics of `social`.
+    #[serde(default)]
+    pub topics: Option<usize>,
+    /// Distinct topics of each subscriber of `social`.
+    #[serde(default)]
+    pub topics_per_subscriber: Option<usize>,
+    /// Zipf's alpha of `social` and `iot`.
+    #[serde(default)]
+    pub alpha: Option<f64>,
+    /// Levels of the tree of `iot`.
+    #[serde(default)]
+    pub depth: Option<usize>,
+    /// Children of a node in the tree of `iot`.
+    #[serde(default)]
+    pub fan_out: Option<usize>,
+    /// Groups of `shared`.
+    #[serde(default)]
+    pub groups: Option<usize>,
+    /// Members of each group of `shared`.
+    #[serde(default)]
+    pub members: Option<usize>,
+    /// Payload; 16 bytes at least, they carry number and time.
+    #[serde(default = "payload")]
+    pub payload_bytes: usize,
+    /// Quality of service of publications and subscriptions.
+    #[serde(default)]
+    pub qos: u8,
+    /// Protocol version: 3.1.1 or 5.
+    #[serde(default)]
+    pub mqtt: Version,
+    /// Open loop: messages a second of all publishers together.
+    #[serde(default)]
+    pub rate_per_s: Option<Positive>,
+    /// Closed loop: messages on their way for each publisher.
+    #[serde(default)]
+    pub window: Option<u32>,
+    /// Ends after so many messages.
+    #[serde(default)]
+    pub messages: Option<u64>,
+    /// Ends after so many seconds.
+    #[serde(default)]
+    pub seconds: Option<Positive>,
+    /// Load before the measured interval.
+    #[serde(default)]
+    pub warm_up_s: Option<NonNegative>,
+    /// Where clients are.
+    #[serde(default)]
+    pub placement: Placement,
+}
+
+/// Traffic patterns of the load generator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the names are those of `thicket bench`")]
+pub enum Pattern {
+    Pair,
+    FanOut,
+    FanIn,
+    Social,
+    Iot,
+    Shared,
+}
+
+/// Protocol versions of clients.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Version {
+    /// MQTT 3.1.1.
+    #[default]
+    #[serde(rename = "3.1.1")]
+    V311,
+    /// MQTT 5.0.
+    #[serde(rename = "5")]
+    V5,
+}
+
+/// Where clients are: each talks to the broker of its own site.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// In turn.
+    #[default]
+    RoundRobin,
+    /// Each anywhere.
+    Random,
+    /// All at the first site.
+    #[serde(rename = "locality-100")]
+    Locality100,
+    /// BORDER's 50 %: publishers at the first site, subscribers anywhere.
+    #[serde(rename = "locality-50-border")]
+    Locality50Border,
+    /// Overlays' 50 %: everybody anywhere.
+    #[serde(rename = "locality-50-overlays")]
+    Locality50Overlays,
+    /// Publishers at the first site, subscribers at the second.
+    #[serde(rename = "locality-0")]
+    Locality0,
+    /// Publishers at one named site, subscribers at another: `{ sites = { publishers = "s1", subscribers = "s4" } }`.
+    Sites {
+        /// Site of all publishers.
+        publishers: String,
+        /// Site of all subscribers.
+        subscribers: String,
+    },
+}
+
+const fn payload() -> usize {
+    64
+}
+
+impl Workload {
+    pub(super) fn check(&self, names: &[String]) -> Result<(), String> {
+        if self.qos > 2 {
+            return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
+        }
+        if self.payload_bytes < 16 {
+            return Err(format!(
+                "workload.payload_bytes: {} is below 16, the bytes of number and time",
+                self.payload_bytes
+            ));
+        }
+        if self.rate_per_s.is_some() == self.window.is_some() {
+            return Err("workload: give rate_per_s (open loop) or window (closed loop)".to_owned());
+        }
+        if self.messages.is_some() == self.seconds.is_some() {
+            return Err("workload: give messages or seconds, the length of the load".to_owned());
+        }
+        match &self.placement {
+            Placement::Sites {
+                publishers,
+                subscribers,
+            } => {
+                known(publishers, names, "workload.placement.sites.publishers")?;
+                known(subscribers, names, "workload.placement.sites.subscribers")?;
+            }
+            Placement::Locality0 if names.len() < 2 => {
+                return Err("workload.placement: locality-0 needs two sites".to_owned());
+            }
+            _ => {}
+        }
+        self.plan()
+            .plan("check", 1)
+            .map(drop)
+            .map_err(|error| format!("workload: {error}"))
+    }
+
+    /// The pattern with its figures.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        let publishers = |default| self.publishers.unwrap_or(default);
+        let subscribers = |default| self.subscribers.unwrap_or(default);
+        match self.pattern {
+            Pattern::Pair => Plan::Pair {
+                pairs: publishers(100),
+            },
+            Pattern::FanOut => Plan::FanOut {
+                publishers: publishers(1),
+                subscribers: subscribers(100),
+            },
+            Pattern::FanIn => Plan::FanIn {
+                publishers: publishers(100),
+                subscribers: subscribers(1),
+            },
+            Pattern::Social => Plan::Social {
+                topics: self.topics.unwrap_or(1000),
+                subscribers: subscribers(100),
+                topics_per_subscriber: self.topics_per_subscriber.unwrap_or(10),
+                alpha: self.alpha.unwrap_or(1.13),
+            },
+            Pattern::Iot => {
+                let depth = self.depth.unwrap_or(4);
+                Plan::Iot {
+                    depth,
+                    fan_out: self.fan_out.unwrap_or(10),
+                    level_probabilities: level_probabilities(depth, self.alpha.unwrap_or(1.5)),
+                    subscribers: subscribers(100),
+                }
+            }
+            Pattern::Shared => Plan::Shared {
+                publishers: publishers(100),
+                groups: self.groups.unwrap_or(1),
+                members: self.members.unwrap_or(10),
+            },
+        }
+    }
+
+    /// How much is sent when.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        match (self.rate_per_s, self.window) {
+            (Some(rate), _) => Load::Open {
+                rate_per_s: rate.value(),
+                arrivals: Arrivals::Constant,
+            },
+            (None, window) => Load::Closed {
+                window: window.unwrap_or(1),
+            },
+        }
+    }
+
+    /// How long.
+    #[must_use]
+    pub fn span(&self, phases: &Phases) -> Span {
+        let warm_up = self.warm_up_s.map_or(0.0, NonNegative::value);
+        Span {
+            warm_up: Duration::from_secs_f64(warm_up),
+            until: match (self.messages, self.seconds) {
+                (Some(count), _) => Until::Published(count),
+                (None, seconds) => Until::Elapsed(Duration::from_secs_f64(
+                    seconds.map_or(1.0, Positive::value),
+                )),
+            },
+            drain: Duration::from_secs_f64(phases.drain_s.value()),
+        }
+    }
+}
+
+/// The load generator's settings for a cell: `nodes` has one entry a site.
+#[must_use]
+pub fn clients(
+    scenario: &Scenario,
+    names: &[String],
+    nodes: &[Node],
+    prefix: &str,
+    seed: u64,
+) -> generator::Scenario {
+    let workload = &scenario.workload;
+    let at = |site: &String| names.iter().position(|name| name == site).unwrap_or(0);
+    let (nodes, attachment) = match &workload.placement {
+        Placement::RoundRobin => (nodes.to_vec(), Attachment::RoundRobin),
+        Placement::Random => (nodes.to_vec(), Attachment::Random),
+        Placement::Locality100 => (nodes.to_vec(), Attachment::Locality100),
+        Placement::Locality50Border => (nodes.to_vec(), Attachment::Locality50Border),
+        Placement::Locality50Overlays => (nodes.to_vec(), Attachment::Locality50Overlays),
+        Placement::Locality0 => (nodes.to_vec(), Attachment::Locality0),
+        Placement::Sites {
+            publishers,
+            subscribers,
+        } => {
+            let two = vec![
+                nodes[at(publishers)].clone(),
+                nodes[at(subscribers)].clone(),
+            ];
+            (two, Attachment::Locality0)
+        }
+    };
+    let mut clients = generator::Scenario::new(nodes, workload.plan());
+    clients.attachment = attachment;
+    clients.version = match workload.mqtt {
+        Version::V311 => ProtocolVersion::V311,
+        Version::V5 => ProtocolVersion::V5,
+    };
+    clients.qos = Qos::from_bits(workload.qos).unwrap_or_default();
+    clients.payload_len = workload.payload_bytes;
+    clients.prefix = prefix.to_owned();
+    clients.seed = seed;
+    clients.settle = Duration::from_secs_f64(scenario.phases.settle_s.value());
+    clients
+}

@@ -1,0 +1,114 @@
+//! Runs of one system in one cell taken together: means with 95 % confidence.
+
+use std::collections::BTreeMap;
+
+use thicket_bench::statistics::{Estimate, estimate};
+
+use crate::results::Results;
+
+/// A system in a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub system: String,
+    /// The varied parameters with their values.
+    pub parameters: Vec<(String, String)>,
+    /// Figures over the valid repeats.
+    pub figures: BTreeMap<String, Estimate>,
+    /// Repeats that are not valid.
+    pub invalid: usize,
+}
+
+/// All systems in all cells, in the order of the first repeat.
+#[must_use]
+pub fn rows(results: &Results) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut values: Vec<BTreeMap<&str, Vec<f64>>> = Vec::new();
+    for run in &results.runs {
+        let known = rows
+            .iter()
+            .position(|row| row.system == run.system && row.parameters == run.parameters);
+        let at = known.unwrap_or_else(|| {
+            rows.push(Row {
+                system: run.system.clone(),
+                parameters: run.parameters.clone(),
+                figures: BTreeMap::new(),
+                invalid: 0,
+            });
+            values.push(BTreeMap::new());
+            rows.len() - 1
+        });
+        if !run.valid {
+            rows[at].invalid += 1;
+            continue;
+        }
+        for (name, &value) in &run.metrics {
+            values[at].entry(name).or_default().push(value);
+        }
+    }
+    for (row, values) in rows.iter_mut().zip(values) {
+        row.figures = values
+            .into_iter()
+            .filter_map(|(name, values)| Some((name.to_owned(), estimate(&values)?)))
+            .collect();
+    }
+    rows
+}
+
+/// A mean with its interval, in as many digits as make sense.
+#[must_use]
+pub fn cell(estimate: &Estimate) -> String {
+    match estimate.half_width_95 {
+        Some(half) => format!("{} ± {}", number(estimate.mean), number(half)),
+        None => number(estimate.mean),
+    }
+}
+
+/// A number for people: three significant digits, whole ones from 100 on.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size >= 10_000.0 => thousands(value.round() as i64),
+        _ if size >= 100.0 => format!("{value:.0}"),
+        _ if size >= 10.0 => format!("{value:.1}"),
+        _ if size == 0.0 => "0".to_owned(),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn thousands(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+/// The short name of a parameter: the last part of its key.
+#[must_use]
+pub fn short(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_digits_that_make_sense() {
+        for (value, text) in [
+            (1_234_567.0, "1 234 567"),
+            (1234.0, "1234"),
+            (99.96, "100.0"),
+            (0.123, "0.12"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A running network: sites, links, limits, and what counts its bytes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use thicket_bench::namespace::inside;
+
+use crate::command;
+use crate::error::LabError;
+use crate::janitor::{self, Janitor};
+use crate::limits::{Controllers, Group, Use};
+use crate::links::{Backend, Links};
+use crate::net::{self, Site, wan};
+use crate::scenario::Limits;
+use crate::topology::Topology;
+
+/// What to build.
+#[derive(Debug, Clone)]
+pub struct Setup<'a> {
+    /// Our own program, for the processes behind the lab.
+    pub program: &'a Path,
+    /// Sites and links.
+    pub topology: Topology,
+    /// Limits of each broker.
+    pub limits: Limits,
+    /// Multicast groups that routers forward.
+    pub groups: Vec<SocketAddrV4>,
+    /// Back end of the links.
+    pub backend: Backend,
+    /// Decides which frames are lost.
+    pub seed: u64,
+}
+
+/// The network, until it is dropped.
+#[derive(Debug)]
+pub struct Testbed {
+    program: PathBuf,
+    /// Sites and links.
+    pub topology: Topology,
+    /// Namespaces.
+    pub sites: Vec<Site>,
+    /// Links, to be cut and changed.
+    pub links: Links,
+    groups: Vec<Group>,
+    /// What limits and counts CPU and memory.
+    pub controllers: Controllers,
+    janitor: Janitor,
+}
+
+/// Frames and bytes that a link has carried since it was made, Ethernet headers included, as the sending router counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// From the first site of the link to the second.
+    pub bytes_ab: u64,
+    /// And back.
+    pub bytes_ba: u64,
+    /// Frames from the first site to the second.
+    pub packets_ab: u64,
+    /// And back.
+    pub packets_ba: u64,
+}
+
+impl Carried {
+    /// What was carried since an earlier reading.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes_ab: self.bytes_ab - earlier.bytes_ab,
+            bytes_ba: self.bytes_ba - earlier.bytes_ba,
+            packets_ab: self.packets_ab - earlier.packets_ab,
+            packets_ba: self.packets_ba - earlier.packets_ba,
+        }
+    }
+}
+
+/// Whether this machine lets us make namespaces; an error says what is missing.
+pub fn check_machine() -> Result<(), LabError> {
+    for tool in ["ip", "tc"] {
+        if command::find(tool).is_none() {
+            return Err(LabError::Machine(format!(
+                "{tool} is missing (package iproute2)"
+            )));
+        }
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(LabError::Machine(
+            "it needs root, to make network namespaces and their devices".to_owned(),
+        ));
+    }
+    let name = format!("{}{}-check", net::PREFIX, std::process::id());
+    command::run("ip", &["netns", "add", &name])
+        .map_err(|error| LabError::Machine(format!("no network namespaces: {error}")))?;
+    command::run("ip", &["netns", "delete", &name]).map(drop)
+}
+
+/// The congestion control of most machines, if the kernel has it: `net.ipv4.tcp_congestion_control` of this machine may be another.
+#[must_use]
+pub fn congestion_control() -> Option<&'static str> {
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    available
+        .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"))
+        .then_some("cubic")
+}
+
+impl Testbed {
+    /// Builds it.
+    pub fn up(setup: &Setup<'_>) -> Result<Self, LabError> {
+        let lab = std::process::id();
+        // Something of an earlier testbed of this process may be there if it could not be taken down.
+        janitor::clean(&[lab])?;
+        let mut janitor = Janitor::start(setup.program)?;
+        match Self::build(setup, lab) {
+            Ok((sites, links, groups, controllers)) => Ok(Self {
+                program: setup.program.to_owned(),
+                topology: setup.topology.clone(),
+                sites,
+                links,
+                groups,
+                controllers,
+                janitor,
+            }),
+            Err(error) => {
+                janitor.finish();
+                Err(error)
+            }
+        }
+    }
+
+    fn build(
+        setup: &Setup<'_>,
+        lab: u32,
+    ) -> Result<(Vec<Site>, Links, Vec<Group>, Controllers), LabError> {
+        let count = setup.topology.sites.len();
+        let sites: Vec<Site> = (0..count).map(|site| net::site(lab, site)).collect();
+        let single_segments = setup.backend == Backend::Netem;
+        net::make_sites(&sites, congestion_control(), single_segments)?;
+        let links = Links::up(
+            setup.program,
+            setup.backend,
+            &setup.topology,
+            &sites,
+            &setup.groups,
+            setup.seed,
+        )?;
+        let controllers = Controllers::detect();
+        let groups: Result<Vec<Group>, LabError> = sites
+            .iter()
+            .map(|site| controllers.make(&site.broker, &setup.limits))
+            .collect();
+        Ok((sites, links, groups?, controllers))
+    }
+
+    /// Starts a program as the broker of a site: in its namespace and its control group, with output in `log`.
+    pub fn start_broker(
+        &self,
+        site: usize,
+        argv: &[String],
+        env: &BTreeMap<String, String>,
+        log: &Path,
+    ) -> Result<Child, LabError> {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(LabError::io(log.display()))?;
+        let errors = log.try_clone().map_err(LabError::io("log"))?;
+        let mut command = self.enter(&self.sites[site].broker, &self.groups[site].folders());
+        // A node takes settings from such variables: what is set where the lab was started is not meant for its brokers.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("THICKET_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(argv)
+            .envs(env)
+            // Ctrl-C is for the lab.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors);
+        command.spawn().map_err(LabError::io("broker"))
+    }
+
+    /// Our program again, which enters the namespace and the groups, and then becomes the command that follows.
+    fn enter(&self, namespace: &str, folders: &[PathBuf]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["lab", "child", "enter", "--lab"]);
+        command
+            .arg(std::process::id().to_string())
+            .arg("--namespace");
+        command.arg(net::path(namespace));
+        for folder in folders {
+            command.arg("--group").arg(folder);
+        }
+        command.arg("--");
+        command
+    }
+
+    /// What all links have carried.
+    pub fn carried(&self) -> Result<Vec<Carried>, LabError> {
+        let mut by_site = Vec::new();
+        for site in &self.sites {
+            by_site.push(sent(&site.router)?);
+        }
+        let link = |link: &crate::topology::Link| {
+            let of = |own: usize, other: usize| {
+                by_site[own].get(&wan(other)).copied().unwrap_or_default()
+            };
+            let ((bytes_ab, packets_ab), (bytes_ba, packets_ba)) =
+                (of(link.a, link.b), of(link.b, link.a));
+            Carried {
+                bytes_ab,
+                bytes_ba,
+                packets_ab,
+                packets_ba,
+            }
+        };
+        Ok(self.topology.links.iter().map(link).collect())
+    }
+
+    /// What each broker has used; empty without control groups.
+    #[must_use]
+    pub fn used(&self) -> Vec<Use> {
+        self.groups.iter().filter_map(Group::read).collect()
+    }
+
+    /// Sends a signal to all processes of a site's broker.
+    pub fn signal(&self, site: usize, signal: Signal) {
+        for pid in self.broker_processes(site) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// All processes of a site's broker.
+    #[must_use]
+    pub fn broker_processes(&self, site: usize) -> Vec<Pid> {
+        janitor::processes(std::slice::from_ref(&self.sites[site].broker))
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        self.janitor.finish();
+    }
+}
+
+/// Bytes and packets sent by each interface of a namespace. From `/proc`: `/sys` would show the host's interfaces.
+fn sent(namespace: &str) -> Result<BTreeMap<String, (u64, u64)>, LabError> {
+    let text = inside(&net::path(namespace), || {
+        std::fs::read_to_string("/proc/thread-self/net/dev")
+    })
+    .and_then(|read| read)
+    .map_err(LabError::io(format!("counters of {namespace}")))?;
+    Ok(parse_counters(&text))
+}
+
+fn parse_counters(text: &str) -> BTreeMap<String, (u64, u64)> {
+    let line = |line: &str| {
+        let (name, rest) = line.split_once(':')?;
+        let fields: Vec<u64> = rest
+            .split_whitespace()
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        Some((name.trim().to_owned(), (*fields.get(8)?, *fields.get(9)?)))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// How a process ended, in words.
+#[must_use]
+pub fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_those_of_what_was_sent() {
+        let text = "Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+  wan2: 1000      10    0    0    0     0          0         0     2000      20    0    0    0     0       0          0
+    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n";
+        assert_eq!(parse_counters(text)["wan2"], (2000, 20));
+        assert_eq!(parse_counters(text).len(), 2);
+    }
+}

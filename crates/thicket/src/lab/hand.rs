@@ -1,0 +1,310 @@
+//! Commands on a network that runs by hand.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use thicket_bench::namespace;
+use thicket_bench::report::Table;
+use thicket_lab::cluster::Cluster;
+use thicket_lab::driver::{Brokers, Driver};
+use thicket_lab::hand::{Order, Reply, clients_of, order, serve};
+use thicket_lab::janitor;
+use thicket_lab::scenario::{
+    Action, Fault, LinkSettings, NonNegative, Percent, Positive, Scenario,
+};
+use thicket_lab::summary::number;
+use thicket_lab::testbed::{Setup, Testbed, check_machine};
+use thicket_lab::topology::{Topology, broker_address};
+
+use super::plan::BackendChoice;
+
+/// Arguments of `thicket lab up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Scenario
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Which of its systems to start [default: the first]
+    #[arg(long, value_name = "NAME")]
+    system: Option<String>,
+    /// Start no brokers
+    #[arg(long, conflicts_with = "system")]
+    bare: bool,
+    /// Folder of the brokers' files and logs [default: one that goes with the network]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Who delays the frames
+    #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
+    backend: BackendChoice,
+}
+
+/// Builds a network and keeps it.
+pub fn up(arguments: &Up) -> anyhow::Result<()> {
+    let (scenario, _) = Scenario::load(&arguments.file)?;
+    let system = match &arguments.system {
+        None => &scenario.systems[0],
+        Some(name) => scenario
+            .systems
+            .iter()
+            .find(|system| system.name == *name)
+            .with_context(|| format!("--system {name}: the scenario has no such system"))?,
+    };
+    let driver = Driver::load(system)?;
+    anyhow::ensure!(
+        arguments.bare || driver.brokers != Brokers::External,
+        "{}: brokers that run elsewhere cannot be started; --bare starts none",
+        system.name
+    );
+    check_machine()?;
+    janitor::clean_dead()?;
+    let names = scenario.network.names().map_err(anyhow::Error::msg)?;
+    let topology =
+        Topology::new(&scenario.network, &names, scenario.seed).map_err(anyhow::Error::msg)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let program = std::env::current_exe()?;
+    let own = std::env::temp_dir().join(format!("thicket-lab-{}", std::process::id()));
+    let folder = arguments.out.as_ref().unwrap_or(&own);
+    let mut testbed = Testbed::up(&Setup {
+        program: &program,
+        topology,
+        limits: scenario.brokers,
+        groups: driver.multicast.clone(),
+        backend: arguments.backend.resolve(),
+        seed: scenario.seed,
+    })?;
+    let mut cluster = if arguments.bare {
+        None
+    } else {
+        std::fs::create_dir_all(folder)?;
+        Some(Cluster::start(&testbed, &driver, system, &program, folder)?)
+    };
+    for (site, name) in names.iter().enumerate() {
+        println!("{name}: broker at {}:1883", broker_address(site));
+    }
+    println!(
+        "up; `thicket lab status`, `exec`, `set`, `cut`, `heal` and `broker` act on it, Ctrl-C or `thicket lab down` ends it"
+    );
+    let served = serve(&mut testbed, cluster.as_mut(), &|| {
+        interrupted.load(Ordering::Relaxed)
+    });
+    if let Some(cluster) = &mut cluster {
+        cluster.stop(&testbed);
+    }
+    if arguments.out.is_none() && own.exists() {
+        std::fs::remove_dir_all(&own)?;
+    }
+    Ok(served?)
+}
+
+/// Arguments of `thicket lab exec`.
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// Site
+    site: String,
+    /// Command
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Becomes a command among a site's clients.
+pub fn exec(arguments: &Exec) -> anyhow::Result<()> {
+    let path = clients_of(&arguments.site)?;
+    namespace::move_into(&path).with_context(|| path.display().to_string())?;
+    let (program, rest) = arguments
+        .command
+        .split_first()
+        .context("there is no command")?;
+    Err(std::process::Command::new(program).args(rest).exec()).context(program.clone())
+}
+
+/// Two sites with a link.
+#[derive(Debug, Args)]
+pub struct Link {
+    /// One end
+    a: String,
+    /// The other
+    b: String,
+}
+
+/// Arguments of `thicket lab set`.
+#[derive(Debug, Args)]
+pub struct Set {
+    #[command(flatten)]
+    link: Link,
+    /// rtt=50ms, delay=25ms (each way), bandwidth=10mbit, queue=100, loss=1%
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    settings: Vec<String>,
+}
+
+/// Arguments of `thicket lab heal`.
+#[derive(Debug, Args)]
+pub struct Heal {
+    /// One end [default: all links]
+    #[arg(requires = "b")]
+    a: Option<String>,
+    /// The other
+    b: Option<String>,
+}
+
+/// What may happen to a broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fate {
+    Kill,
+    PowerOff,
+    Pause,
+    Resume,
+    Restart,
+}
+
+/// Arguments of `thicket lab broker`.
+#[derive(Debug, Args)]
+pub struct Broker {
+    #[arg(value_enum)]
+    fate: Fate,
+    /// Its site
+    site: String,
+}
+
+/// Changes a link.
+pub fn set(arguments: &Set) -> anyhow::Result<()> {
+    let mut settings = LinkSettings::default();
+    for text in &arguments.settings {
+        setting(&mut settings, text).map_err(anyhow::Error::msg)?;
+    }
+    let mut fault = fault(Action::Slow);
+    fault.link = Some([arguments.link.a.clone(), arguments.link.b.clone()]);
+    fault.to = Some(settings);
+    act(fault)
+}
+
+/// Cuts a link.
+pub fn cut(arguments: &Link) -> anyhow::Result<()> {
+    let mut fault = fault(Action::Cut);
+    fault.link = Some([arguments.a.clone(), arguments.b.clone()]);
+    act(fault)
+}
+
+/// Heals a link, or all.
+pub fn heal(arguments: &Heal) -> anyhow::Result<()> {
+    let mut fault = fault(Action::Heal);
+    fault.link = arguments
+        .a
+        .clone()
+        .zip(arguments.b.clone())
+        .map(<[String; 2]>::from);
+    act(fault)
+}
+
+/// Does something to a broker.
+pub fn broker(arguments: &Broker) -> anyhow::Result<()> {
+    let mut fault = fault(match arguments.fate {
+        Fate::Kill => Action::Kill,
+        Fate::PowerOff => Action::PowerOff,
+        Fate::Pause => Action::Pause,
+        Fate::Resume => Action::Resume,
+        Fate::Restart => Action::Restart,
+    });
+    fault.site = Some(arguments.site.clone());
+    act(fault)
+}
+
+/// Shows how the network stands.
+pub fn status() -> anyhow::Result<()> {
+    let Reply::Status(status) = order(&Order::Status)? else {
+        anyhow::bail!("the lab does not answer");
+    };
+    let mut sites = Table::new(["SITE", "PROCESSES OF THE BROKER"]);
+    for (name, processes) in &status.sites {
+        sites.row([name.clone(), processes.to_string()]);
+    }
+    let mut links = Table::new(["LINK", "RTT MS", "MBIT/S", "LOSS %", "BYTES", "BACK"]);
+    for (a, b, shape, carried) in &status.links {
+        links.row([
+            format!("{a} - {b}"),
+            format!("{:.2}", 2.0 * shape.one_way_ms),
+            shape.bandwidth_mbit.map_or("-".to_owned(), number),
+            format!("{}", shape.loss_percent),
+            carried.bytes_ab.to_string(),
+            carried.bytes_ba.to_string(),
+        ]);
+    }
+    print!("{}\n{}", sites.to_text(), links.to_text());
+    Ok(())
+}
+
+fn act(fault: Fault) -> anyhow::Result<()> {
+    match order(&Order::Do(fault))? {
+        Reply::Refused(reason) => anyhow::bail!(reason),
+        Reply::Done | Reply::Status(_) => Ok(()),
+    }
+}
+
+fn fault(action: Action) -> Fault {
+    Fault {
+        at_s: NonNegative::default(),
+        action,
+        site: None,
+        link: None,
+        sites: Vec::new(),
+        to: None,
+    }
+}
+
+fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or(format!("{text} is not KEY=VALUE"))?;
+    let units = ["ms", "mbit", "%"];
+    let digits = units.iter().find_map(|unit| value.strip_suffix(unit));
+    let number: f64 = digits
+        .unwrap_or(value)
+        .parse()
+        .map_err(|_| format!("{text}: {value} is no number"))?;
+    let named = |error: String| format!("{text}: {error}");
+    match key {
+        "rtt" => settings.rtt_ms = Some(NonNegative::try_from(number).map_err(named)?),
+        "delay" => settings.one_way_ms = Some(NonNegative::try_from(number).map_err(named)?),
+        "bandwidth" => settings.bandwidth_mbit = Some(Positive::try_from(number).map_err(named)?),
+        "loss" => settings.loss_percent = Some(Percent::try_from(number).map_err(named)?),
+        "queue" if number >= 1.0 => settings.queue_packets = Some(number as u32),
+        "queue" => return Err(format!("{text}: a queue holds at least one packet")),
+        other => {
+            return Err(format!(
+                "{other} is no setting of a link: rtt, delay, bandwidth, queue, loss"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_a_link_are_read_with_or_without_units() {
+        let mut settings = LinkSettings::default();
+        for text in ["rtt=50ms", "loss=1%", "bandwidth=10mbit", "queue=20"] {
+            setting(&mut settings, text).unwrap();
+        }
+        assert_eq!(settings.rtt_ms.map(NonNegative::value), Some(50.0));
+        assert_eq!(settings.loss_percent.map(Percent::value), Some(1.0));
+        assert_eq!(settings.queue_packets, Some(20));
+        for (text, expected) in [
+            ("rtt=x", "no number"),
+            ("loss=101", "percentage"),
+            ("colour=1", "no setting"),
+            ("rtt", "KEY=VALUE"),
+        ] {
+            let error = setting(&mut settings, text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `thicket lab`: any broker, on any network, the same answer twice.
+
+mod child;
+mod hand;
+mod plan;
+mod run;
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `thicket lab`.
+#[derive(Debug, Args)]
+pub struct Lab {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Read a scenario and say in words what it does
+    Check(plan::Check),
+    /// Build a scenario's network, measure it and take it down: round trips of all pairs, what TCP gets through
+    Verify(plan::Verify),
+    /// Run a scenario: every combination on every system, with results, samples and a report
+    Run(run::Run),
+    /// Compare two results made alike: ratios with 95 % confidence
+    Compare(run::Compare),
+    /// Make the report of results anew
+    Report(run::Report),
+    /// Which brokers can run here, and what is missing
+    Drivers,
+    /// Keep a scenario's network and one of its systems running until Ctrl-C or `down`
+    Up(hand::Up),
+    /// Run a command among the clients of a site of the network that is up
+    Exec(hand::Exec),
+    /// Change a link of the network that is up: `lab set s1 s2 rtt=50ms loss=1% bandwidth=10mbit`
+    Set(hand::Set),
+    /// Cut a link of the network that is up: everything on it is lost
+    Cut(hand::Link),
+    /// Make a link, or all, what the scenario says
+    Heal(hand::Heal),
+    /// Kill, power off, pause, resume or restart the broker of a site
+    Broker(hand::Broker),
+    /// Show sites, links and traffic of the network that is up
+    Status,
+    /// End the network that is up, and take away what labs that were killed have left
+    Down(plan::Down),
+    #[command(hide = true)]
+    Child(child::Child),
+}
+
+/// Runs a command of the lab.
+pub fn run(lab: Lab) -> anyhow::Result<()> {
+    match lab.command {
+        Command::Check(arguments) => plan::check(&arguments),
+        Command::Verify(arguments) => plan::verify(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Compare(arguments) => run::compare(&arguments),
+        Command::Report(arguments) => run::report(&arguments),
+        Command::Up(arguments) => hand::up(&arguments),
+        Command::Exec(arguments) => hand::exec(&arguments),
+        Command::Set(arguments) => hand::set(&arguments),
+        Command::Cut(arguments) => hand::cut(&arguments),
+        Command::Heal(arguments) => hand::heal(&arguments),
+        Command::Broker(arguments) => hand::broker(&arguments),
+        Command::Status => hand::status(),
+        Command::Drivers => plan::drivers(),
+        Command::Down(arguments) => plan::down(&arguments),
+        Command::Child(arguments) => child::run(arguments),
+    }
+}

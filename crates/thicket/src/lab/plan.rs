@@ -1,0 +1,203 @@
+//! Commands that measure no broker: check, verify, drivers, down.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use thicket_bench::report::Table;
+use thicket_lab::links::Backend;
+use thicket_lab::probe;
+use thicket_lab::scenario::Scenario;
+use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
+use thicket_lab::topology::Topology;
+use thicket_lab::{driver, hand, janitor};
+
+/// Arguments of `thicket lab check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Scenario
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Explains a scenario.
+pub fn check(arguments: &Check) -> anyhow::Result<()> {
+    let (scenario, cells) = Scenario::load(&arguments.file)?;
+    for system in &scenario.systems {
+        driver::Driver::load(system)?;
+    }
+    print!("{}", scenario.explain(&cells));
+    Ok(())
+}
+
+/// Back ends by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendChoice {
+    /// The kernel's netem if it has it, else wire.
+    Auto,
+    /// The kernel delays frames.
+    Netem,
+    /// A process of the lab delays frames.
+    Wire,
+}
+
+impl BackendChoice {
+    /// The back end to use.
+    pub fn resolve(self) -> Backend {
+        match self {
+            Self::Auto => Backend::choose(),
+            Self::Netem => Backend::Netem,
+            Self::Wire => Backend::Wire,
+        }
+    }
+}
+
+/// Arguments of `thicket lab verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Scenario
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Probes of each pair
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    probes: usize,
+    /// Also send TCP from the first site to the second for so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    tcp: Option<f64>,
+    /// Who delays the frames
+    #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
+    backend: BackendChoice,
+}
+
+/// Measures the network of a scenario.
+pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
+    let (scenario, _) = Scenario::load(&arguments.file)?;
+    check_machine()?;
+    let names = scenario.network.names().map_err(anyhow::Error::msg)?;
+    let topology =
+        Topology::new(&scenario.network, &names, scenario.seed).map_err(anyhow::Error::msg)?;
+    let program = std::env::current_exe()?;
+    let start = Instant::now();
+    let mut testbed = Testbed::up(&Setup {
+        program: &program,
+        topology,
+        limits: scenario.brokers,
+        groups: Vec::new(),
+        backend: arguments.backend.resolve(),
+        seed: scenario.seed,
+    })?;
+    println!(
+        "{} sites, {} links, built in {:.2} s; limits by {}",
+        testbed.sites.len(),
+        testbed.topology.links.len(),
+        start.elapsed().as_secs_f64(),
+        testbed.controllers.describe()
+    );
+    let pairs = probe::round_trips(&testbed.topology, &testbed.sites, arguments.probes)?;
+    let mut table = Table::new(["PAIR", "EXPECTED MS", "MIN", "MEDIAN", "P99", "LOST", ""]);
+    for pair in &pairs {
+        table.row([
+            format!("{} - {}", pair.a, pair.b),
+            format!("{:.2}", pair.expected_ms),
+            format!("{:.2}", pair.min_ms),
+            format!("{:.2}", pair.p50_ms),
+            format!("{:.2}", pair.p99_ms),
+            pair.lost.to_string(),
+            if pair.is_right() { "" } else { "OFF" }.to_owned(),
+        ]);
+    }
+    print!("{}", table.to_text());
+    let before = testbed.carried()?;
+    if let Some(seconds) = arguments.tcp {
+        let goodput = probe::tcp_goodput(&testbed.sites, 0, 1, seconds)?;
+        println!("TCP from {} to {}: {goodput:.2} Mbit/s", names[0], names[1]);
+        for (link, (after, before)) in testbed.carried()?.iter().zip(&before).enumerate() {
+            let carried = after.since(before);
+            if carried == Carried::default() {
+                continue;
+            }
+            let link = testbed.topology.links[link];
+            println!(
+                "link {} - {}: {} bytes in {} frames, {} in {} back",
+                names[link.a],
+                names[link.b],
+                carried.bytes_ab,
+                carried.packets_ab,
+                carried.bytes_ba,
+                carried.packets_ba
+            );
+        }
+    }
+    let report = testbed.links.report()?;
+    println!(
+        "link process: {} frames, {} lost, {} late by 1 ms or more, p99 {:.0} us late, {:.2} s of CPU, {}",
+        report.frames,
+        report.dropped,
+        report.late,
+        report.late_p99_us,
+        report.cpu_s,
+        if testbed.links.realtime {
+            "runs before others"
+        } else {
+            "runs like others"
+        }
+    );
+    anyhow::ensure!(
+        pairs.iter().all(probe::PairRtt::is_right),
+        "round trips are off"
+    );
+    Ok(())
+}
+
+/// Lists the drivers.
+pub fn drivers() -> anyhow::Result<()> {
+    let mut table = Table::new(["DRIVER", "HERE", "WHAT IT STARTS"]);
+    for driver in driver::available(&std::env::current_exe()?) {
+        let here = driver
+            .found
+            .unwrap_or_else(|missing| format!("no: {missing}"));
+        table.row([driver.name, here, driver.about]);
+    }
+    print!("{}", table.to_text());
+    Ok(())
+}
+
+/// Arguments of `thicket lab down`.
+#[derive(Debug, Args)]
+pub struct Down {
+    /// Also those of labs that still run
+    #[arg(long)]
+    all: bool,
+}
+
+/// Cleans up after other labs.
+pub fn down(arguments: &Down) -> anyhow::Result<()> {
+    // One that runs by hand ends in order and cleans up itself.
+    if let Ok(lab) = hand::running() {
+        hand::order(&hand::Order::Down)?;
+        while janitor::found().iter().any(|&(found, _)| found == lab) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        println!("lab {lab}: ended");
+    }
+    let found = janitor::found();
+    let chosen: Vec<u32> = found
+        .iter()
+        .filter(|(_, alive)| arguments.all || !alive)
+        .map(|&(lab, _)| lab)
+        .collect();
+    if !chosen.is_empty() {
+        janitor::clean(&chosen)?;
+    }
+    for (lab, alive) in &found {
+        let state = match (chosen.contains(lab), alive) {
+            (true, _) => "taken away",
+            (false, _) => "still runs; --all takes it away as well",
+        };
+        println!("lab {lab}: {state}");
+    }
+    if found.is_empty() {
+        println!("nothing is left of any lab");
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Commands that measure brokers: run, compare, report.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use clap::Args;
+use thicket_bench::report::Table;
+use thicket_lab::compare::compare as ratios;
+use thicket_lab::results::Results;
+use thicket_lab::run::{Options, run as run_scenario};
+use thicket_lab::scenario::Scenario;
+use thicket_lab::summary::{cell, number, rows, short};
+use thicket_lab::testbed::check_machine;
+use thicket_lab::{janitor, report};
+
+use super::plan::BackendChoice;
+
+/// Arguments of `thicket lab run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Scenario
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Folder for the results; it must be new or empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Who delays the frames
+    #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
+    backend: BackendChoice,
+    /// Only these systems of the scenario
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Other than the scenario says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeats: Option<u64>,
+    /// Say nothing until the end
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs a scenario.
+pub fn run(arguments: &Run) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(&arguments.file)
+        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
+    let (mut scenario, cells) = Scenario::load(&arguments.file)?;
+    for name in &arguments.only {
+        anyhow::ensure!(
+            scenario.systems.iter().any(|system| system.name == *name),
+            "--only {name}: the scenario has no such system"
+        );
+    }
+    if !arguments.only.is_empty() {
+        scenario
+            .systems
+            .retain(|system| arguments.only.contains(&system.name));
+    }
+    if let Some(repeats) = arguments.repeats {
+        scenario.repeats = repeats;
+    }
+    check_machine()?;
+    janitor::clean_dead()?;
+    std::fs::create_dir_all(&arguments.out)?;
+    anyhow::ensure!(
+        std::fs::read_dir(&arguments.out)?.next().is_none(),
+        "{} is not empty: results of two runs would mix",
+        arguments.out.display()
+    );
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let say = |line: &str| {
+        if !arguments.quiet {
+            eprintln!("{line}");
+        }
+    };
+    let program = std::env::current_exe()?;
+    let results = run_scenario(
+        &text,
+        &scenario,
+        &cells,
+        &Options {
+            program: &program,
+            backend: arguments.backend.resolve(),
+            folder: &arguments.out,
+            interrupted: &interrupted,
+            say: &say,
+        },
+    )?;
+    report::write(&results, &arguments.out)?;
+    print!("{}", table(&results).to_text());
+    let out = arguments.out.display();
+    println!("results: {out}/results.json, {out}/runs.csv, {out}/samples, {out}/report.html");
+    if let Some(reason) = &results.ended_early {
+        anyhow::bail!("ended early ({reason}); what was measured is kept");
+    }
+    anyhow::ensure!(
+        results.valid,
+        "not all runs are valid: see {out}/report.html"
+    );
+    Ok(())
+}
+
+fn table(results: &Results) -> Table {
+    const SHOWN: [(&str, &str); 6] = [
+        ("delay_mean_ms", "DELAY MS"),
+        ("delay_p99_ms", "P99"),
+        ("lost_messages", "LOST"),
+        ("publish_traffic_bytes", "BYTES"),
+        ("publish_broker_cpu_percent", "CPU %"),
+        ("publish_broker_memory_mib", "MEMORY MIB"),
+    ];
+    let mut table = Table::new(
+        ["SYSTEM", "PARAMETERS"]
+            .into_iter()
+            .chain(SHOWN.map(|(_, head)| head)),
+    );
+    for row in rows(results) {
+        let words: Vec<String> = row
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{}={value}", short(key)))
+            .collect();
+        let figures = SHOWN
+            .iter()
+            .map(|(name, _)| row.figures.get(*name).map_or("-".to_owned(), cell));
+        table.row(
+            [row.system.clone(), words.join(" ")]
+                .into_iter()
+                .chain(figures),
+        );
+    }
+    table
+}
+
+/// Arguments of `thicket lab compare`.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// Folder of results
+    a: PathBuf,
+    /// Folder of results made alike
+    b: PathBuf,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares two results.
+pub fn compare(arguments: &Compare) -> anyhow::Result<()> {
+    let (a, b) = (Results::load(&arguments.a)?, Results::load(&arguments.b)?);
+    let ratios = ratios(&a, &b)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&ratios)?);
+        return Ok(());
+    }
+    let mut table = Table::new([
+        "SYSTEM",
+        "PARAMETERS",
+        "FIGURE",
+        "A",
+        "B",
+        "B/A",
+        "95 %",
+        "",
+    ]);
+    for ratio in &ratios {
+        let words: Vec<String> = ratio
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{}={value}", short(key)))
+            .collect();
+        let interval = ratio
+            .interval_95
+            .map_or("one repeat".to_owned(), |(low, high)| {
+                format!("{low:.2} to {high:.2}")
+            });
+        let verdict = match ratio.differs() {
+            Some(true) => "differs",
+            Some(false) => "no difference",
+            None => "",
+        };
+        table.row([
+            ratio.system.clone(),
+            words.join(" "),
+            ratio.figure.clone(),
+            number(ratio.a),
+            number(ratio.b),
+            format!("{:.2}", ratio.ratio),
+            interval,
+            verdict.to_owned(),
+        ]);
+    }
+    print!("{}", table.to_text());
+    Ok(())
+}
+
+/// Arguments of `thicket lab report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Folder of results
+    folder: PathBuf,
+}
+
+/// Makes the report anew from the results.
+pub fn report(arguments: &Report) -> anyhow::Result<()> {
+    let results = Results::load(&arguments.folder)?;
+    report::write(&results, &arguments.folder)?;
+    println!("{}", arguments.folder.join("report.html").display());
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! The lab with real namespaces. Where those cannot be had, every test says so and ends.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+
+use thicket_lab::janitor;
+use thicket_lab::results::Results;
+use thicket_lab::testbed::check_machine;
+
+/// One network at a time: two of them on a small machine would measure each other.
+static TURN: Mutex<()> = Mutex::new(());
+
+const SCENARIO: &str = r#"
+title = "A test"
+network = { sites = 3, link = { rtt_ms = 4, bandwidth_mbit = 10 } }
+brokers = { cpus = 1, memory_mib = 512 }
+system = [{ name = "mesh", driver = "thicket" }]
+phases = { control_s = 0.1, settle_s = 0.1 }
+[workload]
+pattern = "fan-out"
+subscribers = 6
+qos = 1
+rate_per_s = 50
+"#;
+
+fn lab(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thicket"));
+    command.arg("lab").args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs `SCENARIO` with `addition`; `None` where this machine cannot.
+fn run(folder: &Path, addition: &str) -> Option<(Output, Results)> {
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    let file = folder.join("scenario.toml");
+    let out = folder.join("out");
+    std::fs::write(&file, format!("{SCENARIO}{addition}")).unwrap();
+    let output = lab(&[
+        "run",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ])
+    .output()
+    .unwrap();
+    let results = Results::load(&out)
+        .unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(&output.stderr)));
+    Some((output, results))
+}
+
+fn figure(results: &Results, name: &str) -> Vec<f64> {
+    let runs = results.runs.iter();
+    runs.map(|run| {
+        *run.metrics
+            .get(name)
+            .unwrap_or_else(|| panic!("no {name}: {:?}", run.invalid))
+    })
+    .collect()
+}
+
+#[test]
+fn publications_cross_links_only_where_subscribers_are_elsewhere_and_all_of_them_arrive() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let addition = "messages = 40\npayload_bytes = 2000\n[[sweep]]\nkey = \"workload.placement\"\nvalues = [\"locality-100\", \"locality-0\"]\n";
+    let Some((output, results)) = run(folder.path(), addition) else {
+        return;
+    };
+    assert_eq!(results.ended_early, None, "{output:?}");
+    assert_eq!(figure(&results, "delivered_messages"), [240.0, 240.0]);
+    assert_eq!(figure(&results, "lost_messages"), [0.0, 0.0]);
+    let bytes = figure(&results, "publish_traffic_bytes");
+    // 40 messages of 2000 bytes cross one link once, however many subscribers there are.
+    assert!(bytes[0] < 40.0 * 2000.0, "{bytes:?}");
+    assert!((80_000.0..200_000.0).contains(&bytes[1]), "{bytes:?}");
+    let used = &results.runs[1].phases[2];
+    assert_eq!((used.name.as_str(), used.links.len()), ("publish", 3));
+    for name in [
+        "results.json",
+        "runs.csv",
+        "report.html",
+        "samples/mesh-c1-r1.csv",
+    ] {
+        assert!(folder.path().join("out").join(name).is_file(), "{name}");
+    }
+    let samples =
+        std::fs::read_to_string(folder.path().join("out/samples/mesh-c1-r1.csv")).unwrap();
+    assert_eq!(samples.lines().count(), 241);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_while_a_site_is_cut_off_and_healed() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let addition = "seconds = 3\nplacement = { sites = { publishers = \"s1\", subscribers = \"s3\" } }
+[[fault]]\nat_s = 0.5\ndo = \"partition\"\nsites = [\"s3\"]\n[[fault]]\nat_s = 1.2\ndo = \"heal\"\n";
+    let Some((_, results)) = run(folder.path(), &addition.replace("phases", "")) else {
+        return;
+    };
+    let run = &results.runs[0];
+    let faults: Vec<&str> = run.faults.iter().map(|(_, what)| what.as_str()).collect();
+    assert_eq!(faults, ["partition s3 from the others", "heal all links"]);
+    assert_eq!(
+        figure(&results, "lost_messages"),
+        [0.0],
+        "{:?}",
+        run.metrics
+    );
+    assert!(run.metrics.contains_key("longest_silence_s"));
+}
+
+#[test]
+fn a_lab_that_is_killed_leaves_nothing_behind() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, format!("{SCENARIO}seconds = 600\n")).unwrap();
+    let out = folder.path().join("out");
+    let mut child = lab(&[
+        "run",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+        "-q",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    let pid = child.id();
+    wait_for(&mut child, || {
+        out.join("brokers/mesh-c0-r1/s3/output.log").is_file()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Its janitor does it, in its own time.
+    while janitor::found().iter().any(|&(lab, _)| lab == pid) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let file = folder.path().join("scenario.toml");
+    let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000]\n";
+    std::fs::write(&file, format!("{SCENARIO}messages = 1\n{sweep}")).unwrap();
+    let out = folder.path().join("out");
+    let mut child = lab(&[
+        "run",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+        "-q",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    wait_for(&mut child, || out.join("samples/mesh-c0-r1.csv").is_file());
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    let results = Results::load(&out).unwrap();
+    assert!(!status.success() && !results.valid);
+    assert_eq!(results.ended_early.as_deref(), Some("interrupted"));
+    assert_eq!(figure(&results, "delivered_messages"), [60.0]);
+    assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
+}
+
+#[test]
+fn a_scenario_with_a_mistake_is_refused_with_its_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, SCENARIO.replace("subscribers", "subscribrs")).unwrap();
+    let output = lab(&["check", file.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        text.contains("line 9") && text.contains("subscribrs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_scenario_of_the_project_can_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let output = lab(&["check", path.to_str().unwrap()]).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            path.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+    }
+    for name in [
+        "border-fig4-6",
+        "border-fig7-8",
+        "overlays-fig6-7",
+        "overlays-fig8",
+        "overlays-fig9",
+    ] {
+        let small = format!("{name}-small");
+        assert!(
+            names.iter().any(|other| other == name) && names.contains(&small),
+            "{name}"
+        );
+    }
+}
+
+/// Waits for something that the lab does, while the lab lives.
+fn wait_for(child: &mut Child, done: impl Fn() -> bool) {
+    while !done() {
+        assert_eq!(child.try_wait().unwrap(), None, "the lab has ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

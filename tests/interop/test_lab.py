@@ -1,0 +1,48 @@
+"""The lab runs BORDER's small table for Thicket: five sites, links of 5 ms, locality by QoS. No time is asserted."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from nodes import BINARY
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIO = ROOT / "scenarios" / "border-fig4-6-small.toml"
+CANNOT = "cannot run the lab"
+
+
+class Lab(unittest.TestCase):
+    def test_border_small_table_has_every_message_and_traffic_only_where_it_must_be(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run(
+                [BINARY, "lab", "run", SCENARIO, "--only", "thicket-mesh,thicket-topic", "--repeats", "1", "--out", folder, "--quiet"],
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            if CANNOT in run.stderr:
+                self.skipTest(run.stderr.strip())
+            self.assertTrue((Path(folder) / "results.json").exists(), run.stderr)
+            results = json.loads((Path(folder) / "results.json").read_text())
+            self.assertIsNone(results["ended_early"])
+            self.assertEqual(len(results["runs"]), 12)
+            self.assertTrue((Path(folder) / "report.html").read_text().count("<svg") > 0)
+            for run in results["runs"]:
+                with self.subTest(system=run["system"], parameters=run["parameters"]):
+                    self.check(run)
+
+    def check(self, run):
+        metrics = run["metrics"]
+        # A busy machine makes a run invalid by its times, never by its messages.
+        self.assertIn("delivered_messages", metrics, run["invalid"])
+        self.assertEqual(metrics["delivered_messages"], metrics["expected_messages"])
+        self.assertEqual((metrics["lost_messages"], metrics["duplicated_messages"]), (0, 0))
+        phases = [phase["name"] for phase in run["phases"]]
+        self.assertEqual(phases, ["control", "subscriptions", "publish"])
+        self.assertEqual(len(run["phases"][2]["links"]), 10)
+
+
+if __name__ == "__main__":
+    unittest.main()
