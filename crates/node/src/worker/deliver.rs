@@ -120,7 +120,7 @@ impl Worker {
         from: Option<SessionKey>,
     ) {
         self.scratch.begin(takers.len());
-        if outgoing.publish.retain {
+        if outgoing.publish.retain && !takers.is_empty() {
             self.note_overtaking(takers, outgoing.publish.topic);
             self.last_retained
                 .note(outgoing.publish, outgoing.id, outgoing.publication);
