@@ -1,7 +1,7 @@
 //! The process behind the links: it carries frames with delay, rate and loss where the kernel has no `netem`, and forwards multicast.
 //!
 //! A link is a pair of TAP devices, one in each router's namespace. A frame read at one end is written at the other when it is due. One thread
-//! does it all: a round is one wake-up of epoll. After a wake-up the next one waits for [`MODERATION`], so that frames that come close together
+//! does it all: a round is one wake-up of epoll. After a wake-up the next one waits for `MODERATION`, so that frames that come close together
 //! cost one wake-up; sparse frames are not delayed by that.
 //!
 //! It is a process of its own, a hidden command of `thicket lab`, so that it may run before all others (SCHED_FIFO) and its CPU time is told apart.

@@ -13,8 +13,8 @@
 //! use thicket_placement::{Candidate, Load, Picture, Policy, State};
 //!
 //! let mut picture = Picture::new(Policy::Combined, 7);
-//! let busy = Load { cpu: Some(0.6), messages_per_s: Some(9_000.0), connections: Some(5) };
-//! let idle = Load { cpu: Some(0.1), messages_per_s: Some(1_000.0), connections: Some(5) };
+//! let busy = Load { cpu: Some(0.6), messages_per_s: Some(9_000.0), connections: Some(5.0) };
+//! let idle = Load { cpu: Some(0.1), messages_per_s: Some(1_000.0), connections: Some(5.0) };
 //! picture.update(0, vec![
 //!     Candidate { key: 1, state: State::Serving, load: busy },
 //!     Candidate { key: 2, state: State::Serving, load: idle },
