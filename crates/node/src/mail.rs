@@ -342,7 +342,7 @@ pub(crate) enum Content {
     },
     /// Hub to worker: what a node was told by a stream may be lost.
     CopiesLost { node: NodeId },
-    /// Hub to worker: a node had given this one up, unnoticed here: it went on without it for a while, and may have promoted its backups.
+    /// Hub to worker: a node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
     /// `paused`: when this node stood still last, from, until.
     GivenUpBy {
         node: NodeId,

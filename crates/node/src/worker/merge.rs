@@ -35,6 +35,9 @@ use crate::{
     queue,
 };
 
+/// Messages remembered of the branches that a session took in: as many as the queues of two.
+const MERGED: usize = 200_000;
+
 /// Filters remembered of a session while nodes are out of sight.
 const TOUCHED: usize = 10_000;
 
@@ -102,10 +105,14 @@ impl Apart {
             .cloned()
             .for_each(|filter| after.touch(filter));
         let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
+        after.note_merged(theirs.iter().chain(in_flight).filter_map(name));
         after
-            .merged
-            .extend(theirs.iter().chain(in_flight).filter_map(name));
-        after
+    }
+
+    /// These came with another branch. Beyond the bound a branch that is registered again may give its client a message twice.
+    fn note_merged(&mut self, names: impl IntoIterator<Item = Name>) {
+        let room = MERGED.saturating_sub(self.merged.len());
+        self.merged.extend(names.into_iter().take(room));
     }
 
     /// A SUBSCRIBE or UNSUBSCRIBE of which the other node does not know.
@@ -166,7 +173,7 @@ impl Session {
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
         let in_flight = in_flight.iter().filter_map(unacknowledged);
         let names: Vec<Name> = queue.iter().chain(in_flight).filter_map(name).collect();
-        self.apart_mut().merged.extend(names);
+        self.apart_mut().note_merged(names);
     }
 
     /// For another node; `None`: no other node has the session.

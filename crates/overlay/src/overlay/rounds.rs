@@ -153,8 +153,8 @@ impl Overlay {
 
     /// Notices that this process stood still. Call it before the inputs of a round are handed in; [`Self::end_round`] does so too.
     ///
-    /// Whoever was not run for long has been silent, so others may have given it up and have gone on without it: what the links brought
-    /// before, and what they still hold, is out of date. Nor does the silence of others prove anything. So the links are closed before
+    /// Whoever was not run for long has been silent, so others may have declared it down and promoted their backups: what the links
+    /// brought before, and what they still hold, is out of date. Nor does the silence of others prove anything. So the links are closed before
     /// anything is read from them, and the next ones say who has given up whom.
     pub fn note_time(&mut self, now: Instant) {
         let paused = now.since(self.last_round);

@@ -238,7 +238,7 @@ impl Worker {
         self.choose_instead_of_gone(now);
     }
 
-    /// A node had given this one up, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
+    /// A node had declared this one down, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
     /// what its branches of sessions hold would be taken for what came here, and be lost.
     ///
     /// Connections that ended while this node stood still ended before it went on: their clients may have been elsewhere since, and that
