@@ -251,8 +251,9 @@ impl Worker {
     ) {
         if let Some((from, until)) = paused {
             for (_, session) in self.sessions.iter_mut() {
-                let ended = session.disconnected_at.take_if(|at| *at >= until);
-                session.disconnected_at = ended.map(|_| from).or(session.disconnected_at);
+                if session.disconnected_at.is_some_and(|at| at >= until) {
+                    session.disconnected_at = Some(from);
+                }
             }
         }
         let of_node = |(stream, _): &(&(u64, u64, u8), &mut Mark)| stream.0 == node.0;
