@@ -1,8 +1,10 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
 pub mod overlay;
+pub mod redirection;
 pub mod transfer;
 
+use redirection::{NodeStateEntry, state_entry};
 use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
@@ -25,10 +27,14 @@ pub(crate) trait Described {
 }
 
 /// Mirrors a report of the node as JSON: the same fields, so that the compiler notices a new one.
+///
+/// A field whose type differs is converted: `field: Entry = report_field | convert`.
 macro_rules! mirror {
-    ($(#[$doc:meta])* $name:ident of $report:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $from:ident,)* }) => {
+    (@value $from:ident) => { $from };
+    (@value $from:ident $convert:expr) => { $convert($from) };
+    ($(#[$doc:meta])* $name:ident of $report:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $from:ident $(| $convert:expr)?,)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         pub struct $name {
             $(#[doc = $field_doc] pub $field: $type,)*
         }
@@ -41,7 +47,7 @@ macro_rules! mirror {
         impl From<$report> for $name {
             fn from(report: $report) -> Self {
                 let $report { $($from,)* } = report;
-                Self { $($field: $from,)* }
+                Self { $($field: mirror!(@value $from $($convert)?),)* }
             }
         }
     };
@@ -74,6 +80,8 @@ mirror! {
         clients: u64 = clients,
         /// Made there.
         subscriptions: u64 = subscriptions,
+        /// What it has to do and where clients reach it; none: not known, as it is out, or of an older version.
+        state: Option<NodeStateEntry> = state | state_entry,
         /// Messages kept here for its sessions while it is out.
         hinted_messages: u64 = hinted_messages,
         /// Of them.
@@ -153,7 +161,7 @@ mirror! {
 }
 
 /// A bridge of this node: `GET /v1/bridges`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BridgeEntry {
     /// As configured.
     pub name: String,
@@ -317,7 +325,7 @@ mirror! {
 
 /// Where the memory of a node is: `GET /v1/memory`. Bytes are what was asked for; the rest of the process is code, tables and what the
 /// allocator keeps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemoryLedger {
     /// Of the process, in memory.
     pub resident_bytes: Option<u64>,
@@ -463,7 +471,7 @@ pub struct TraceLines {
 }
 
 /// What a node carried: `GET /v1/traffic`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrafficEntry {
     /// Of the node.
     pub total: TrafficCounts,

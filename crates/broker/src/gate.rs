@@ -32,6 +32,12 @@ impl NodeGate {
             short_of_memory: Counter::default(),
         })
     }
+
+    /// Whether newcomers are turned away: no memory, or no place.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_short_of_memory.load(Ordering::Relaxed)
+            || self.open.load(Ordering::Relaxed) >= self.maximum
+    }
 }
 
 /// The bounds of one listener, shared by its sockets on all threads.

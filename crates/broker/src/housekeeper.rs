@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::gate::NodeGate;
 use crate::http::Inspector;
+use crate::load::{Given, Meter};
 use crate::log;
 use crate::memory::{limit_bytes, resident_bytes};
 use system::System;
@@ -19,6 +20,11 @@ use system::System;
 const LOOK: Duration = Duration::from_millis(100);
 /// Memory is short no longer when this part of the bound is left.
 const RELIEF: (u64, u64) = (19, 20);
+
+/// Time between two measurements of what the node has to do (Dispatcher III).
+const MEASURE: Duration = Duration::from_secs(1);
+/// A thread that does not say within this time what it counted is asked again the next time.
+const BRIEFLY: Duration = Duration::from_millis(500);
 
 /// The part of the bound that is left above it for clients that return to their sessions.
 const RESERVE: u64 = 4;
@@ -50,10 +56,16 @@ impl Housekeeper {
             let limit = limit_bytes(duties.memory_bytes);
             let mut system = System::new(Instant::now());
             let mut due = Instant::now();
+            let mut meter = Meter::new();
+            let mut measure_at = Instant::now();
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 duties.watch_memory(limit);
                 duties.inspector.end_abandoned_trace(Instant::now());
                 log::sum_up();
+                if measure_at <= Instant::now() {
+                    measure_at = Instant::now() + MEASURE;
+                    runtime.block_on(duties.measure(&mut meter, limit));
+                }
                 if !duties.system_interval.is_zero() && due <= Instant::now() {
                     due = Instant::now() + duties.system_interval;
                     // A node that does not answer has other troubles, and the API tells of them.
@@ -72,6 +84,25 @@ impl Housekeeper {
 }
 
 impl Duties {
+    /// Measures what the node has to do and tells the hub.
+    async fn measure(&self, meter: &mut Meter, limit: Option<u64>) {
+        let asked = tokio::time::timeout(BRIEFLY, self.inspector.carried()).await;
+        let Ok(Ok(carried)) = asked else {
+            return;
+        };
+        let given = Given {
+            memory_limit: limit,
+            is_full: self.gate.is_full(),
+        };
+        if let Some(measured) = meter.look(Instant::now(), &carried, given) {
+            self.inspector.tell_hub(move |hub, now| {
+                let (cpu, memory) = measured.free;
+                hub.set_resources(cpu, memory);
+                hub.set_load(now, measured.load);
+            });
+        }
+    }
+
     fn watch_memory(&self, limit: Option<u64>) {
         let (Some(limit), Some(resident)) = (limit, resident_bytes()) else {
             return;

@@ -37,6 +37,7 @@ mod identity;
 mod layers;
 mod links;
 mod listener;
+mod load;
 mod log;
 mod mailbox;
 mod memory;
@@ -44,7 +45,6 @@ mod node;
 mod pool;
 mod reload;
 mod resolver;
-mod resources;
 #[cfg(test)]
 mod scratch;
 mod sockets;
@@ -56,8 +56,8 @@ pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen,
     ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice,
-    RetainedLimits, SessionScopeChoice, Settings, TooOpen, TransportChoice, Users, UsersError,
-    WebSocket, hash_for_scram, hash_password, make_token,
+    RedirectChoice, RetainedLimits, SessionScopeChoice, Settings, TooOpen, TransportChoice, Users,
+    UsersError, WebSocket, hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

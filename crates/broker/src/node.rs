@@ -9,14 +9,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mio::{Poll, Waker};
-use thicket_node::{HubConfig, ListenerConfig, ListenerId, Partition, WorkerConfig, WorkerId};
+use thicket_node::{
+    ClientAddress, ClientTransport, HubConfig, ListenerConfig, ListenerId, ListenerLikeness,
+    Partition, RedirectionConfig, WorkerConfig, WorkerId,
+};
 use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::clock::Clock;
-use crate::config::{Acknowledgement, Config, Listen, Loaded};
+use crate::config::{Acknowledgement, Config, Listen, Loaded, TransportChoice};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::entrance::Entrance;
@@ -106,6 +109,8 @@ pub struct Node {
     guard: Guard,
     reload: Reload,
     links: Option<Arc<Links>>,
+    /// Where other nodes and people reach the HTTP API.
+    http_outward: Option<Arc<str>>,
 }
 
 impl Node {
@@ -143,10 +148,13 @@ impl Node {
             guard: Guard::start(hosts(&config))?,
             reload: Reload::default(),
             links: None,
+            http_outward: None,
         };
         let own_address = own_address(&bound);
         node.links.clone_from(&links);
         node.watch_links();
+        let http_address = http.as_ref().and_then(|it| it.local_addr().ok());
+        node.http_outward = http_address.map(|it| places.outward(it).into());
         node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
         node.discovery = Some(Discovery::start(
             &config,
@@ -270,7 +278,11 @@ impl Node {
         self.watch_certificates();
         let resolver = Resolver::start(&self.boxes)?;
         let worker_config = worker_config(config, identity, &bound);
-        let mut hub = Some((hub_config(config, identity, places), random_id()?));
+        let redirection = self.redirection_config(config, places, &bound);
+        let mut hub = Some((
+            hub_config(config, identity, places, redirection),
+            random_id()?,
+        ));
         let mut listeners = by_thread(bound, polls.len());
         let (stopped, receiver) = channel();
         let (failed, failures) = channel();
@@ -323,6 +335,43 @@ impl Node {
             mailbox.post(Letter::Serve);
         }
         Ok(())
+    }
+
+    /// When clients go elsewhere, and where those of other nodes reach this one.
+    fn redirection_config(
+        &self,
+        config: &Config,
+        places: &Places,
+        bound: &[Bound],
+    ) -> RedirectionConfig {
+        let likeness = |bound: &Bound| {
+            let transport = match bound.listen.transport {
+                TransportChoice::Tcp => ClientTransport::Tcp,
+                TransportChoice::Tls => ClientTransport::Tls,
+                TransportChoice::Ws => ClientTransport::Ws,
+                TransportChoice::Wss => ClientTransport::Wss,
+                TransportChoice::Unix | TransportChoice::Link => return None,
+            };
+            Some(ListenerLikeness {
+                transport,
+                topic_prefix: bound.listen.topic_prefix.as_str().into(),
+            })
+        };
+        let address = |bound: &Bound| {
+            let own = bound.address.map(|address| places.outward(address));
+            Some(ClientAddress {
+                likeness: likeness(bound)?,
+                address: bound.listen.advertise.clone().or(own)?.into(),
+            })
+        };
+        RedirectionConfig {
+            policy: config.redirect,
+            per_s: config.redirect_per_s,
+            references: config.redirect_references,
+            listeners: bound.iter().map(likeness).collect(),
+            addresses: bound.iter().filter_map(address).collect(),
+            http_address: self.http_outward.clone(),
+        }
     }
 
     /// For people.
@@ -661,7 +710,12 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
 /// A log smaller than this is not worth writing again.
 const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
-fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfig {
+fn hub_config(
+    config: &Config,
+    identity: &Identity,
+    places: &Places,
+    redirection: RedirectionConfig,
+) -> HubConfig {
     if config.partition == Partition::Majority && !config.stores() {
         tracing::warn!(
             "without a data directory every start of this node is another one that has joined, and counts until `thicket ctl forget`"
@@ -685,6 +739,7 @@ fn hub_config(config: &Config, identity: &Identity, places: &Places) -> HubConfi
         hint_bytes: config.hint_bytes,
         on_full: config.limits.on_full,
         stores: config.stores(),
+        redirection,
     }
 }
 
@@ -695,6 +750,8 @@ pub(crate) struct Places {
     pub(crate) address: String,
     /// What announcements say: a wildcard is left to those who hear it, they know the way they heard it on.
     pub(crate) announced: String,
+    /// The host under which this one is known, if somebody said which.
+    advertised_host: Option<String>,
 }
 
 impl Places {
@@ -715,6 +772,20 @@ impl Places {
                 .advertise
                 .clone()
                 .unwrap_or_else(|| announced.to_string()),
+            advertised_host: config
+                .advertise
+                .as_deref()
+                .and_then(|address| address.rsplit_once(':'))
+                .map(|(host, _)| host.to_owned()),
+        }
+    }
+
+    /// HOST:PORT under which others reach what listens at an address of this host.
+    fn outward(&self, address: SocketAddr) -> String {
+        let port = address.port();
+        match &self.advertised_host {
+            Some(host) => format!("{host}:{port}"),
+            None => SocketAddr::new(outward(address.ip()), port).to_string(),
         }
     }
 }

@@ -59,6 +59,7 @@ impl Node {
             backups: 1,
             hint_bytes: thicket_node::HINT_BYTES,
             on_full: thicket_node::OnFull::Drop,
+            redirection: thicket_node::RedirectionConfig::default(),
         };
         let mut node = Self {
             worker: Worker::new(WorkerId(0), config, 1),

@@ -1,8 +1,11 @@
 //! What a worker and a hub are told at the start. Checked values; defaults are the ones a user gets.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use thicket_overlay::{Incarnation, NodeId};
+use thicket_placement::Policy;
+
+use crate::{ClientAddress, ListenerLikeness};
 
 /// Nodes that may hold copies of one session, beside its owner.
 pub const MAXIMUM_BACKUPS: u8 = 3;
@@ -190,4 +193,36 @@ pub struct HubConfig {
     pub on_full: OnFull,
     /// Retained messages are stored: the shell asks for `unstored` each round.
     pub stores: bool,
+    /// Where clients go.
+    pub redirection: RedirectionConfig,
+}
+
+/// When clients are sent to other nodes, and what is said of this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedirectionConfig {
+    /// What of a load counts; `None`: clients are served where they come, unless the node is drained.
+    pub policy: Option<Policy>,
+    /// Clients redirected a second at most.
+    pub per_s: u32,
+    /// Nodes that a Server Reference names, at least 1: the chosen one first.
+    pub references: u8,
+    /// By `ListenerId`: what a listener of another node must be like for its clients; `None`: they are never sent away.
+    pub listeners: Vec<Option<ListenerLikeness>>,
+    /// Where clients reach this node.
+    pub addresses: Vec<ClientAddress>,
+    /// HOST:PORT of its HTTP API.
+    pub http_address: Option<Arc<str>>,
+}
+
+impl Default for RedirectionConfig {
+    fn default() -> Self {
+        Self {
+            policy: None,
+            per_s: 200,
+            references: 1,
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            http_address: None,
+        }
+    }
 }

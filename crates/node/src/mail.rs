@@ -10,7 +10,7 @@ use thicket_session::{
 };
 
 pub(crate) use crate::doors::Mail;
-use crate::{ConnectionId, WorkerId};
+use crate::{ConnectionId, ListenerId, WorkerId};
 
 /// Somewhere else that wants messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -132,6 +132,106 @@ pub(crate) struct Claim {
     pub client_id: Arc<str>,
     /// The old session is to be thrown away.
     pub clean_start: bool,
+    /// What is to be known to send the client elsewhere; `None`: it would not understand.
+    pub redirectable: Option<Redirectable>,
+}
+
+impl Claim {
+    /// The client says that it comes from a node that sent it away.
+    pub fn came_redirected(&self) -> bool {
+        let redirectable = self.redirectable.as_ref();
+        redirectable.is_some_and(|it| it.came_redirected)
+    }
+
+    /// The name under which a redirection is remembered: one that the client brings again.
+    pub fn remembered_as(&self) -> &str {
+        let anonymous = self
+            .redirectable
+            .as_ref()
+            .and_then(|it| it.anonymous.as_deref());
+        anonymous.unwrap_or(&self.client_id)
+    }
+}
+
+/// What a client must have to be sent elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Redirectable {
+    /// Where it came in.
+    pub listener: ListenerId,
+    /// It says that it comes from a node that sent it away.
+    pub came_redirected: bool,
+    /// It has no client identifier of its own: its address stands for it.
+    pub anonymous: Option<Arc<str>>,
+}
+
+/// A client that may be sent to another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Movable {
+    /// Of the worker that names it.
+    pub connection: ConnectionId,
+    /// Of the connection.
+    pub serial: u64,
+    /// Of its session.
+    pub client_id: Arc<str>,
+    /// Where it came in.
+    pub listener: ListenerId,
+    /// From it and to it.
+    pub messages_per_s: u64,
+}
+
+/// Where a client of each listener of this node reaches each other node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// Ascending by node.
+    nodes: Vec<NodeElsewhere>,
+}
+
+/// One other node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NodeElsewhere {
+    pub node: NodeId,
+    /// It takes clients.
+    pub serves: bool,
+    /// HOST:PORT by `ListenerId` of this node.
+    pub addresses: Vec<Option<Arc<str>>>,
+}
+
+impl Elsewhere {
+    /// `nodes`: ascending.
+    pub const fn new(nodes: Vec<NodeElsewhere>) -> Self {
+        Self { nodes }
+    }
+
+    /// Whether anything is known of the node.
+    pub fn has(&self, node: NodeId) -> bool {
+        let addresses = self.of(node).into_iter().flatten();
+        addresses.flatten().next().is_some()
+    }
+
+    /// HOST:PORT for a client that came in at the listener.
+    pub fn address(&self, node: NodeId, listener: ListenerId) -> Option<&Arc<str>> {
+        self.of(node)?.get(usize::from(listener.0))?.as_ref()
+    }
+
+    /// HOST:PORT of the nodes that take clients, for one that came in at the listener.
+    pub fn serving(&self, listener: ListenerId) -> impl Iterator<Item = &Arc<str>> {
+        let serving = self.nodes.iter().filter(|place| place.serves);
+        serving.filter_map(move |place| place.addresses.get(usize::from(listener.0))?.as_ref())
+    }
+
+    /// A Server Reference: the addresses of these nodes, with spaces between (5.0, 4.11).
+    pub fn reference(&self, nodes: &[NodeId], listener: ListenerId) -> Option<String> {
+        let addresses = nodes
+            .iter()
+            .filter_map(|node| self.address(*node, listener));
+        let all: Vec<&str> = addresses.map(|address| &**address).collect();
+        (!all.is_empty()).then(|| all.join(" "))
+    }
+
+    fn of(&self, node: NodeId) -> Option<&[Option<Arc<str>>]> {
+        let found = self.nodes.binary_search_by_key(&node, |place| place.node);
+        found.ok().map(|at| &*self.nodes[at].addresses)
+    }
 }
 
 /// Travels with a connection to the worker where the session lives.
@@ -229,6 +329,20 @@ pub(crate) enum Content {
         connection: ConnectionId,
         serial: u64,
         reason_code: ReasonCode,
+        /// Nodes where the client may go, the chosen one first.
+        instead: Arc<[NodeId]>,
+    },
+    /// Hub to worker: where clients reach the other nodes.
+    Elsewhere(Arc<Elsewhere>),
+    /// Hub to worker: which clients may be sent away? Their messages are counted from one such question to the next.
+    MovableAsked,
+    /// The answer.
+    Movable(Vec<Movable>),
+    /// Hub to worker: the client is to go to one of these nodes.
+    SendAway {
+        connection: ConnectionId,
+        serial: u64,
+        to: Arc<[NodeId]>,
     },
     /// Worker to hub: what became of a session whose home the worker is.
     Session {

@@ -57,6 +57,8 @@ pub struct NodeReport {
     pub key: Option<String>,
     pub clients: u64,
     pub subscriptions: u64,
+    /// What it tells of itself; `None`: nothing yet, it is out, or of an older wire version.
+    pub state: Option<crate::NodeState>,
     /// What is kept here for its sessions while it is out.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
@@ -272,4 +274,110 @@ pub enum SessionEnd {
     /// It is on its way to another node, or becoming one with what that has, or this side of the cluster does not serve. Nothing was done;
     /// ask again later.
     Busy,
+}
+
+/// Why a client was redirected, or was not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RedirectionReason {
+    /// Redirected when it connected: another node has less to do.
+    Load,
+    /// Redirected: this node is about to leave.
+    Drained,
+    /// Redirected while it was connected: another node has less to do.
+    Moved,
+    /// Served: no node has less to do by the margin.
+    Balanced,
+    /// Served: it was redirected already.
+    CameRedirected,
+    /// Served: it came back where it was redirected from.
+    DoesNotFollow,
+    /// Served: before 5.0 there is no Server Reference.
+    Version,
+    /// Served: no node has a listener like the one it came in at.
+    NoAddress,
+    /// Served: as many as may be were redirected in this second.
+    Budget,
+    /// Served: the node does not know how the others are.
+    Unsure,
+}
+
+impl RedirectionReason {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Load,
+        Self::Drained,
+        Self::Moved,
+        Self::Balanced,
+        Self::CameRedirected,
+        Self::DoesNotFollow,
+        Self::Version,
+        Self::NoAddress,
+        Self::Budget,
+        Self::Unsure,
+    ];
+
+    /// Whether it is one for redirecting.
+    #[must_use]
+    pub const fn is_redirected(self) -> bool {
+        matches!(self, Self::Load | Self::Drained | Self::Moved)
+    }
+
+    /// A word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Drained => "drained",
+            Self::Moved => "moved",
+            Self::Balanced => "balanced",
+            Self::CameRedirected => "came_redirected",
+            Self::DoesNotFollow => "does_not_follow",
+            Self::Version => "version",
+            Self::NoAddress => "no_address",
+            Self::Budget => "budget",
+            Self::Unsure => "unsure",
+        }
+    }
+}
+
+/// A decision about a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedirectionDecision {
+    /// Unix time in milliseconds.
+    pub at_ms: u64,
+    /// What was decided, and why.
+    pub reason: RedirectionReason,
+    /// Where it was sent: the identity of a node.
+    pub to: Option<String>,
+}
+
+/// How many decisions a node made since its start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedirectionReport {
+    /// Each reason once.
+    pub decisions: Vec<(RedirectionReason, u64)>,
+}
+
+/// What a node knows of a client, for whoever wonders why it is where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientExplanation {
+    /// Whose.
+    pub client_id: String,
+    /// Its session is on this node.
+    pub is_here: bool,
+    /// What redirection goes by; `None`: clients are served where they come.
+    pub policy: Option<&'static str>,
+    /// The last one of this node.
+    pub decision: Option<RedirectionDecision>,
+    /// Nodes that take clients, that with least to do first.
+    pub nodes: Vec<RankedNode>,
+}
+
+/// How much a node has to do in the eyes of another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankedNode {
+    /// Its identity.
+    pub id: String,
+    /// Its load as a multiple of the mean, with what was decided and cannot show in it yet.
+    pub score: f64,
 }

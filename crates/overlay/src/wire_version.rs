@@ -19,10 +19,12 @@ impl WireVersion {
     pub const V5: Self = Self(5);
     /// With runs in the streams of copies.
     pub const V6: Self = Self(6);
+    /// With what each node has to do and where clients reach it, how many subscriptions stand behind an interest, and redirections.
+    pub const V7: Self = Self(7);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V3;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V6;
+    pub const NEWEST: Self = Self::V7;
 
     /// As it stands in a hello.
     #[must_use]

@@ -55,7 +55,7 @@ pub use model::{
 };
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
-pub use redirect::{Candidate, Load, Picture, Policy, State};
+pub use redirect::{Candidate, Excess, Load, Picture, Policy, State};
 pub use replay::{Arrival, Replay, Step};
 
 pub use simulator::{

@@ -304,9 +304,17 @@ impl ExplanationEntry {
 /// The topic name in a query string `topic=T`, percent-encoded or not; `None` if there is none, or it is no topic name.
 #[must_use]
 pub fn topic_of_query(query: &str) -> Option<String> {
+    let topic = text_of_query(query, "topic")?;
+    let is_name = !topic.is_empty() && !topic.contains(['+', '#', '\0']);
+    is_name.then_some(topic)
+}
+
+/// The value of a name in a query string; `None`: not there, or not text.
+#[must_use]
+pub fn text_of_query(query: &str, name: &str) -> Option<String> {
     let raw = query
         .split('&')
-        .find_map(|pair| pair.strip_prefix("topic="))?;
+        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let [first, after @ ..] = rest {
@@ -320,25 +328,27 @@ pub fn topic_of_query(query: &str) -> Option<String> {
             byte => bytes.push(*byte),
         }
     }
-    let topic = String::from_utf8(bytes).ok()?;
-    let is_name = !topic.is_empty() && !topic.contains(['+', '#', '\0']);
-    is_name.then_some(topic)
+    String::from_utf8(bytes).ok()
 }
 
 /// A topic name as the value in a query string.
 #[must_use]
 pub fn query_of_topic(topic: &str) -> String {
+    query_of_text("topic", topic)
+}
+
+/// A text as the value of a name in a query string.
+#[must_use]
+pub fn query_of_text(name: &str, topic: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/$".contains(&byte);
-    topic
-        .bytes()
-        .fold(String::from("topic="), |mut query, byte| {
-            if plain(byte) {
-                query.push(char::from(byte));
-            } else {
-                query.push_str(&format!("%{byte:02X}"));
-            }
-            query
-        })
+    topic.bytes().fold(format!("{name}="), |mut query, byte| {
+        if plain(byte) {
+            query.push(char::from(byte));
+        } else {
+            query.push_str(&format!("%{byte:02X}"));
+        }
+        query
+    })
 }
 
 #[cfg(test)]

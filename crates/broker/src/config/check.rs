@@ -10,7 +10,7 @@ use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, ClusterSecret, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast,
-    RetainedLimits, Settings, bridge, listener,
+    RedirectChoice, RetainedLimits, Settings, bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -78,6 +78,19 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         hint_bytes: settings.hint_bytes.unwrap_or(thicket_node::HINT_BYTES),
         ack: settings.ack.unwrap_or_default(),
         partition: settings.partition.map(Into::into).unwrap_or_default(),
+        redirect: redirect(&settings)?,
+        redirect_per_s: in_range(
+            "redirect_per_s",
+            settings.redirect_per_s,
+            DEFAULT_REDIRECT_PER_S,
+            1..=1_000_000,
+        )?,
+        redirect_references: in_range(
+            "redirect_references",
+            settings.redirect_references,
+            1,
+            1..=8,
+        )? as u8,
         access,
         secret,
         link_tls,
@@ -91,6 +104,22 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
         listeners,
     })
+}
+
+/// Redirections a second.
+const DEFAULT_REDIRECT_PER_S: u32 = 200;
+
+fn redirect(settings: &Settings) -> Result<Option<thicket_placement::Policy>, ConfigError> {
+    match settings.redirect.unwrap_or(RedirectChoice::Off) {
+        RedirectChoice::Off if settings.redirect_policy.is_some() => Err(ConfigError::Conflict(
+            "redirect_policy says what of a load counts, but redirect is off: expected redirect = \"load\"",
+        )),
+        RedirectChoice::Off => Ok(None),
+        RedirectChoice::Load | RedirectChoice::Topics => {
+            let policy = settings.redirect_policy.map(Into::into);
+            Ok(Some(policy.unwrap_or_default()))
+        }
+    }
 }
 
 fn backups(count: Option<u32>) -> Result<u8, ConfigError> {

@@ -84,11 +84,13 @@ pub struct ListenerSettings {
     pub connections_per_s: Option<u32>,
     /// Largest packet accepted, bytes.
     pub maximum_packet_size: Option<u32>,
+    /// HOST:PORT where clients reach it, if that is not where it listens.
+    pub advertise: Option<String>,
 }
 
 impl ListenerSettings {
     /// The keys of a table, for whoever mistypes one.
-    pub(super) const KEYS: [&str; 15] = [
+    pub(super) const KEYS: [&str; 16] = [
         "address",
         "transport",
         "tls_certificate",
@@ -104,6 +106,7 @@ impl ListenerSettings {
         "connections",
         "connections_per_s",
         "maximum_packet_size",
+        "advertise",
     ];
 }
 
@@ -229,8 +232,22 @@ fn listener(
             maximum_packet_size,
             64..=maximum_packet_size.max(64),
         )?,
+        advertise: advertise(table.advertise)?,
+        transport,
         text,
     })
+}
+
+fn advertise(given: Option<String>) -> Result<Option<String>, ConfigError> {
+    let Some(text) = given else { return Ok(None) };
+    match thicket_mqtt::server_references(&text)[..] {
+        [server] if server.port.is_some() => Ok(Some(text)),
+        _ => Err(invalid(
+            "advertise",
+            &text,
+            "HOST:PORT where clients reach this listener",
+        )),
+    }
 }
 
 /// Transport, HOST:PORT or path of the socket, and path of the WebSocket if the address names one.
@@ -384,10 +401,11 @@ fn refuse_strangers(
     let is_client_like = table.users.is_some()
         || table.allow_anonymous.is_some()
         || table.topic_prefix.is_some()
-        || table.proxy_protocol.is_some();
+        || table.proxy_protocol.is_some()
+        || table.advertise.is_some();
     if transport == TransportChoice::Link && is_client_like {
         return Err(ConfigError::Conflict(
-            "a [[listener]] for links has keys that are for clients: users, allow_anonymous, topic_prefix or proxy_protocol",
+            "a [[listener]] for links has keys that are for clients: users, allow_anonymous, topic_prefix, proxy_protocol or advertise",
         ));
     }
     if about_tls && !is_tls {

@@ -35,7 +35,7 @@ use thicket_overlay::RoutingConfig;
 pub use secret::ClusterSecret;
 pub use settings::{
     Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
-    SessionScopeChoice, Settings,
+    RedirectChoice, SessionScopeChoice, Settings,
 };
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
@@ -88,6 +88,12 @@ pub struct Config {
     pub ack: Acknowledgement,
     /// When the nodes do not all see each other.
     pub partition: thicket_node::Partition,
+    /// By what clients are sent to other nodes; `None`: they are not.
+    pub redirect: Option<thicket_placement::Policy>,
+    /// Clients sent away a second at most.
+    pub redirect_per_s: u32,
+    /// Nodes that a Server Reference names.
+    pub redirect_references: u8,
     /// Who may connect.
     pub access: Access,
     /// Shared secret of the cluster: its nodes prove by it who they are, to each other and in announcements.
@@ -139,6 +145,10 @@ pub struct Listen {
     pub connections_per_s: u32,
     /// Largest packet accepted, bytes.
     pub maximum_packet_size: u32,
+    /// HOST:PORT where clients reach it; `None`: made of the node's and the port.
+    pub advertise: Option<String>,
+    /// What bytes travel on.
+    pub transport: TransportChoice,
 }
 
 /// WebSocket at a listener.

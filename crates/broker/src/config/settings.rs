@@ -138,6 +138,39 @@ pub struct Settings {
     /// When the nodes do not all see each other: every side serves, or only one that sees more than half of all that ever joined [default: serve]
     #[arg(long, env = "THICKET_PARTITION", value_name = "WHO")]
     pub partition: Option<PartitionChoice>,
+    /// Whether clients of MQTT 5.0 are sent to other nodes, by their load or, where that is known, by their topics; the same on all nodes
+    /// [default: off]
+    #[arg(
+        long,
+        env = "THICKET_REDIRECT",
+        value_name = "WHETHER",
+        help_heading = "Redirection"
+    )]
+    pub redirect: Option<RedirectChoice>,
+    /// What of a node's load counts [default: combined]
+    #[arg(
+        long,
+        env = "THICKET_REDIRECT_POLICY",
+        value_name = "POLICY",
+        help_heading = "Redirection"
+    )]
+    pub redirect_policy: Option<RedirectPolicyChoice>,
+    /// Clients sent away a second at most [default: 200]
+    #[arg(
+        long,
+        env = "THICKET_REDIRECT_PER_S",
+        value_name = "COUNT",
+        help_heading = "Redirection"
+    )]
+    pub redirect_per_s: Option<u32>,
+    /// Nodes that a Server Reference names, 1 to 8: more than one is a list, which not every client library reads [default: 1]
+    #[arg(
+        long,
+        env = "THICKET_REDIRECT_REFERENCES",
+        value_name = "COUNT",
+        help_heading = "Redirection"
+    )]
+    pub redirect_references: Option<u32>,
     /// Let clients in that give no user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_anonymous: Option<bool>,
@@ -537,6 +570,43 @@ impl From<OnFullChoice> for thicket_node::OnFull {
     }
 }
 
+/// Whether clients are sent to other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RedirectChoice {
+    /// They are served where they come.
+    Off,
+    /// To nodes with less to do.
+    Load,
+    /// To nodes where their topics are; as long as those are not known, by load.
+    Topics,
+}
+
+/// What of a node's load counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RedirectPolicyChoice {
+    /// CPU of its process.
+    Cpu,
+    /// Messages from and to clients.
+    Messages,
+    /// Clients connected.
+    Connections,
+    /// All of them, messages most.
+    Combined,
+}
+
+impl From<RedirectPolicyChoice> for thicket_placement::Policy {
+    fn from(choice: RedirectPolicyChoice) -> Self {
+        match choice {
+            RedirectPolicyChoice::Cpu => Self::Cpu,
+            RedirectPolicyChoice::Messages => Self::Messages,
+            RedirectPolicyChoice::Connections => Self::Connections,
+            RedirectPolicyChoice::Combined => Self::Combined,
+        }
+    }
+}
+
 /// Least important lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -609,7 +679,7 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups hint_bytes ack partition allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_per_s redirect_references allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes

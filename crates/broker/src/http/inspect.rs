@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thicket_bridge::Monitor;
-use thicket_node::{Hub, HubMemoryReport, Now, Worker};
+use thicket_node::{Hub, HubMemoryReport, Now, RedirectionReport, Worker};
 use tokio::sync::oneshot;
 
 use super::operate::Traced;
 use super::serve::Seats;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
+use crate::api::redirection::ClientExplanationEntry;
 use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
     TrafficCounts, TrafficEntry,
@@ -91,6 +92,11 @@ impl Inspector {
         self.of_hub(Hub::membership).await.map(Into::into)
     }
 
+    /// Has the hub do something; nobody waits for it.
+    pub(crate) fn tell_hub(&self, order: impl FnOnce(&mut Hub, Now) + Send + 'static) {
+        self.boxes[0].post(Letter::OrderHub(Box::new(order)));
+    }
+
     /// Has the hub do something and waits for what came of it.
     pub(super) async fn order_hub<T: Send + 'static>(
         &self,
@@ -149,6 +155,26 @@ impl Inspector {
     pub(crate) async fn explain(&self, topic: String) -> Result<ExplanationEntry, Silence> {
         self.of_hub(move |hub| ExplanationEntry::new(&hub.explain(&topic), &hub.overview().0))
             .await
+    }
+
+    pub(crate) async fn explain_client(
+        &self,
+        client_id: String,
+    ) -> Result<ClientExplanationEntry, Silence> {
+        let explained = self.order_hub(move |hub, now| hub.explain_client(now, &client_id));
+        explained.await.map(ClientExplanationEntry::from)
+    }
+
+    pub(crate) async fn redirections(&self) -> Result<RedirectionReport, Silence> {
+        self.of_hub(Hub::redirections).await
+    }
+
+    /// What the node carried, without what it costs to count.
+    pub(crate) async fn carried(&self) -> Result<TrafficCounts, Silence> {
+        let hub = self.of_hub(Hub::traffic).await?;
+        let workers = self.of_workers(Worker::carried).await?;
+        let workers = workers.into_iter().map(TrafficCounts::from).collect();
+        Ok(TrafficEntry::new(hub.into(), workers).total)
     }
 
     /// Has every worker do something; nobody waits for it.

@@ -6,6 +6,9 @@ mod limits;
 use std::fmt::Write;
 
 use super::inspect::{Inspector, Silence};
+use thicket_node::RedirectionReport;
+
+use crate::api::redirection::NodeStateEntry;
 use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
 use crate::counters::Counters;
 
@@ -20,6 +23,8 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     page.0
         .push_str(&limits::render(inspector, &traffic, retained_bytes));
     page.membership(&inspector.membership().await?);
+    page.loads(&nodes);
+    page.redirections(&inspector.redirections().await?);
     page.0.push_str(&bridges::render(&inspector.bridges));
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
@@ -273,6 +278,122 @@ impl Page {
         self.hints(&kept);
     }
 
+    /// What each node tells of itself; of one that tells nothing there is no sample.
+    fn loads(&mut self, nodes: &[NodeEntry]) {
+        type Value = fn(&NodeStateEntry) -> Option<f64>;
+        let gauges: [(&str, &str, Value); 6] = [
+            (
+                "thicket_node_cpu_ratio",
+                "CPU of a node's process, a mean of 5 s, of what it may use",
+                |state| state.cpu_ratio,
+            ),
+            (
+                "thicket_node_memory_bytes",
+                "Memory of a node's process",
+                |state| state.memory_bytes.map(|bytes| bytes as f64),
+            ),
+            (
+                "thicket_node_memory_limit_bytes",
+                "Memory from which on a node gives nobody a new session",
+                |state| state.memory_limit_bytes.map(|bytes| bytes as f64),
+            ),
+            (
+                "thicket_node_connections",
+                "Clients connected to a node",
+                |state| Some(state.connections as f64),
+            ),
+            (
+                "thicket_node_draining",
+                "Whether a node is about to leave",
+                |state| Some(f64::from(u8::from(state.draining))),
+            ),
+            (
+                "thicket_node_full",
+                "Whether a node lets nobody in, for want of memory or places",
+                |state| Some(f64::from(u8::from(state.full))),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            self.family(name, "gauge", help);
+            for node in nodes {
+                if let Some(value) = node.state.as_ref().and_then(value) {
+                    self.sample(name, &[("node", &node.name), ("id", &node.id)], value);
+                }
+            }
+        }
+        let rates = |state: &NodeStateEntry| {
+            [
+                (
+                    "external",
+                    "in",
+                    state.external.in_messages_per_s,
+                    state.external.in_bytes_per_s,
+                ),
+                (
+                    "external",
+                    "out",
+                    state.external.out_messages_per_s,
+                    state.external.out_bytes_per_s,
+                ),
+                (
+                    "internal",
+                    "in",
+                    state.internal.in_messages_per_s,
+                    state.internal.in_bytes_per_s,
+                ),
+                (
+                    "internal",
+                    "out",
+                    state.internal.out_messages_per_s,
+                    state.internal.out_bytes_per_s,
+                ),
+            ]
+        };
+        for (name, help, is_bytes) in [
+            (
+                "thicket_node_messages_per_second",
+                "Messages of a node in the last second",
+                false,
+            ),
+            (
+                "thicket_node_bytes_per_second",
+                "Bytes of those messages",
+                true,
+            ),
+        ] {
+            self.family(name, "gauge", help);
+            for node in nodes {
+                for (traffic, direction, messages, bytes) in node.state.iter().flat_map(rates) {
+                    let labels = [
+                        ("node", &*node.name),
+                        ("id", &*node.id),
+                        ("traffic", traffic),
+                        ("direction", direction),
+                    ];
+                    self.sample(name, &labels, if is_bytes { bytes } else { messages });
+                }
+            }
+        }
+    }
+
+    fn redirections(&mut self, report: &RedirectionReport) {
+        let name = "thicket_redirect_decisions_total";
+        let help = "Clients that were sent to another node, or served although there is redirection, by reason";
+        self.family(name, "counter", help);
+        for (reason, count) in &report.decisions {
+            let decision = if reason.is_redirected() {
+                "redirected"
+            } else {
+                "served"
+            };
+            self.sample(
+                name,
+                &[("decision", decision), ("reason", reason.name())],
+                count,
+            );
+        }
+    }
+
     /// What is kept for nodes that are out.
     fn hints(&mut self, nodes: &[&NodeEntry]) {
         let value = |node: &NodeEntry| [node.hinted_messages, node.hinted_bytes];
@@ -406,6 +527,7 @@ mod tests {
             key: None,
             clients: 0,
             subscriptions: 0,
+            state: None,
             hinted_messages: 2,
             hinted_bytes: 300,
         };

@@ -8,7 +8,8 @@
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | `/v1/traffic` | [`TrafficEntry`] |
 //! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
-//! | `/v1/explain?topic=T` | [`ExplanationEntry`]: where a publication goes from each node, and why |
+//! | `/v1/explain?topic=T` | [`ExplanationEntry`](crate::api::overlay::ExplanationEntry): where a publication goes from each node, and why |
+//! | `/v1/explain?client_id=C` | [`ClientExplanationEntry`](crate::api::redirection::ClientExplanationEntry): why a client is where it is |
 //! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
 //! | `/v1/health/live` | 200 as long as every thread answers |
 //! | `/v1/health/ready` | 200 when clients are let in, else 503 |
@@ -47,7 +48,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use tokio::sync::oneshot;
 
-use crate::api::overlay::{ExplanationEntry, OverlayEntry, topic_of_query};
+use crate::api::overlay::{OverlayEntry, text_of_query, topic_of_query};
 use crate::api::{
     BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
 };
@@ -182,12 +183,20 @@ async fn overlay(State(inspector): State<Inspector>) -> Answer<OverlayEntry> {
 async fn explain(
     State(inspector): State<Inspector>,
     RawQuery(query): RawQuery,
-) -> Answer<ExplanationEntry> {
+) -> Result<Response, Response> {
+    let client_id = query
+        .as_deref()
+        .and_then(|query| text_of_query(query, "client_id"));
+    if let Some(client_id) = client_id {
+        let explained = inspector.explain_client(client_id).await.map_err(silent)?;
+        return Ok(Json(explained).into_response());
+    }
     let topic = query.as_deref().and_then(topic_of_query).ok_or_else(|| {
-        let words = "`topic` must be a topic name without wildcards: /v1/explain?topic=site/1/temp";
+        let words = "`topic` must be a topic name without wildcards: /v1/explain?topic=site/1/temp; or `client_id` a client identifier";
         failure(StatusCode::BAD_REQUEST, words)
     })?;
-    inspector.explain(topic).await.map(Json).map_err(silent)
+    let explained = inspector.explain(topic).await.map_err(silent)?;
+    Ok(Json(explained).into_response())
 }
 
 async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {

@@ -78,7 +78,7 @@ const OPERATIONS: [Operation; 23] = [
     ),
     get(
         "/v1/explain",
-        "Where a publication on the topic in `?topic=` goes from each node, and why",
+        "Where a publication on the topic in `?topic=` goes from each node, and why; or why the client in `?client_id=` is where it is",
         Answer::Any,
     ),
     get(
@@ -302,6 +302,7 @@ fn of_field(field: &Field) -> Value {
     let name = match kind {
         "bool" => "boolean",
         "String" => "string",
+        "NodeStateEntry" => "object",
         _ => "integer",
     };
     let kind = if is_optional {

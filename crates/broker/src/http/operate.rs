@@ -128,6 +128,8 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
 
 /// One step; to be asked again until nothing is left.
 async fn drain(State(inspector): State<Inspector>) -> Response {
+    // First: nobody is sent here from now on.
+    inspector.tell_hub(|hub, now| hub.drain(now));
     match inspector.ask_all(|worker, now| worker.drain(now)).await {
         Ok(left) => Json(DrainEntry {
             connections: left.iter().map(|left| left.connections).sum(),

@@ -27,7 +27,6 @@ use crate::links::Links;
 use crate::listener::Listener;
 use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
 use crate::resolver::Resolver;
-use crate::resources::Resources;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
 use prefaces::Prefaces;
@@ -109,7 +108,6 @@ pub(crate) struct Thread {
     summary: Summary,
     /// On thread 0: what each worker last said.
     summaries: Vec<Summary>,
-    resources: Resources,
     /// Verdicts known at once, handed in when the worker's outputs are drained.
     verdicts: Vec<(ConnectionId, Verdict)>,
     /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
@@ -173,7 +171,6 @@ impl Thread {
             to_flush: Vec::new(),
             summary: Summary::default(),
             summaries: vec![Summary::default(); workers],
-            resources: Resources::new(),
             verdicts: Vec::new(),
             dials_due: Vec::new(),
             problem: None,

@@ -142,9 +142,6 @@ impl Thread {
         let Some(hub) = &mut self.hub else {
             return Ok(false);
         };
-        if let Some((cpu, memory)) = self.resources.look(now.instant) {
-            hub.set_resources(cpu, memory);
-        }
         hub.end_round(now);
         let mut again = false;
         while let Some(output) = self.hub.as_mut().and_then(Hub::poll_output) {

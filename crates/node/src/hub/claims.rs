@@ -132,6 +132,9 @@ impl Hub {
     }
 
     pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, claim: Claim) {
+        if self.redirects(now, worker, &claim) {
+            return;
+        }
         let client_id = Arc::clone(&claim.client_id);
         let waiting = Waiting {
             worker,
@@ -491,6 +494,7 @@ impl Hub {
                 connection,
                 serial,
                 reason_code: ReasonCode::ServerUnavailable,
+                instead: Arc::default(),
             },
         );
     }

@@ -3,8 +3,15 @@
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 
-use super::{members::Membership, refusals::RefusedNumbers};
-use crate::mail::{Origin, Purpose};
+use super::{
+    load::{put_state, read_state},
+    members::Membership,
+    refusals::RefusedNumbers,
+};
+use crate::{
+    NodeState,
+    mail::{Origin, Purpose},
+};
 
 /// A message between hubs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +101,10 @@ pub(super) enum Message<'a> {
     },
     /// All nodes that ever joined. Since wire version 4.
     Members(Vec<Membership<'a>>),
+    /// What I have to do, and where clients reach me. Since wire version 7.
+    State(NodeState),
+    /// I have sent this client to that node. Since wire version 7.
+    Redirected { to: NodeId, client_id: &'a str },
 }
 
 /// A position of the stream of copies of one worker.
@@ -162,6 +173,8 @@ mod kind {
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
+    pub(super) const STATE: u8 = 60;
+    pub(super) const REDIRECTED: u8 = 61;
 }
 
 impl Message<'_> {
@@ -308,6 +321,15 @@ impl Message<'_> {
                 }
                 kind::MEMBERS
             }
+            Self::State(state) => {
+                put_state(&mut out, state);
+                kind::STATE
+            }
+            Self::Redirected { to, client_id } => {
+                put_u64(&mut out, to.0);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::REDIRECTED
+            }
             Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
                 out.push(u8::from(*is_answer));
@@ -445,6 +467,11 @@ impl<'a> Message<'a> {
                 wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
             },
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
+            kind::STATE => Self::State(read_state(&mut reader)?),
+            kind::REDIRECTED => Self::Redirected {
+                to: NodeId(reader.u64()?),
+                client_id: reader.text()?,
+            },
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -499,7 +526,7 @@ impl<'a> Reader<'a> {
         Some(u64::from_le_bytes(*bytes))
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    pub(super) fn u8(&mut self) -> Option<u8> {
         let (byte, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*byte)
@@ -520,7 +547,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    fn text(&mut self) -> Option<&'a str> {
+    pub(super) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
@@ -635,6 +662,39 @@ mod tests {
         }
     }
 
+    fn state() -> NodeState {
+        let rates = |first| crate::Rates {
+            in_messages: first,
+            in_bytes: first + 1,
+            out_messages: first + 2,
+            out_bytes: first + 3,
+        };
+        let address = |transport, topic_prefix: &str| crate::ClientAddress {
+            likeness: crate::ListenerLikeness {
+                transport,
+                topic_prefix: topic_prefix.into(),
+            },
+            address: "host:1".into(),
+        };
+        NodeState {
+            load: crate::NodeLoad {
+                cpu_permille: Some(500),
+                external: rates(1),
+                internal: rates(5),
+                connections: 9,
+                memory_bytes: Some(10),
+                memory_limit_bytes: Some(11),
+                is_draining: true,
+                is_full: true,
+            },
+            addresses: vec![
+                address(crate::ClientTransport::Tcp, ""),
+                address(crate::ClientTransport::Wss, "tenant/"),
+            ],
+            http_address: Some("host:2".into()),
+        }
+    }
+
     fn messages() -> Vec<Message<'static>> {
         let part = Part {
             bytes: b"part",
@@ -720,6 +780,12 @@ mod tests {
                 wanted: vec![(3, 4), (5, 6)],
             },
             Message::Members(vec![membership(1, "north"), membership(2, "")]),
+            Message::State(NodeState::default()),
+            Message::State(state()),
+            Message::Redirected {
+                to: NodeId(7),
+                client_id: "c",
+            },
         ]
     }
 
@@ -743,6 +809,7 @@ mod tests {
                     | Message::RefusalNoted(_)
                     | Message::CopiesWanted { .. }
                     | Message::Members(_)
+                    | Message::State(_)
             );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);

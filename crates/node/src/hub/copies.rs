@@ -30,7 +30,7 @@ pub(super) struct Copies {
 }
 
 impl Hub {
-    fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+    pub(super) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
         (0..self.config.workers).map(WorkerId)
     }
 

@@ -13,8 +13,10 @@ mod directory;
 mod forward;
 mod hints;
 mod interests;
+mod load;
 mod members;
 mod moves;
+mod redirection;
 mod refusals;
 mod registrar;
 mod relocations;
@@ -41,8 +43,10 @@ use self::{
     forward::{Arrivals, Outgoing},
     hints::Hints,
     interests::Wanted,
+    load::Loads,
     members::{Member, Members},
     moves::Moves,
+    redirection::Redirection,
     refusals::Refusals,
     registrar::Registrar,
     relocations::Relocations,
@@ -79,6 +83,8 @@ pub struct Hub {
     copies: Copies,
     members: Members,
     standing: Standing,
+    loads: Loads,
+    redirection: Redirection,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
     outputs: VecDeque<HubOutput>,
@@ -129,6 +135,11 @@ impl Hub {
             copies: Copies::default(),
             members: Members::default(),
             standing: Standing::default(),
+            loads: Loads::new(
+                config.redirection.addresses.clone(),
+                config.redirection.http_address.clone(),
+            ),
+            redirection: Redirection::new(&config, seed),
             retained: RetainedMessages::new(
                 config.retained_messages,
                 config.retained_bytes,
@@ -335,6 +346,11 @@ impl Hub {
             key: None,
             clients: 0,
             subscriptions: 0,
+            state: if node == self.own() {
+                Some(self.loads.own().clone())
+            } else {
+                self.loads.of(node).cloned()
+            },
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
         };
@@ -503,6 +519,7 @@ impl Hub {
             Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
             Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
+            Content::Movable(movable) => self.handle_movable(now, from, movable),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
                 self.tell_registrar(now, client_id, &Message::Contested { client_id });
@@ -561,6 +578,9 @@ impl Hub {
             | Content::Offer { .. }
             | Content::OfferTaken { .. }
             | Content::Relocation { .. }
+            | Content::Elsewhere(_)
+            | Content::MovableAsked
+            | Content::SendAway { .. }
             | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }
@@ -642,6 +662,7 @@ impl Hub {
         self.up.insert(slot, node);
         self.members.join(node, name);
         self.tell_members(slot, node);
+        self.tell_load(slot, node);
         self.regain_sessions_of(node);
         self.event(
             EventLevel::Info,
@@ -670,6 +691,7 @@ impl Hub {
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
         self.directory.asked.remove(&node);
+        self.loads_lose_node(now, node);
         self.view_changed(now);
     }
 
@@ -688,6 +710,7 @@ impl Hub {
             self.mail(worker, Content::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
+        self.tell_load(slot, node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -52,15 +52,20 @@ impl Worker {
 
     /// Sends DISCONNECT to a 5.0 client and closes. The session keeps the connection until `detach`.
     pub(super) fn disconnect(&mut self, id: ConnectionId, reason_code: ReasonCode, reason: &str) {
+        let disconnect = Disconnect {
+            reason_string: self.config.limits.reason_strings.then_some(reason),
+            ..Disconnect::new(reason_code)
+        };
+        self.say_goodbye(id, disconnect);
+    }
+
+    /// Sends a DISCONNECT to a 5.0 client.
+    pub(super) fn say_goodbye(&mut self, id: ConnectionId, disconnect: Disconnect<'_>) {
         let version = self
             .connection(id)
             .and_then(|connection| connection.attached())
             .map(|attached| attached.version);
         if version == Some(ProtocolVersion::V5) {
-            let disconnect = Disconnect {
-                reason_string: self.config.limits.reason_strings.then_some(reason),
-                ..Disconnect::new(reason_code)
-            };
             let connection = self.connection_mut(id);
             if !connection.is_some_and(|connection| connection.out.drop_held()) {
                 return;
@@ -226,11 +231,14 @@ impl Worker {
             return;
         }
         if let Some(connection) = connection {
-            let (reason_code, reason) = match handed_at {
-                Some(_) => (ReasonCode::UseAnotherServer, "the node is drained"),
-                None => (ReasonCode::SessionTakenOver, "another node has the session"),
-            };
-            self.disconnect(connection, reason_code, reason);
+            if handed_at.is_some() {
+                let has_it: Vec<_> = self.handed_to(key).into_iter().collect();
+                let reference = self.server_reference(connection, &has_it);
+                self.disconnect_to(connection, reference.as_deref(), "the node is drained");
+            } else {
+                let reason = "another node has the session";
+                self.disconnect(connection, ReasonCode::SessionTakenOver, reason);
+            }
             self.detach(now, connection, Cause::Moved);
         }
         if let Some(session) = self.remove_session(key)

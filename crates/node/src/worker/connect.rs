@@ -9,6 +9,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use thicket_mqtt::{
     Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, connect_version, decode,
 };
+use thicket_overlay::NodeId;
 use thicket_session::{server::StoredWill, time::Instant};
 
 use super::{
@@ -16,6 +17,7 @@ use super::{
     authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
+    redirect::MessageCount,
     relocate::{FIRST_WAIT, Following},
     sessions::{NEVER, Session},
     timers::Timer,
@@ -80,7 +82,7 @@ impl Worker {
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             return;
         }
-        if let Some(reason_code) = self.refuses_clients(connect.version) {
+        if let Some(reason_code) = self.refuses_clients(id, connect.version) {
             let refusal = Refusal::new(reason_code, "the node is drained");
             self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
             return;
@@ -187,6 +189,7 @@ impl Worker {
             return;
         };
         let client_id: Arc<str> = name.into();
+        let redirectable = self.redirectable(id, connect);
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
@@ -202,6 +205,7 @@ impl Worker {
                 serial,
                 client_id,
                 clean_start,
+                redirectable,
             }),
         );
     }
@@ -279,13 +283,13 @@ impl Worker {
         });
     }
 
-    /// The hub says that nobody may have this client identifier now.
+    /// The hub says that nobody may have this client identifier now, or that its client is to go elsewhere.
     pub(super) fn handle_claim_refused(
         &mut self,
-        _now: Now,
         id: ConnectionId,
         serial: u64,
         reason_code: ReasonCode,
+        instead: &[NodeId],
     ) {
         let Some(connection) = self.connection_mut(id) else {
             return;
@@ -297,9 +301,38 @@ impl Worker {
         if let Ok(Some((Packet::Connect(connect), _))) =
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
         {
-            let refusal = Refusal::new(reason_code, "the session cannot be served now");
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            let maximum = connect.maximum_packet_size;
+            match self.server_reference(id, instead) {
+                Some(reference) => self.redirect_connect(id, maximum, reason_code, &reference),
+                None => {
+                    let refusal = Refusal::new(reason_code, "the session cannot be served now");
+                    self.refuse_connect(id, connect.version, maximum, &refusal);
+                }
+            }
         }
+    }
+
+    /// Tells a client of 5.0 where to go instead.
+    fn redirect_connect(
+        &mut self,
+        id: ConnectionId,
+        maximum: Option<u32>,
+        reason_code: ReasonCode,
+        reference: &str,
+    ) {
+        let connack = Connack {
+            server_reference: Some(reference),
+            ..Connack::new(reason_code)
+        };
+        let maximum = maximum.unwrap_or(u32::MAX);
+        self.send_connack(id, ProtocolVersion::V5, maximum, &connack);
+        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let fields = vec![
+            ("peer", peer.unwrap_or_default()),
+            ("to", reference.to_owned()),
+        ];
+        self.event(EventLevel::Debug, "client redirected", fields);
+        self.close(id);
     }
 
     pub(super) fn refuse_connect(
@@ -582,6 +615,7 @@ impl Worker {
             prefix,
             reauthentication: connect.authentication_method.map(Reauthentication::new),
             following: Following::new(now.instant, FIRST_WAIT),
+            count: MessageCount::new(now.instant),
         };
         self.serve(now, id, attached, now.instant);
     }

@@ -10,6 +10,7 @@ use super::{
     SessionKey,
     authentication::Reauthentication,
     copies::{Level, Progress},
+    redirect::MessageCount,
     relocate::Following,
 };
 use crate::{Admission, ListenerId, mail::Terms};
@@ -81,6 +82,8 @@ pub(super) struct Attached {
     pub reauthentication: Option<Box<Reauthentication>>,
     /// Where the takers of its messages are.
     pub following: Following,
+    /// How much it has to do.
+    pub count: MessageCount,
 }
 
 /// Topic aliases from us to a client: the first topics get them and keep them.

@@ -495,6 +495,7 @@ fn append(
     let super::Phase::Attached(attached) = &mut connection.phase else {
         return true;
     };
+    attached.count.messages += 1;
     let out = &mut connection.out;
     let is_plain = scratch.is_shared
         && form.identifiers.as_slice().is_empty()

@@ -7,6 +7,7 @@
 //! | evict | the registrar says who has it now: the client is disconnected with 0x9C, the session ends without a word | |
 
 use thicket_mqtt::{ProtocolVersion, ReasonCode};
+use thicket_overlay::NodeId;
 
 use super::{SessionKey, Worker, close::Cause};
 use crate::{ConnectionId, Drained, Now, WorkerOutput};
@@ -67,17 +68,36 @@ impl Worker {
         }
     }
 
+    /// The node that a session was handed to.
+    pub(super) fn handed_to(&self, key: SessionKey) -> Option<NodeId> {
+        let session = self.sessions.get(key)?;
+        let first = session.stored.copies.iter().next()?;
+        Some(self.journal.streams.get(first.stream)?.node)
+    }
+
     /// Ends a connection: its client finds its session on another node.
     pub(super) fn send_away(&mut self, now: Now, id: ConnectionId) {
-        self.disconnect(id, ReasonCode::UseAnotherServer, "the node is drained");
+        let reference = self.any_reference(id);
+        self.disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);
     }
 
-    /// The code for a CONNECT that comes while the node is drained.
-    pub(super) fn refuses_clients(&self, version: ProtocolVersion) -> Option<ReasonCode> {
-        self.is_draining.then_some(match version {
-            ProtocolVersion::V5 => ReasonCode::UseAnotherServer,
-            ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::ServerUnavailable,
-        })
+    /// The code for a CONNECT that comes while the node is drained; `None`: it is not, or the hub says where the client may go.
+    pub(super) fn refuses_clients(
+        &self,
+        id: ConnectionId,
+        version: ProtocolVersion,
+    ) -> Option<ReasonCode> {
+        if !self.is_draining {
+            return None;
+        }
+        match version {
+            ProtocolVersion::V5 => {
+                let listener = self.connection(id)?.listener;
+                let may_go = self.could_go_elsewhere(listener);
+                (!may_go).then_some(ReasonCode::UseAnotherServer)
+            }
+            ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
+        }
     }
 }

@@ -28,6 +28,7 @@ mod publish;
 mod quota;
 mod receive;
 mod recover;
+mod redirect;
 mod relocate;
 mod report;
 mod retained;
@@ -139,6 +140,7 @@ pub struct Worker {
     last_retained: retained::LastRetained,
     /// What users and addresses have.
     quotas: quota::Quotas,
+    redirect: redirect::Redirect,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -244,6 +246,7 @@ impl Worker {
             effort: effort::Effort::default(),
             last_retained: retained::LastRetained::default(),
             quotas: quota::Quotas::default(),
+            redirect: redirect::Redirect::default(),
             config,
         }
     }
@@ -507,11 +510,19 @@ impl Worker {
                 connection,
                 serial,
                 reason_code,
+                instead,
             } => {
                 if !self.is_refused_to_import(connection, serial) {
-                    self.handle_claim_refused(now, connection, serial, reason_code);
+                    self.handle_claim_refused(connection, serial, reason_code, &instead);
                 }
             }
+            Content::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
+            Content::MovableAsked => self.handle_movable_asked(now),
+            Content::SendAway {
+                connection,
+                serial,
+                to,
+            } => self.handle_send_away(now, connection, serial, &to),
             Content::Freeze {
                 request,
                 client_id,
@@ -611,6 +622,7 @@ impl Worker {
             | Content::CopiesWanted { .. }
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
+            | Content::Movable(_)
             | Content::Contested { .. }
             | Content::Covered(_)
             | Content::Relocate { .. }

@@ -22,6 +22,7 @@ use super::{
     authentication::Reauthentication,
     connection::{AliasesOut, Attached, Connection, Phase},
     interests::Route,
+    redirect::MessageCount,
     sessions::Session,
     timers::Timer,
 };
@@ -506,6 +507,7 @@ impl Worker {
             prefix: (*relocated.prefix).into(),
             reauthentication: relocated.reauthentication,
             following: Following::new(now.instant, relocated.wait),
+            count: MessageCount::new(now.instant),
         };
         let peer = connection.peer;
         self.insert_connection(id, connection);

@@ -71,6 +71,12 @@ impl Worker {
         }
     }
 
+    /// Those of them that are counted anyway: what there is now is left out, but for connections.
+    #[must_use]
+    pub const fn carried(&self) -> Traffic {
+        self.traffic
+    }
+
     /// Connections in service, as [`traffic`](Self::traffic) says.
     #[must_use]
     pub const fn client_count(&self) -> u64 {

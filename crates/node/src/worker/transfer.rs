@@ -125,6 +125,7 @@ impl Worker {
                     serial: number,
                     client_id: snapshot.client_id.as_str().into(),
                     clean_start: replace,
+                    redirectable: None,
                 };
                 self.mail(Peer::Hub, Content::Claim(claim));
                 Import::Claimed {

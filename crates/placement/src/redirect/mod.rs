@@ -1,7 +1,8 @@
 //! Where to send a client that connects: loads in, a broker out. Time and chance come in.
 //!
 //! [`Picture`] is what one decider, a dispatcher or a node, knows of the brokers. It is told readings ([`Picture::update`]) and
-//! asked for a choice ([`Picture::choose`], [`Picture::choose_instead_of`]); deciders side by side share nothing.
+//! asked for a choice ([`Picture::choose`], [`Picture::choose_instead_of`]), or what a broker has too much of ([`Picture::excess`]);
+//!   deciders side by side share nothing.
 //!
 //! - *Two choices*: two candidates are drawn at random, and the one with less load gets the client. So many deciders that see
 //!   the same readings do not all send their clients to the one broker that is emptiest.
@@ -28,4 +29,4 @@ mod picture;
 mod tests;
 
 pub use load::{Load, Policy, State};
-pub use picture::{Candidate, Picture};
+pub use picture::{Candidate, Excess, Picture};

@@ -35,6 +35,15 @@ pub struct Picture {
     pending: VecDeque<Pending>,
 }
 
+/// What one broker has too much of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Excess {
+    /// Where it should go.
+    pub to: u64,
+    /// Of the load of the broker that has it, above 0 and at most a half.
+    pub share: f64,
+}
+
 /// Clients sent to one broker at about one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Pending {
@@ -80,20 +89,19 @@ impl Picture {
         Some(chosen)
     }
 
-    /// A broker for a client that now is at `current`; `None`: it stays.
+    /// A broker for a client that now is at `current`, one of those that `suits` names; `None`: it stays.
     ///
     /// It moves only where the load is less by the `margin` (0.2: by a fifth of the mean), even after the move: so no client
     /// goes back and forth. From a broker that does not serve, it moves to any that does.
-    pub fn choose_instead_of(&mut self, now_ms: u64, current: u64, margin: f64) -> Option<u64> {
+    pub fn choose_instead_of(
+        &mut self,
+        now_ms: u64,
+        current: u64,
+        margin: f64,
+        suits: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
         self.forget_shown(now_ms);
-        let scored = self.scored(now_ms);
-        let here = scored.iter().find(|scored| scored.key == current).copied();
-        let others: Vec<Scored> = scored
-            .iter()
-            .filter(|scored| scored.key != current)
-            .copied()
-            .collect();
-        let other = self.lesser_of_two(&others)?;
+        let (here, other) = self.here_and_other(now_ms, current, suits)?;
         if let Some(here) = here
             && other.score + self.of_a_client() + margin >= here.score
         {
@@ -101,6 +109,52 @@ impl Picture {
         }
         self.sent(now_ms, other.key);
         Some(other.key)
+    }
+
+    /// What `current` should give to another broker, so that both have the same load; `None`: no other one has less by the `margin`.
+    /// Nothing is decided by that: whoever moves clients says so ([`Self::sent`]).
+    pub fn excess(
+        &mut self,
+        now_ms: u64,
+        current: u64,
+        margin: f64,
+        suits: impl Fn(u64) -> bool,
+    ) -> Option<Excess> {
+        self.forget_shown(now_ms);
+        let (here, other) = self.here_and_other(now_ms, current, suits)?;
+        let here = here.filter(|here| here.score > other.score + margin)?;
+        Some(Excess {
+            to: other.key,
+            share: (here.score - other.score) / 2.0 / here.score,
+        })
+    }
+
+    /// The brokers that serve, the one with least load first.
+    #[must_use]
+    pub fn ranked(&self, now_ms: u64) -> Vec<(u64, f64)> {
+        let mut ranked: Vec<_> = self
+            .scored(now_ms)
+            .into_iter()
+            .map(|scored| (scored.key, scored.score))
+            .collect();
+        ranked.sort_by(|one, other| one.1.total_cmp(&other.1));
+        ranked
+    }
+
+    fn here_and_other(
+        &mut self,
+        now_ms: u64,
+        current: u64,
+        suits: impl Fn(u64) -> bool,
+    ) -> Option<(Option<Scored>, Scored)> {
+        let scored = self.scored(now_ms);
+        let here = scored.iter().find(|scored| scored.key == current).copied();
+        let others: Vec<Scored> = scored
+            .iter()
+            .filter(|scored| scored.key != current && suits(scored.key))
+            .copied()
+            .collect();
+        Some((here, self.lesser_of_two(&others)?))
     }
 
     /// Whether a broker is known and takes clients.
@@ -111,6 +165,17 @@ impl Picture {
             .iter()
             .find(|candidate| candidate.key == key);
         found.is_some_and(|candidate| candidate.state == State::Serving)
+    }
+
+    /// Clients of a broker, those included that were sent there and do not show in its readings yet.
+    #[must_use]
+    pub fn clients(&self, now_ms: u64, key: u64) -> f64 {
+        let found = self
+            .candidates
+            .iter()
+            .find(|candidate| candidate.key == key);
+        let known = found.and_then(|candidate| Figure::Connections.of(&candidate.load));
+        known.unwrap_or(0.0) + self.unshown(now_ms, key)
     }
 
     /// Counts a client that was sent to `key` for other reasons than a choice.

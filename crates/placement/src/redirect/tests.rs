@@ -228,7 +228,11 @@ fn a_client_moves_only_where_it_is_better_by_the_margin_after_the_move() {
     ] {
         let mut picture = Picture::new(Policy::Combined, 1);
         picture.update(0, serving(&[here, there]));
-        assert_eq!(picture.choose_instead_of(0, 0, 0.2), expected, "{name}");
+        assert_eq!(
+            picture.choose_instead_of(0, 0, 0.2, |_| true),
+            expected,
+            "{name}"
+        );
     }
 }
 
@@ -238,7 +242,7 @@ fn from_a_broker_that_does_not_serve_a_client_moves_to_any_that_does() {
     candidates[0].state = State::Draining;
     let mut picture = Picture::new(Policy::Combined, 1);
     picture.update(0, candidates);
-    assert_eq!(picture.choose_instead_of(0, 0, 0.2), Some(1));
+    assert_eq!(picture.choose_instead_of(0, 0, 0.2, |_| true), Some(1));
     assert!(!picture.serves(0) && picture.serves(1) && !picture.serves(2));
 }
 
@@ -301,4 +305,31 @@ fn readings_with_noise_leave_the_outcome_of_the_paper_near_its_bound() {
     let (cpu, combined) = (of_policy(Policy::Cpu), of_policy(Policy::Combined));
     assert!(combined < cpu, "combined {combined}, cpu {cpu}");
     assert!(combined <= 2_700.0, "combined {combined}");
+}
+
+#[test]
+fn what_a_broker_has_too_much_of_makes_both_even() {
+    let mut picture = Picture::new(Policy::Messages, 1);
+    picture.update(
+        0,
+        serving(&[load(0.3, 16_000.0, 8.0), load(0.3, 12_000.0, 2.0)]),
+    );
+    let excess = picture.excess(0, 0, 0.2, |_| true).expect("a seventh");
+    assert_eq!(excess.to, 1);
+    assert!((excess.share - 0.125).abs() < 1e-9, "{excess:?}");
+    assert_eq!(picture.excess(0, 1, 0.2, |_| true), None, "it has less");
+    assert_eq!(
+        picture.excess(0, 0, 0.3, |_| true),
+        None,
+        "too little to move for"
+    );
+    assert_eq!(picture.excess(0, 0, 0.2, |_| false), None, "nowhere to go");
+    assert_eq!(
+        picture
+            .ranked(0)
+            .iter()
+            .map(|(key, _)| *key)
+            .collect::<Vec<_>>(),
+        [1, 0]
+    );
 }

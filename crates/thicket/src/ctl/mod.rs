@@ -9,7 +9,7 @@ use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use thicket_broker::api::overlay::query_of_topic;
+use thicket_broker::api::overlay::{query_of_text, query_of_topic};
 use thicket_broker::api::{DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, ReloadEntry};
 
 use crate::api::{Api, Credentials};
@@ -60,10 +60,12 @@ enum Topic {
         #[arg(long)]
         dot: bool,
     },
-    /// Where a publication on a topic goes from each node, and why
+    /// Where a publication on a topic goes from each node, and why; or why a client is where it is
     Explain {
-        /// Topic name, without wildcards
+        /// A topic name, without wildcards, or the word `client`
         topic: String,
+        /// After `client`: a client identifier
+        client_id: Option<String>,
     },
     /// The bridges of the node to brokers of another kind
     Bridges,
@@ -108,7 +110,10 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Subscriptions => "/v1/subscriptions",
         Topic::Traffic => "/v1/traffic",
         Topic::Overlay { .. } => "/v1/overlay",
-        Topic::Explain { topic } => &explain_path(topic),
+        Topic::Explain { topic, client_id } => &match client_of(topic, client_id.as_deref())? {
+            Some(client_id) => format!("/v1/explain?{}", query_of_text("client_id", client_id)),
+            None => explain_path(topic),
+        },
         Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
         Topic::Kick {
@@ -141,6 +146,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Traffic => view::traffic(&api.ask(path)?),
             Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
+            Topic::Explain {
+                client_id: Some(_), ..
+            } => view::client(&api.ask(path)?, &api.ask::<Vec<_>>("/v1/nodes")?),
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
             Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
@@ -177,6 +185,15 @@ fn show_overlay(api: &Api, topic: Option<&str>, dot: bool) -> anyhow::Result<Str
         text.push_str(&overlay::explanation(explanation));
     }
     Ok(text)
+}
+
+/// The client that is asked for; `None`: a topic is.
+fn client_of<'a>(word: &str, client_id: Option<&'a str>) -> anyhow::Result<Option<&'a str>> {
+    anyhow::ensure!(
+        client_id.is_none() || word == "client",
+        "expected `explain TOPIC` or `explain client CLIENT_ID`"
+    );
+    Ok(client_id)
 }
 
 fn explain_path(topic: &str) -> String {

@@ -7,11 +7,17 @@ use thicket_broker::api::{
     SubscriptionEntry, TrafficEntry,
 };
 
+use thicket_broker::api::redirection::{
+    ClientExplanationEntry, NodeStateEntry, RankedNodeEntry, RatesEntry,
+};
+
 use crate::table::render;
 
 /// `now`: the time since 1970.
 pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
     let state = |node: &NodeEntry| match (node.is_self, node.reachable, node.out_since_ms) {
+        _ if is(node, |state| state.draining) => "draining".to_owned(),
+        _ if is(node, |state| state.full) => "full".to_owned(),
         (true, _, _) => "this node".to_owned(),
         (false, true, _) => "reachable".to_owned(),
         (false, false, None) => "unreachable".to_owned(),
@@ -30,6 +36,8 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
                 .map_or_else(nothing, |version| version.to_string()),
             node.rtt_us.map_or_else(nothing, milliseconds),
             node.key.clone().unwrap_or_else(nothing),
+            cpu(node),
+            messages(node),
             node.clients.to_string(),
             node.subscriptions.to_string(),
             node.hinted_messages.to_string(),
@@ -45,12 +53,79 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
             "WIRE",
             "RTT",
             "KEY",
+            "CPU",
+            "MESSAGES/S",
             "CLIENTS",
             "SUBSCRIPTIONS",
             "KEPT",
         ],
         &rows,
     )
+}
+
+fn is(node: &NodeEntry, what: fn(&NodeStateEntry) -> bool) -> bool {
+    node.state.as_ref().is_some_and(what)
+}
+
+/// Of what its process may use; a dash: not known.
+fn cpu(node: &NodeEntry) -> String {
+    let ratio = node.state.as_ref().and_then(|state| state.cpu_ratio);
+    ratio.map_or_else(nothing, |ratio| format!("{:.0} %", ratio * 100.0))
+}
+
+/// From clients and to them, and in brackets from and to other nodes.
+fn messages(node: &NodeEntry) -> String {
+    let both = |rates: &RatesEntry| rates.in_messages_per_s + rates.out_messages_per_s;
+    node.state.as_ref().map_or_else(nothing, |state| {
+        format!("{} ({})", both(&state.external), both(&state.internal))
+    })
+}
+
+/// Why a client is where it is.
+pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
+    let name = |id: &str| {
+        let node = nodes.iter().find(|node| node.id == id);
+        node.map_or_else(|| id.to_owned(), |node| node.name.clone())
+    };
+    let place = if client.is_here {
+        "its session is on this node"
+    } else {
+        "no session on this node"
+    };
+    let policy = match &client.policy {
+        Some(policy) => format!("redirection by load, policy {policy}"),
+        None => "redirection is off".to_owned(),
+    };
+    let decision = match &client.decision {
+        None => "nothing was decided about it here".to_owned(),
+        Some(decision) => match &decision.to {
+            Some(to) => format!("sent to {}: {}", name(to), reason(&decision.reason)),
+            None => format!("served: {}", reason(&decision.reason)),
+        },
+    };
+    let mut text = format!("{}: {place}\n{policy}\n{decision}\n", client.client_id);
+    if !client.nodes.is_empty() {
+        let row = |node: &RankedNodeEntry| vec![name(&node.id), format!("{:.2}", node.score)];
+        let rows: Vec<_> = client.nodes.iter().map(row).collect();
+        text.push('\n');
+        text.push_str(&render(&["NODE", "LOAD"], &rows));
+    }
+    text
+}
+
+fn reason(word: &str) -> &str {
+    match word {
+        "load" | "moved" => "that node had less to do",
+        "drained" => "this node is drained",
+        "balanced" => "no node had less to do by the margin",
+        "came_redirected" => "it was redirected already",
+        "does_not_follow" => "it came back instead of following",
+        "version" => "before MQTT 5.0 there is no Server Reference",
+        "no_address" => "no other node has a listener like the one it came in at",
+        "budget" => "as many as may be were redirected in that second",
+        "unsure" => "this node did not know how the others are",
+        other => other,
+    }
 }
 
 /// Whether this side of the cluster serves.

@@ -1,0 +1,145 @@
+//! What nodes tell of themselves, and why clients are where they are.
+
+use serde::{Deserialize, Serialize};
+use thicket_node::{ClientExplanation, NodeState, Rates};
+
+/// What a node has to do, and where clients reach it: a part of `GET /v1/nodes`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStateEntry {
+    /// Where clients reach it.
+    pub addresses: Vec<ClientAddressEntry>,
+    /// HOST:PORT of its HTTP API.
+    pub http_address: Option<String>,
+    /// CPU of the process, a mean of 5 s, of what it may use: 1 is all of it.
+    pub cpu_ratio: Option<f64>,
+    /// Memory of the process.
+    pub memory_bytes: Option<u64>,
+    /// From here on it gives nobody a new session.
+    pub memory_limit_bytes: Option<u64>,
+    /// Clients connected.
+    pub connections: u64,
+    /// Between clients and the node.
+    pub external: RatesEntry,
+    /// Between other nodes and the node.
+    pub internal: RatesEntry,
+    /// It is about to leave, and lets nobody in.
+    pub draining: bool,
+    /// It lets nobody in: no memory, or as many connections as it may have.
+    pub full: bool,
+}
+
+/// Where clients reach a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientAddressEntry {
+    /// `tcp`, `tls`, `ws` or `wss`.
+    pub transport: String,
+    /// Put before every topic of its clients; empty: none.
+    pub topic_prefix: String,
+    /// HOST:PORT.
+    pub address: String,
+}
+
+/// Messages and bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RatesEntry {
+    pub in_messages_per_s: u64,
+    pub in_bytes_per_s: u64,
+    pub out_messages_per_s: u64,
+    pub out_bytes_per_s: u64,
+}
+
+impl RatesEntry {
+    const fn new(rates: Rates) -> Self {
+        Self {
+            in_messages_per_s: rates.in_messages,
+            in_bytes_per_s: rates.in_bytes,
+            out_messages_per_s: rates.out_messages,
+            out_bytes_per_s: rates.out_bytes,
+        }
+    }
+}
+
+pub(super) fn state_entry(state: Option<NodeState>) -> Option<NodeStateEntry> {
+    let NodeState {
+        load,
+        addresses,
+        http_address,
+    } = state?;
+    let address = |address: thicket_node::ClientAddress| ClientAddressEntry {
+        transport: address.likeness.transport.name().to_owned(),
+        topic_prefix: address.likeness.topic_prefix.to_string(),
+        address: address.address.to_string(),
+    };
+    Some(NodeStateEntry {
+        addresses: addresses.into_iter().map(address).collect(),
+        http_address: http_address.map(|address| address.to_string()),
+        cpu_ratio: load.cpu_permille.map(|cpu| f64::from(cpu) / 1000.0),
+        memory_bytes: load.memory_bytes,
+        memory_limit_bytes: load.memory_limit_bytes,
+        connections: load.connections,
+        external: RatesEntry::new(load.external),
+        internal: RatesEntry::new(load.internal),
+        draining: load.is_draining,
+        full: load.is_full,
+    })
+}
+
+/// Why a client is where it is: `GET /v1/explain?client_id=C`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClientExplanationEntry {
+    /// Whose.
+    pub client_id: String,
+    /// Its session is on the node that answers.
+    pub is_here: bool,
+    /// What redirection goes by; none: clients are served where they come.
+    pub policy: Option<String>,
+    /// What the node that answers last decided about it; none: nothing.
+    pub decision: Option<DecisionEntry>,
+    /// Nodes that take clients, that with least to do first.
+    pub nodes: Vec<RankedNodeEntry>,
+}
+
+/// A decision about a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionEntry {
+    /// Unix time in milliseconds.
+    pub at_ms: u64,
+    /// It was sent to another node; else it was served.
+    pub redirected: bool,
+    /// Why: `load`, `drained`, `moved`; or `balanced`, `came_redirected`, `does_not_follow`, `version`, `no_address`, `budget`, `unsure`.
+    pub reason: String,
+    /// The identity of the node it was sent to.
+    pub to: Option<String>,
+}
+
+/// How much a node has to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankedNodeEntry {
+    /// Its identity.
+    pub id: String,
+    /// Its load as a multiple of the mean.
+    pub score: f64,
+}
+
+impl From<ClientExplanation> for ClientExplanationEntry {
+    fn from(explanation: ClientExplanation) -> Self {
+        let decision = |decision: thicket_node::RedirectionDecision| DecisionEntry {
+            at_ms: decision.at_ms,
+            redirected: decision.reason.is_redirected(),
+            reason: decision.reason.name().to_owned(),
+            to: decision.to,
+        };
+        let node = |node: thicket_node::RankedNode| RankedNodeEntry {
+            id: node.id,
+            score: node.score,
+        };
+        Self {
+            client_id: explanation.client_id,
+            is_here: explanation.is_here,
+            policy: explanation.policy.map(str::to_owned),
+            decision: explanation.decision.map(decision),
+            nodes: explanation.nodes.into_iter().map(node).collect(),
+        }
+    }
+}

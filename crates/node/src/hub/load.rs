@@ -1,0 +1,223 @@
+//! What each node has to do and where its clients reach it: told by each node to all others, when it has changed enough.
+//!
+//! It goes over the control channel of each link, so it comes in order and once, and costs an idle link nothing. Of a node of an older
+//! wire version nothing is known, which is not the same as that it has nothing to do.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use thicket_overlay::{NodeId, NodeSlot, WireVersion};
+
+use super::{
+    Hub, Message,
+    control::{Reader, put_bytes, put_u64},
+};
+use crate::{
+    ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, NodeState, Now, Rates,
+    mail::{Content, Elsewhere, NodeElsewhere},
+};
+
+/// Addresses of one node that are kept; the rest is passed over.
+const MAXIMUM_ADDRESSES: usize = 64;
+
+/// What is known of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    own: NodeState,
+    /// As the other nodes know it.
+    told: NodeLoad,
+    /// Of the nodes that are up and told it.
+    others: BTreeMap<NodeId, NodeState>,
+}
+
+impl Loads {
+    pub fn new(addresses: Vec<ClientAddress>, http_address: Option<Arc<str>>) -> Self {
+        Self {
+            own: NodeState {
+                load: NodeLoad::default(),
+                addresses,
+                http_address,
+            },
+            ..Self::default()
+        }
+    }
+
+    pub const fn own(&self) -> &NodeState {
+        &self.own
+    }
+
+    /// `None`: not told, or the node is not up.
+    pub fn of(&self, node: NodeId) -> Option<&NodeState> {
+        self.others.get(&node)
+    }
+
+    pub fn others(&self) -> impl Iterator<Item = (NodeId, &NodeState)> {
+        self.others.iter().map(|(node, state)| (*node, state))
+    }
+}
+
+impl Hub {
+    /// What this node has to do, as the shell measured it; once a second or so. The other nodes hear of it if it has changed enough.
+    pub fn set_load(&mut self, now: Now, load: NodeLoad) {
+        self.at_rest = None;
+        let is_draining = self.loads.own.load.is_draining;
+        self.loads.own.load = NodeLoad {
+            is_draining,
+            ..load
+        };
+        self.tell_load_if_news();
+        self.review_load(now);
+    }
+
+    /// This node is about to leave: nobody is sent here any more, and whoever comes is sent elsewhere.
+    pub fn drain(&mut self, now: Now) {
+        self.at_rest = None;
+        self.loads.own.load.is_draining = true;
+        self.tell_load_if_news();
+        self.update_picture(now);
+    }
+
+    fn tell_load_if_news(&mut self) {
+        if !self.loads.own.load.differs(&self.loads.told) {
+            return;
+        }
+        self.loads.told = self.loads.own.load;
+        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        for (slot, node) in up {
+            self.tell_load(slot, node);
+        }
+    }
+
+    /// Tells one node what this one has to do.
+    pub(super) fn tell_load(&mut self, slot: NodeSlot, node: NodeId) {
+        if self.overlay.wire_version(slot) < WireVersion::V7 {
+            return;
+        }
+        let state = NodeState {
+            load: self.loads.told,
+            ..self.loads.own.clone()
+        };
+        self.send_encoded(node, slot, Message::State(state).encode());
+    }
+
+    pub(super) fn handle_state(&mut self, now: Now, from: NodeId, state: NodeState) {
+        let before = self.loads.others.insert(from, state);
+        let place = |state: &NodeState| (state.serves(), state.addresses.clone());
+        if before.as_ref().map(place) != self.loads.of(from).map(place) {
+            self.tell_addresses();
+        }
+        self.update_picture(now);
+    }
+
+    pub(super) fn loads_lose_node(&mut self, now: Now, node: NodeId) {
+        if self.loads.others.remove(&node).is_some() {
+            self.tell_addresses();
+            self.update_picture(now);
+        }
+    }
+
+    /// The workers hear where a client of each of their listeners reaches each other node.
+    fn tell_addresses(&mut self) {
+        let nodes = self.loads.others.iter().map(|(node, state)| {
+            let of_listener = |likeness: &Option<ListenerLikeness>| {
+                let likeness = likeness.as_ref()?;
+                let mut addresses = state.addresses.iter();
+                let found = addresses.find(|address| address.likeness == *likeness)?;
+                Some(Arc::clone(&found.address))
+            };
+            let listeners = self.config.redirection.listeners.iter();
+            NodeElsewhere {
+                node: *node,
+                serves: state.serves(),
+                addresses: listeners.map(of_listener).collect(),
+            }
+        });
+        let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
+        self.redirection.elsewhere = Arc::clone(&elsewhere);
+        for worker in self.workers() {
+            self.mail(worker, Content::Elsewhere(Arc::clone(&elsewhere)));
+        }
+    }
+}
+
+/// flags u8 (cpu known 1, memory known 2, memory limit known 4, draining 8, full 16), then numbers, the HTTP address (empty: none), and
+/// addresses of clients until the end: transport u8, topic prefix, HOST:PORT.
+pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
+    let load = &state.load;
+    let flags = [
+        load.cpu_permille.is_some(),
+        load.memory_bytes.is_some(),
+        load.memory_limit_bytes.is_some(),
+        load.is_draining,
+        load.is_full,
+    ];
+    let bits = flags
+        .iter()
+        .rev()
+        .fold(0, |bits, flag| bits << 1 | u8::from(*flag));
+    out.push(bits);
+    for number in [
+        u64::from(load.cpu_permille.unwrap_or(0)),
+        load.memory_bytes.unwrap_or(0),
+        load.memory_limit_bytes.unwrap_or(0),
+        load.connections,
+    ] {
+        put_u64(out, number);
+    }
+    for rates in [load.external, load.internal] {
+        put_u64(out, rates.in_messages);
+        put_u64(out, rates.in_bytes);
+        put_u64(out, rates.out_messages);
+        put_u64(out, rates.out_bytes);
+    }
+    put_bytes(out, state.http_address.as_deref().unwrap_or("").as_bytes());
+    for address in &state.addresses {
+        out.push(address.likeness.transport as u8);
+        put_bytes(out, address.likeness.topic_prefix.as_bytes());
+        put_bytes(out, address.address.as_bytes());
+    }
+}
+
+pub(super) fn read_state(reader: &mut Reader<'_>) -> Option<NodeState> {
+    let flags = reader.u8().filter(|flags| *flags < 32)?;
+    let known = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
+    let cpu = known(1, reader.u64()?);
+    let load = NodeLoad {
+        cpu_permille: cpu.map(u16::try_from).transpose().ok()?,
+        memory_bytes: known(2, reader.u64()?),
+        memory_limit_bytes: known(4, reader.u64()?),
+        connections: reader.u64()?,
+        external: read_rates(reader)?,
+        internal: read_rates(reader)?,
+        is_draining: flags & 8 != 0,
+        is_full: flags & 16 != 0,
+    };
+    let http_address = Some(reader.text()?).filter(|address| !address.is_empty());
+    let http_address = http_address.map(Arc::from);
+    let mut addresses = reader.rest_of(read_address)?;
+    addresses.truncate(MAXIMUM_ADDRESSES);
+    Some(NodeState {
+        load,
+        addresses,
+        http_address,
+    })
+}
+
+fn read_rates(reader: &mut Reader<'_>) -> Option<Rates> {
+    Some(Rates {
+        in_messages: reader.u64()?,
+        in_bytes: reader.u64()?,
+        out_messages: reader.u64()?,
+        out_bytes: reader.u64()?,
+    })
+}
+
+fn read_address(reader: &mut Reader<'_>) -> Option<ClientAddress> {
+    let transport = usize::from(reader.u8()?);
+    Some(ClientAddress {
+        likeness: ListenerLikeness {
+            transport: *ClientTransport::ALL.get(transport)?,
+            topic_prefix: reader.text()?.into(),
+        },
+        address: reader.text()?.into(),
+    })
+}

@@ -1,0 +1,289 @@
+//! Which clients this node sends to another one (MQTT 5.0, 4.11; Dispatcher III and IV): when they connect, when the node is drained, and
+//! while they are connected if it has too much to do (`moves`).
+//!
+//! Each node decides for the clients that come to it, from what all nodes tell of their loads ([`thicket_placement::Picture`]). A decision is told
+//! to all others at once: so it counts in their pictures before the next loads show it, and whoever gets the client serves it. A client is
+//! redirected before its claim is made, so nothing has happened to its session yet, wherever that is.
+//!
+//! | a client that | is |
+//! | --- | --- |
+//! | speaks 3.1 or 3.1.1 | served |
+//! | was redirected in the last 30 s, by whomever, or says so itself | served |
+//! | came back instead of following, in the last hour | served |
+//! | comes to a node with hardly anything to do | served |
+//! | comes to a node that has more to do than another one, by the margin | sent to one of two drawn at random, that with less to do |
+//! | comes to a node that is drained | sent to any that serves; if there is none, refused |
+
+mod decisions;
+mod moves;
+
+use std::{sync::Arc, time::Duration};
+
+use thicket_mqtt::ReasonCode;
+use thicket_overlay::{NodeId, WireVersion};
+use thicket_placement::{Candidate, Load, Picture, State};
+use thicket_session::time::Instant;
+
+use self::{
+    decisions::{Budget, Decisions, Recent},
+    moves::Moving,
+};
+use super::{Hub, Message};
+use crate::{
+    ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
+    RedirectionReport, WorkerId,
+    mail::{Claim, Content, Elsewhere},
+    scope::client_id_of,
+};
+
+/// A client is sent elsewhere only if that node has less to do by this part of the mean.
+const MARGIN: f64 = 0.2;
+/// A node that has less to do than this keeps its clients: CPU in thousandths, messages a second, clients.
+const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
+/// In this time a client that was redirected has come where it was sent, or will not.
+const FOLLOWED: Duration = Duration::from_secs(30);
+/// A client that came back instead is left alone for so long.
+const LEFT_ALONE: Duration = Duration::from_secs(3600);
+
+/// What this node knows and remembers of redirection.
+#[derive(Debug)]
+pub(super) struct Redirection {
+    /// Where clients reach the other nodes.
+    pub elsewhere: Arc<Elsewhere>,
+    picture: Picture,
+    budget: Budget,
+    /// Clients that were redirected lately; whether by this node.
+    recent: Recent<bool>,
+    /// Clients that do not follow.
+    staying: Recent<()>,
+    decisions: Decisions,
+    moving: Moving,
+}
+
+impl Redirection {
+    pub fn new(config: &HubConfig, seed: u64) -> Self {
+        Self {
+            elsewhere: Arc::default(),
+            picture: Picture::new(config.redirection.policy.unwrap_or_default(), seed),
+            budget: Budget::new(config.redirection.per_s),
+            recent: Recent::new(FOLLOWED),
+            staying: Recent::new(LEFT_ALONE),
+            decisions: Decisions::default(),
+            moving: Moving::Idle,
+        }
+    }
+}
+
+impl Hub {
+    /// A client that asks for its session is sent elsewhere instead, or refused. False: it is served here.
+    pub(super) fn redirects(&mut self, now: Now, worker: WorkerId, claim: &Claim) -> bool {
+        let is_draining = self.loads.own().load.is_draining;
+        if self.config.redirection.policy.is_none() && !is_draining {
+            return false;
+        }
+        match self.choose_node(now, claim) {
+            Ok(to) => {
+                let reason = if is_draining {
+                    RedirectionReason::Drained
+                } else {
+                    RedirectionReason::Load
+                };
+                self.note_redirected(now, &claim.client_id, claim.remembered_as(), to, reason);
+                self.refuse_with(worker, claim, self.references(now, to));
+                true
+            }
+            Err(reason) => {
+                self.redirection
+                    .decisions
+                    .note(now, &claim.client_id, reason, None);
+                if is_draining && reason != RedirectionReason::Version {
+                    self.refuse_with(worker, claim, Arc::default());
+                } else {
+                    let own = self.own().0;
+                    self.redirection.picture.sent(now.instant.as_millis(), own);
+                }
+                // What is no client of 5.0 the worker has refused before, or it is an import.
+                is_draining && reason != RedirectionReason::Version
+            }
+        }
+    }
+
+    fn refuse_with(&mut self, worker: WorkerId, claim: &Claim, instead: Arc<[NodeId]>) {
+        let (connection, serial) = (claim.connection, claim.serial);
+        self.mail(
+            worker,
+            Content::ClaimRefused {
+                connection,
+                serial,
+                reason_code: ReasonCode::UseAnotherServer,
+                instead,
+            },
+        );
+    }
+
+    fn choose_node(&mut self, now: Now, claim: &Claim) -> Result<NodeId, RedirectionReason> {
+        let Some(asks) = &claim.redirectable else {
+            return Err(RedirectionReason::Version);
+        };
+        if !self.loads.own().load.is_draining {
+            self.is_to_be_served(now, claim)?;
+        }
+        if !self.is_ready || self.overlay.is_in_doubt() || self.standing.is_minority() {
+            return Err(RedirectionReason::Unsure);
+        }
+        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let suits = |listener: ListenerId| {
+            let elsewhere = &elsewhere;
+            move |key: u64| elsewhere.address(NodeId(key), listener).is_some()
+        };
+        if elsewhere.serving(asks.listener).next().is_none() {
+            return Err(RedirectionReason::NoAddress);
+        }
+        let (now_ms, own) = (now.instant.as_millis(), self.own().0);
+        let load = &self.loads.own().load;
+        let picture = &mut self.redirection.picture;
+        let is_light = load.cpu_permille.is_none_or(|cpu| cpu < LIGHT.0)
+            && load.external.messages() < LIGHT.1
+            && picture.clients(now_ms, own) < LIGHT.2;
+        if is_light && !load.is_draining {
+            return Err(RedirectionReason::Balanced);
+        }
+        let chosen = picture.choose_instead_of(now_ms, own, MARGIN, suits(asks.listener));
+        chosen.map(NodeId).ok_or(RedirectionReason::Balanced)
+    }
+
+    /// Why a client is served whatever the loads are.
+    fn is_to_be_served(&mut self, now: Now, claim: &Claim) -> Result<(), RedirectionReason> {
+        let at = now.instant;
+        let redirection = &mut self.redirection;
+        let name = claim.remembered_as();
+        if redirection.staying.get(at, name).is_some() {
+            return Err(RedirectionReason::DoesNotFollow);
+        }
+        match redirection.recent.get(at, name) {
+            Some(true) => {
+                redirection.staying.insert(at, name.into(), ());
+                Err(RedirectionReason::DoesNotFollow)
+            }
+            Some(false) => Err(RedirectionReason::CameRedirected),
+            None if claim.came_redirected() => Err(RedirectionReason::CameRedirected),
+            None if !redirection.budget.has_left(at) => Err(RedirectionReason::Budget),
+            None => Ok(()),
+        }
+    }
+
+    /// A client is sent to a node: everybody is to know.
+    fn note_redirected(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        remembered_as: &str,
+        to: NodeId,
+        reason: RedirectionReason,
+    ) {
+        let redirection = &mut self.redirection;
+        redirection.budget.take();
+        redirection
+            .recent
+            .insert(now.instant, remembered_as.into(), true);
+        redirection.decisions.note(now, client_id, reason, Some(to));
+        let message = Message::Redirected {
+            to,
+            client_id: remembered_as,
+        };
+        let encoded = message.encode();
+        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        for (slot, node) in up {
+            if self.overlay.wire_version(slot) >= WireVersion::V7 {
+                self.send_encoded(node, slot, encoded.clone());
+            }
+        }
+    }
+
+    /// Another node has sent a client to a node, maybe to this one.
+    pub(super) fn handle_redirected(&mut self, now: Now, to: NodeId, client_id: &str) {
+        let redirection = &mut self.redirection;
+        redirection
+            .recent
+            .insert(now.instant, client_id.into(), false);
+        redirection.picture.sent(now.instant.as_millis(), to.0);
+    }
+
+    /// The chosen node, and behind it others that serve, those with less to do first.
+    fn references(&self, now: Now, to: NodeId) -> Arc<[NodeId]> {
+        let wanted = usize::from(self.config.redirection.references.max(1));
+        let own = self.own();
+        let ranked = self.redirection.picture.ranked(now.instant.as_millis());
+        let others = ranked.into_iter().map(|(key, _)| NodeId(key));
+        let others = others.filter(|node| *node != to && *node != own);
+        std::iter::once(to).chain(others).take(wanted).collect()
+    }
+
+    /// The picture shows the nodes that are up and tell of themselves, and this one.
+    pub(super) fn update_picture(&mut self, now: Now) {
+        let own = (self.own(), &self.loads.own().load);
+        let others = self.loads.others();
+        let others = others.map(|(node, state)| (node, &state.load));
+        let candidates = others.chain([own]).map(|(node, load)| Candidate {
+            key: node.0,
+            state: state_of(load),
+            load: load_of(load),
+        });
+        let candidates = candidates.collect();
+        self.redirection
+            .picture
+            .update(now.instant.as_millis(), candidates);
+    }
+
+    /// Which decisions were made since the start.
+    #[must_use]
+    pub fn redirections(&self) -> RedirectionReport {
+        self.redirection.decisions.report()
+    }
+
+    /// What this node knows of a client, and what it last decided about it.
+    #[must_use]
+    pub fn explain_client(&self, now: Now, client_id: &str) -> ClientExplanation {
+        let entries = self.directory.entries.iter();
+        let is_it = |name: &str| client_id_of(name) == client_id;
+        let ranked = self.redirection.picture.ranked(now.instant.as_millis());
+        ClientExplanation {
+            client_id: client_id.to_owned(),
+            is_here: entries
+                .clone()
+                .any(|(name, entry)| is_it(name) && entry.is_open),
+            policy: self.config.redirection.policy.map(|policy| policy.name()),
+            decision: self.redirection.decisions.last(is_it),
+            nodes: ranked
+                .into_iter()
+                .map(|(key, score)| RankedNode {
+                    id: NodeId(key).to_string(),
+                    score,
+                })
+                .collect(),
+        }
+    }
+}
+
+const fn state_of(load: &NodeLoad) -> State {
+    if load.is_draining {
+        State::Draining
+    } else if load.is_full {
+        State::Full
+    } else {
+        State::Serving
+    }
+}
+
+fn load_of(load: &NodeLoad) -> Load {
+    Load {
+        cpu: load.cpu_permille.map(|cpu| f64::from(cpu) / 1000.0),
+        messages_per_s: Some(load.external.messages() as f64),
+        connections: Some(load.connections as f64),
+    }
+}
+
+/// What happened within a time is remembered so long.
+const fn is_over(until: Instant, now: Instant) -> bool {
+    until.as_millis() <= now.as_millis()
+}

@@ -1,0 +1,255 @@
+//! Clients that are sent elsewhere while they are connected: a node that has had more to do than another one for some seconds gives as
+//! much of it away as makes the two even.
+//!
+//! | state | event | next |
+//! | --- | --- | --- |
+//! | idle | too much to do | watching: the workers begin to count each client's messages |
+//! | watching | no longer too much | idle |
+//! | watching | still too much after 2 s | asked: the workers name clients with their rates |
+//! | asked | all have | settling: those that fit best are sent away |
+//! | settling | after 5 s, when loads show what the moves did | idle |
+
+use std::{sync::Arc, time::Duration};
+
+use thicket_overlay::NodeId;
+use thicket_placement::{Excess, Policy};
+use thicket_session::time::Instant;
+
+use super::Hub;
+use crate::{
+    EventLevel, Now, RedirectionReason, WorkerId,
+    mail::{Content, Movable},
+};
+
+/// A node gives away only if it has more to do than another one by this part of the mean.
+const MARGIN: f64 = 0.15;
+/// How long it must have had that.
+const WATCHED: Duration = Duration::from_secs(2);
+/// How long loads take to show what moves did.
+const SETTLED: Duration = Duration::from_secs(5);
+/// With nobody to send away the workers are asked again after this.
+const FRUITLESS: Duration = Duration::from_secs(30);
+/// Clients sent away at once at most.
+const AT_ONCE: u64 = 256;
+/// With fewer messages a second than this, clients are counted instead.
+const FEW_MESSAGES: u64 = 100;
+/// A client with a little more messages than should go goes too: rates are measured.
+const TOLERANCE: f64 = 1.15;
+
+/// How far this node is with giving something away.
+#[derive(Debug)]
+pub(super) enum Moving {
+    Idle,
+    Watching {
+        since: Instant,
+    },
+    Asked {
+        answers: Vec<(WorkerId, Movable)>,
+        waiting: usize,
+    },
+    Settling {
+        until: Instant,
+    },
+}
+
+impl Hub {
+    /// Loads were measured anew.
+    pub(in crate::hub) fn review_load(&mut self, now: Now) {
+        self.update_picture(now);
+        let excess = self.own_excess(now);
+        match (&self.redirection.moving, excess) {
+            (Moving::Settling { until }, _) if *until > now.instant => {}
+            (Moving::Asked { .. }, _) => {}
+            (_, None) => self.redirection.moving = Moving::Idle,
+            (Moving::Idle | Moving::Settling { .. }, Some(_)) => {
+                // The answers to this come too early, but counting begins.
+                self.ask_movable();
+                let since = now.instant;
+                self.redirection.moving = Moving::Watching { since };
+            }
+            (Moving::Watching { since }, Some(_)) if now.instant.since(*since) >= WATCHED => {
+                self.ask_movable();
+                self.redirection.moving = Moving::Asked {
+                    answers: Vec::new(),
+                    waiting: usize::from(self.config.workers),
+                };
+            }
+            (Moving::Watching { .. }, Some(_)) => {}
+        }
+    }
+
+    fn own_excess(&mut self, now: Now) -> Option<Excess> {
+        let own = &self.loads.own().load;
+        let may_move = self.config.redirection.policy.is_some()
+            && !own.is_draining
+            && self.is_ready
+            && !self.overlay.is_in_doubt()
+            && !self.standing.is_minority();
+        if !may_move {
+            return None;
+        }
+        let (now_ms, own) = (now.instant.as_millis(), self.own().0);
+        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        let suits = |key| elsewhere.has(NodeId(key));
+        let picture = &mut self.redirection.picture;
+        picture.excess(now_ms, own, MARGIN, suits)
+    }
+
+    fn ask_movable(&mut self) {
+        for worker in self.workers() {
+            self.mail(worker, Content::MovableAsked);
+        }
+    }
+
+    /// A worker names clients that may be sent away.
+    pub(in crate::hub) fn handle_movable(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        movable: Vec<Movable>,
+    ) {
+        let Moving::Asked { answers, waiting } = &mut self.redirection.moving else {
+            return;
+        };
+        answers.extend(movable.into_iter().map(|client| (from, client)));
+        *waiting -= 1;
+        if *waiting > 0 {
+            return;
+        }
+        let answers = std::mem::take(answers);
+        let count = match self.own_excess(now) {
+            Some(excess) => self.send_away(now, excess, answers),
+            None => 0,
+        };
+        let until = now.instant + if count > 0 { SETTLED } else { FRUITLESS };
+        self.redirection.moving = Moving::Settling { until };
+    }
+
+    /// Sends those away that are to make this node and the other one even; how many.
+    fn send_away(
+        &mut self,
+        now: Now,
+        excess: Excess,
+        mut clients: Vec<(WorkerId, Movable)>,
+    ) -> usize {
+        let to = NodeId(excess.to);
+        let elsewhere = Arc::clone(&self.redirection.elsewhere);
+        clients.retain(|(_, client)| {
+            let redirection = &self.redirection;
+            redirection
+                .recent
+                .get(now.instant, &client.client_id)
+                .is_none()
+                && redirection
+                    .staying
+                    .get(now.instant, &client.client_id)
+                    .is_none()
+                && elsewhere.address(to, client.listener).is_some()
+        });
+        let most = self.redirection.budget.left(now.instant).min(AT_ONCE);
+        let own = self.loads.own().load;
+        let is_by_messages = self.config.redirection.policy != Some(Policy::Connections)
+            && own.external.messages() >= FEW_MESSAGES;
+        let goal = if is_by_messages {
+            excess.share * own.external.messages() as f64
+        } else {
+            excess.share * own.connections as f64
+        };
+        let chosen = choose(clients, goal, is_by_messages, most as usize);
+        if chosen.is_empty() {
+            return 0;
+        }
+        let messages: u64 = chosen.iter().map(|(_, client)| client.messages_per_s).sum();
+        self.event(
+            EventLevel::Info,
+            "clients are sent to a node with less to do",
+            vec![
+                ("node", to.to_string()),
+                ("clients", chosen.len().to_string()),
+                ("messages_per_s", messages.to_string()),
+            ],
+        );
+        let references = self.references(now, to);
+        let count = chosen.len();
+        for (worker, client) in chosen {
+            let name = &*client.client_id;
+            self.note_redirected(now, name, name, to, RedirectionReason::Moved);
+            let picture = &mut self.redirection.picture;
+            picture.sent(now.instant.as_millis(), to.0);
+            self.mail(
+                worker,
+                Content::SendAway {
+                    connection: client.connection,
+                    serial: client.serial,
+                    to: Arc::clone(&references),
+                },
+            );
+        }
+        count
+    }
+}
+
+/// Clients that have about `goal` messages a second together, those with most first; or so many clients, those with fewest first.
+fn choose(
+    mut clients: Vec<(WorkerId, Movable)>,
+    goal: f64,
+    is_by_messages: bool,
+    most: usize,
+) -> Vec<(WorkerId, Movable)> {
+    clients.sort_by_key(|(_, client)| client.messages_per_s);
+    if !is_by_messages {
+        clients.truncate(most.min(goal as usize));
+        return clients;
+    }
+    let (mut left, mut chosen) = (goal, Vec::new());
+    for client in clients.into_iter().rev() {
+        let rate = client.1.messages_per_s as f64;
+        if chosen.len() < most && rate > 0.0 && rate <= left * TOLERANCE {
+            left -= rate;
+            chosen.push(client);
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConnectionId, ListenerId};
+
+    fn clients(rates: &[u64]) -> Vec<(WorkerId, Movable)> {
+        let client = |(index, rate): (usize, &u64)| {
+            let movable = Movable {
+                connection: ConnectionId(index as u32),
+                serial: 1,
+                client_id: index.to_string().into(),
+                listener: ListenerId(0),
+                messages_per_s: *rate,
+            };
+            (WorkerId(0), movable)
+        };
+        rates.iter().enumerate().map(client).collect()
+    }
+
+    fn chosen(rates: &[u64], goal: f64, is_by_messages: bool) -> Vec<u64> {
+        let chosen = choose(clients(rates), goal, is_by_messages, 3);
+        chosen
+            .iter()
+            .map(|(_, client)| client.messages_per_s)
+            .collect()
+    }
+
+    #[test]
+    fn those_that_fit_best_into_what_is_to_go_are_chosen() {
+        let rates = [2_000, 10_000, 2_050, 0, 1_990];
+        assert_eq!(chosen(&rates, 4_000.0, true), [2_050, 2_000]);
+        assert_eq!(chosen(&rates, 1_900.0, true), [2_050]);
+        assert_eq!(chosen(&rates, 1_000.0, true), [0; 0], "each is too much");
+        assert_eq!(
+            chosen(&rates, 100_000.0, true),
+            [10_000, 2_050, 2_000],
+            "three at once"
+        );
+        assert_eq!(chosen(&rates, 2.9, false), [0, 1_990]);
+    }
+}

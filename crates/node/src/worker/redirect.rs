@@ -1,0 +1,197 @@
+//! Clients that are sent to another node: what a worker says to them, and what becomes of their sessions (the hub decides).
+//!
+//! A session that goes on waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
+//! [`WILL_WAITS_S`], so that it goes out only if the client comes nowhere.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use thicket_mqtt::{Connect, Disconnect, ProtocolVersion, ReasonCode};
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use super::{SessionKey, Worker, close::Cause};
+use crate::{
+    ConnectionId, EventLevel, ListenerId, Now, Peer,
+    mail::{Content, Elsewhere, Movable, Redirectable},
+};
+
+/// A client says in its CONNECT that it comes from a node that sent it away, so that it is served: a user property.
+const CAME_REDIRECTED: &str = "thicket-redirected";
+/// The will of a client that was sent away waits at least so long, seconds.
+const WILL_WAITS_S: u32 = 30;
+/// A client is named only when its messages were counted for so long, or it has been here for so long.
+const COUNTED: Duration = Duration::from_secs(1);
+/// Clients named at once at most, of all rates.
+const NAMED: usize = 512;
+
+/// What a worker knows of other nodes as places for its clients.
+#[derive(Debug, Default)]
+pub(super) struct Redirect {
+    elsewhere: Arc<Elsewhere>,
+    /// Clients sent away for a drain go to one node after the other.
+    next: usize,
+}
+
+/// Messages of one client, from it and to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessageCount {
+    pub messages: u64,
+    then: u64,
+    since: Instant,
+}
+
+impl MessageCount {
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            messages: 0,
+            then: 0,
+            since: now,
+        }
+    }
+
+    /// Messages a second since the last call; `None`: that was just now.
+    fn take_rate(&mut self, now: Instant) -> Option<u64> {
+        let passed = now.since(self.since);
+        if passed < COUNTED {
+            return None;
+        }
+        let messages = self.messages - self.then;
+        (self.then, self.since) = (self.messages, now);
+        let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+        Some(messages.saturating_mul(1000) / millis)
+    }
+}
+
+impl Worker {
+    pub(super) fn handle_elsewhere(&mut self, elsewhere: Arc<Elsewhere>) {
+        self.redirect.elsewhere = elsewhere;
+    }
+
+    /// What the hub must know of a client to send it elsewhere.
+    pub(super) fn redirectable(
+        &self,
+        id: ConnectionId,
+        connect: &Connect<'_>,
+    ) -> Option<Redirectable> {
+        let connection = self.connection(id)?;
+        let mut properties = connect.user_properties.iter();
+        let is_anonymous = connect.client_id.is_empty();
+        (connect.version == ProtocolVersion::V5).then(|| Redirectable {
+            listener: connection.listener,
+            came_redirected: properties.any(|(name, _)| *name == CAME_REDIRECTED),
+            // No client identifier looks like this one: what the specification does not allow in a string.
+            anonymous: is_anonymous.then(|| format!("\0{}", connection.peer.ip()).into()),
+        })
+    }
+
+    /// A Server Reference for a client of this connection; `None`: none of the nodes has a listener like its own.
+    pub(super) fn server_reference(&self, id: ConnectionId, nodes: &[NodeId]) -> Option<String> {
+        let listener = self.connection(id)?.listener;
+        self.redirect.elsewhere.reference(nodes, listener)
+    }
+
+    /// Whether clients of the listener could go anywhere.
+    pub(super) fn could_go_elsewhere(&self, listener: ListenerId) -> bool {
+        self.redirect.elsewhere.serving(listener).next().is_some()
+    }
+
+    /// A node for a client that this one cannot keep: one after the other.
+    pub(super) fn any_reference(&mut self, id: ConnectionId) -> Option<String> {
+        let listener = self.connection(id)?.listener;
+        let count = self.redirect.elsewhere.serving(listener).count();
+        let at = self.redirect.next.checked_rem(count)?;
+        self.redirect.next = at + 1;
+        let address = self.redirect.elsewhere.serving(listener).nth(at)?;
+        Some(address.to_string())
+    }
+
+    /// Ends a connection: its client is to go to another server.
+    pub(super) fn disconnect_to(
+        &mut self,
+        id: ConnectionId,
+        reference: Option<&str>,
+        reason: &str,
+    ) {
+        let disconnect = Disconnect {
+            server_reference: reference,
+            reason_string: self.config.limits.reason_strings.then_some(reason),
+            ..Disconnect::new(ReasonCode::UseAnotherServer)
+        };
+        self.say_goodbye(id, disconnect);
+    }
+
+    /// The hub has chosen a client that is to go elsewhere.
+    pub(super) fn handle_send_away(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        serial: u64,
+        to: &[NodeId],
+    ) {
+        let is_it = self.connection(id).is_some_and(|it| it.serial == serial);
+        let Some(key) = self.session_of(id).filter(|_| is_it) else {
+            return;
+        };
+        let reference = self.server_reference(id, to);
+        if let (Some(reference), true) = (reference, self.is_movable(key)) {
+            let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
+            let client_id = client_id.as_deref().unwrap_or_default().to_owned();
+            let fields = vec![("client_id", client_id), ("to", reference.clone())];
+            self.event(EventLevel::Debug, "client sent to another node", fields);
+            self.disconnect_to(id, Some(&reference), "another node has less to do");
+            self.leave_will(key);
+            self.detach(now, id, Cause::Closed);
+        }
+    }
+
+    /// The will of a client that was sent away does not go out because of that.
+    fn leave_will(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.is_persistent() {
+            session.will = None;
+        } else if let Some(will) = &mut session.will {
+            will.delay_interval = will.delay_interval.max(WILL_WAITS_S);
+        }
+    }
+
+    /// Not while its session is on its way already.
+    fn is_movable(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        session.is_some_and(|it| !it.is_frozen && !it.awaits_queue && !it.is_leaving)
+    }
+
+    /// Clients that may be sent to another node, with their rates since the last call: of all of them a sample by rate.
+    pub(super) fn handle_movable_asked(&mut self, now: Now) {
+        let mut movable = Vec::new();
+        for index in 0..self.connections.len() {
+            let id = ConnectionId(index as u32);
+            let Some(connection) = self.connection_mut(id) else {
+                continue;
+            };
+            let (serial, listener) = (connection.serial, connection.listener);
+            let Some(attached) = connection.attached_mut() else {
+                continue;
+            };
+            let rate = attached.count.take_rate(now.instant);
+            let (version, key) = (attached.version, attached.session);
+            if let (Some(messages_per_s), ProtocolVersion::V5) = (rate, version)
+                && self.is_movable(key)
+                && let Some(session) = self.sessions.get(key)
+            {
+                movable.push(Movable {
+                    connection: id,
+                    serial,
+                    client_id: (*session.client_id).into(),
+                    listener,
+                    messages_per_s,
+                });
+            }
+        }
+        movable.sort_by_key(|client| client.messages_per_s);
+        let step = movable.len().div_ceil(NAMED).max(1);
+        let sample = movable.into_iter().rev().step_by(step).collect();
+        self.mail(Peer::Hub, Content::Movable(sample));
+    }
+}

@@ -1,0 +1,180 @@
+//! What a process of this host has used and may use: CPU and memory, from `/proc` and from its control group.
+//!
+//! A share of the CPU means something only against what the process may have: a node with a quota of half a processor is busy at half of
+//! one. So [`Process::cpus`] is the least of its affinity and of the quotas of its control group and all above it, of version 1 or 2; so is
+//! [`Process::memory_limit`] of memory. What the system does not tell counts as no limit.
+//!
+//! ```no_run
+//! let process = thicket_process::Process::own();
+//! let used = process.cpu_seconds()?;
+//! println!("{used} s of CPU so far, of {} processors", process.cpus());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod group;
+
+use std::{fs, io, path::PathBuf};
+
+use group::Groups;
+
+/// Ticks of `/proc/PID/stat` in a second (USER_HZ, proc(5)).
+const TICKS: f64 = 100.0;
+
+/// A process, by its number in `/proc`.
+#[derive(Debug, Clone)]
+pub struct Process {
+    directory: PathBuf,
+}
+
+impl Process {
+    /// This one.
+    #[must_use]
+    pub fn own() -> Self {
+        Self {
+            directory: "/proc/self".into(),
+        }
+    }
+
+    /// Another one.
+    #[must_use]
+    pub fn of(pid: u32) -> Self {
+        Self {
+            directory: format!("/proc/{pid}").into(),
+        }
+    }
+
+    /// User and system time of all its threads so far.
+    ///
+    /// # Errors
+    /// There is no such process, or none that this one may look at.
+    pub fn cpu_seconds(&self) -> io::Result<f64> {
+        Ok(self.stat()?.0 / TICKS)
+    }
+
+    /// How many threads it has.
+    ///
+    /// # Errors
+    /// As [`Self::cpu_seconds`].
+    pub fn threads(&self) -> io::Result<u32> {
+        Ok(self.stat()?.1)
+    }
+
+    fn stat(&self) -> io::Result<(f64, u32)> {
+        let text = self.read("stat")?;
+        parse_stat(&text).ok_or_else(|| io::Error::other(format!("cannot read {text:?}")))
+    }
+
+    /// Processors that it may use, fractions included; at least a hundredth.
+    #[must_use]
+    pub fn cpus(&self) -> f64 {
+        let status = self.read("status").unwrap_or_default();
+        let affinity = parse_allowed(&status);
+        let quota = self.groups().cpus();
+        let least = affinity.into_iter().chain(quota).reduce(f64::min);
+        least.unwrap_or(1.0).max(0.01)
+    }
+
+    /// Bytes of it that are in memory.
+    ///
+    /// # Errors
+    /// As [`Self::cpu_seconds`].
+    pub fn resident_bytes(&self) -> io::Result<u64> {
+        let text = self.read("status")?;
+        kibibytes(&text, "VmRSS:").ok_or_else(|| io::Error::other("no VmRSS in its status"))
+    }
+
+    /// Bytes that it may have in memory: the machine's, or those of its control group.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        let machine = fs::read_to_string("/proc/meminfo").ok();
+        let machine = machine.and_then(|text| kibibytes(&text, "MemTotal:"));
+        machine.into_iter().chain(self.groups().memory()).min()
+    }
+
+    fn groups(&self) -> Groups {
+        Groups::new(
+            "/sys/fs/cgroup".into(),
+            &self.read("cgroup").unwrap_or_default(),
+        )
+    }
+
+    fn read(&self, file: &str) -> io::Result<String> {
+        let path = self.directory.join(file);
+        fs::read_to_string(&path).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot read {}: {error}", path.display()),
+            )
+        })
+    }
+}
+
+/// User and system time in ticks, and threads: fields 14, 15 and 20.
+fn parse_stat(stat: &str) -> Option<(f64, u32)> {
+    // The name of the program stands in brackets and may hold spaces and brackets itself.
+    let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system, fields.nth(4)?.trim().parse().ok()?))
+}
+
+/// How many processors a process may run on.
+fn parse_allowed(status: &str) -> Option<f64> {
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let of_range = |range: &str| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        Some(to.trim().parse::<f64>().ok()? - from.trim().parse::<f64>().ok()? + 1.0)
+    };
+    list.trim().split(',').map(of_range).sum()
+}
+
+/// The bytes of a line such as `MemTotal: 16000000 kB`.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_line_is_read_whatever_the_program_is_called() {
+        let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 100 0 0 0 250 125 0 0 20 0 3 0 100 1000 500";
+        assert_eq!(parse_stat(stat), Some((375.0, 3)));
+        assert_eq!(parse_stat("42 (cut"), None);
+    }
+
+    #[test]
+    fn processors_are_counted_from_their_list() {
+        for (list, expected) in [("0", 1.0), ("0-3", 4.0), ("0,2-3,7", 4.0)] {
+            let status = format!("Name:\tx\nCpus_allowed_list:\t{list}\n");
+            assert_eq!(parse_allowed(&status), Some(expected), "{list}");
+        }
+        assert_eq!(parse_allowed("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn memory_is_told_in_kibibytes() {
+        let text = "MemFree: 1 kB\nMemTotal:       2048 kB\n";
+        assert_eq!(kibibytes(text, "MemTotal:"), Some(2048 * 1024));
+        assert_eq!(kibibytes("nothing", "MemTotal:"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_looked_at_and_one_that_is_not_there_cannot() {
+        let own = Process::own();
+        assert!(own.cpu_seconds().is_ok() && own.threads().unwrap() >= 1);
+        assert!(own.cpus() > 0.0);
+        let resident = own.resident_bytes().unwrap();
+        assert!(resident > 100_000 && own.memory_limit().unwrap() > resident);
+        let error = Process::of(u32::MAX).cpu_seconds().unwrap_err();
+        assert!(
+            error.to_string().contains("/proc/4294967295/stat"),
+            "{error}"
+        );
+    }
+}
