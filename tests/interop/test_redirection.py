@@ -57,7 +57,13 @@ class Redirection(RawCases, ThreeNodes):
 
     def test_nodes_tell_where_clients_reach_them_and_what_they_have_to_do(self):
         self.raw(self.here, "one", props=STAYS)
-        wait_until(lambda: self.states()["node-1"]["connections"] == 1, "the client to be told")
+
+        def is_told():
+            states = self.states()
+            known = [state for state in states.values() if state and state["cpu_ratio"] is not None]
+            return len(known) == 3 and states["node-1"]["connections"] == 1
+
+        wait_until(is_told, "loads to be told")
         for node in self.cluster.nodes:
             state = self.states()[node.name]
             address = {"transport": "tcp", "topic_prefix": "", "address": f"127.0.0.1:{node.port}"}
@@ -74,6 +80,24 @@ class Redirection(RawCases, ThreeNodes):
             check=True,
         )
         self.assertIn(b"CPU", shown.stdout)
+
+    def test_nodes_tell_which_topics_their_clients_publish_to(self):
+        publisher = self.publisher(props=STAYS)
+        told = []
+
+        def is_told():
+            for _ in range(20):
+                publisher.publish(self.topic(), b"x")
+            told[:] = [one for one in json.loads(self.cluster.nodes[0].ask("/v1/topics")) if one["topic"] == self.topic()]
+            return bool(told)
+
+        wait_until(is_told, "the topic to be told")
+        ids = {entry["name"]: entry["id"] for entry in json.loads(self.cluster.nodes[0].ask("/v1/nodes"))}
+        self.assertEqual([one["node"] for one in told], [ids["node-2"]])
+        self.assertGreater(told[0]["messages_per_s"], 1)
+        wait_until(lambda: not [
+            one for one in json.loads(self.cluster.nodes[0].ask("/v1/topics")) if one["topic"] == self.topic()
+        ], "the topic to be forgotten")
 
     def test_a_crowd_at_one_node_is_spread_and_nobody_is_sent_on_twice(self):
         clients = self.crowd(self.here, 150)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
     HubMemoryReport, MembershipReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport,
-    Traffic,
+    TopicReport, Traffic,
 };
 
 /// A field of an answer, for the document that describes the API.
@@ -86,6 +86,18 @@ mirror! {
         hinted_messages: u64 = hinted_messages,
         /// Of them.
         hinted_bytes: u64 = hinted_bytes,
+    }
+}
+
+mirror! {
+    /// A topic that clients of a node publish to: `GET /v1/topics`.
+    TopicEntry of TopicReport {
+        /// With the prefix of the listener.
+        topic: String = topic,
+        /// Identity of the node.
+        node: String = node,
+        /// Within a factor of two.
+        messages_per_s: f64 = messages_per_s,
     }
 }
 

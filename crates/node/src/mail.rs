@@ -10,6 +10,7 @@ use thicket_session::{
 };
 
 pub(crate) use crate::doors::Mail;
+pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{ConnectionId, ListenerId, WorkerId};
 
 /// Somewhere else that wants messages.
@@ -38,7 +39,7 @@ pub(crate) struct Interest {
     pub qos: Qos,
     /// A session that outlives its connection is among them.
     pub persistent: bool,
-    /// Connected members there; only for shared subscriptions, else 0.
+    /// Connected members there; of a plain interest how many subscriptions there are, within a factor of two.
     pub weight: u32,
 }
 
@@ -162,6 +163,14 @@ pub(crate) struct Redirectable {
     pub came_redirected: bool,
     /// It has no client identifier of its own: its address stands for it.
     pub anonymous: Option<Arc<str>>,
+}
+
+/// How often clients of a worker publish to a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TopicRate {
+    pub topic: Arc<str>,
+    /// Thousandths of a message a second.
+    pub millis_per_s: u64,
 }
 
 /// A client that may be sent to another node.
@@ -334,6 +343,10 @@ pub(crate) enum Content {
     },
     /// Hub to worker: where clients reach the other nodes.
     Elsewhere(Arc<Elsewhere>),
+    /// Hub to worker: which topics have most messages, since the last such question?
+    TopicRatesAsked,
+    /// The answer.
+    TopicRates(Vec<TopicRate>),
     /// Hub to worker: which clients may be sent away? Their messages are counted from one such question to the next.
     MovableAsked,
     /// The answer.

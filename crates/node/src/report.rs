@@ -381,3 +381,14 @@ pub struct RankedNode {
     /// Its load as a multiple of the mean, with what was decided and cannot show in it yet.
     pub score: f64,
 }
+
+/// How often clients of a node publish to a topic.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopicReport {
+    /// With the prefix of the listener.
+    pub topic: String,
+    /// The identity of the node.
+    pub node: String,
+    /// As it is told: a power of two, in thousandths.
+    pub messages_per_s: f64,
+}

@@ -13,7 +13,7 @@ use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::redirection::ClientExplanationEntry;
 use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
-    TrafficCounts, TrafficEntry,
+    TopicEntry, TrafficCounts, TrafficEntry,
 };
 use crate::counters::Counters;
 use crate::entrance::Entrance;
@@ -163,6 +163,12 @@ impl Inspector {
     ) -> Result<ClientExplanationEntry, Silence> {
         let explained = self.order_hub(move |hub, now| hub.explain_client(now, &client_id));
         explained.await.map(ClientExplanationEntry::from)
+    }
+
+    /// Those with most messages first.
+    pub(crate) async fn topics(&self) -> Result<Vec<TopicEntry>, Silence> {
+        self.of_hub(|hub| hub.topics().into_iter().map(TopicEntry::from).collect())
+            .await
     }
 
     pub(crate) async fn redirections(&self) -> Result<RedirectionReport, Silence> {

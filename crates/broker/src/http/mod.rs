@@ -6,6 +6,7 @@
 //! | `/v1/membership` | [`MembershipEntry`](crate::api::MembershipEntry): how many nodes there are, and whether this side serves |
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
+//! | `/v1/topics` | [`TopicEntry`] each, of all nodes: the heaviest of each |
 //! | `/v1/traffic` | [`TrafficEntry`] |
 //! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
 //! | `/v1/explain?topic=T` | [`ExplanationEntry`](crate::api::overlay::ExplanationEntry): where a publication goes from each node, and why |
@@ -50,7 +51,8 @@ use tokio::sync::oneshot;
 
 use crate::api::overlay::{OverlayEntry, text_of_query, topic_of_query};
 use crate::api::{
-    BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TrafficEntry,
+    BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TopicEntry,
+    TrafficEntry,
 };
 use crate::reload::Reload;
 pub(crate) use guard::{Guard, Hosts};
@@ -130,6 +132,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{client_id}", delete(operate::end_session))
         .route("/v1/subscriptions", get(subscriptions))
+        .route("/v1/topics", get(topics))
         .route("/v1/traffic", get(traffic))
         .route("/v1/overlay", get(overlay))
         .route("/v1/explain", get(explain))
@@ -157,6 +160,10 @@ async fn sessions(State(inspector): State<Inspector>) -> Answer<Vec<SessionEntry
 
 async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<SubscriptionEntry>> {
     inspector.subscriptions().await.map(Json).map_err(silent)
+}
+
+async fn topics(State(inspector): State<Inspector>) -> Answer<Vec<TopicEntry>> {
+    inspector.topics().await.map(Json).map_err(silent)
 }
 
 async fn traffic(State(inspector): State<Inspector>) -> Answer<TrafficEntry> {

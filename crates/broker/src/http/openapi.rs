@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{
     BridgeLane, Described, Field, MembershipEntry, MemoryEntry, NodeEntry, SessionEntry,
-    SubscriptionEntry, TrafficCounts,
+    SubscriptionEntry, TopicEntry, TrafficCounts,
 };
 
 /// A path, its method, and what it is for.
@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 23] = [
+const OPERATIONS: [Operation; 24] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -55,6 +55,11 @@ const OPERATIONS: [Operation; 23] = [
         "/v1/subscriptions",
         "The subscriptions of those sessions",
         Answer::Many("Subscription"),
+    ),
+    get(
+        "/v1/topics",
+        "The topics that clients of each node publish to most, with their rates",
+        Answer::Many("Topic"),
     ),
     get(
         "/v1/traffic",
@@ -254,6 +259,7 @@ fn schemas() -> Value {
         "Forgotten": object(json!({ "id": text, "name": text })),
         "Session": of_fields(SessionEntry::FIELDS),
         "Subscription": of_fields(SubscriptionEntry::FIELDS),
+        "Topic": of_fields(TopicEntry::FIELDS),
         "TrafficCounts": of_fields(TrafficCounts::FIELDS),
         "Traffic": object(traffic),
         "Bridge": object(bridge),
@@ -303,6 +309,7 @@ fn of_field(field: &Field) -> Value {
         "bool" => "boolean",
         "String" => "string",
         "NodeStateEntry" => "object",
+        "f64" => "number",
         _ => "integer",
     };
     let kind = if is_optional {

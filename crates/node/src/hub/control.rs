@@ -7,6 +7,7 @@ use super::{
     load::{put_state, read_state},
     members::Membership,
     refusals::RefusedNumbers,
+    topics::{ToldTopics, put_topics, read_topics},
 };
 use crate::{
     NodeState,
@@ -103,6 +104,12 @@ pub(super) enum Message<'a> {
     Members(Vec<Membership<'a>>),
     /// What I have to do, and where clients reach me. Since wire version 7.
     State(NodeState),
+    /// How often my clients publish to which topics. Since wire version 7.
+    Topics {
+        /// What was told before is void.
+        is_first: bool,
+        topics: ToldTopics<'a>,
+    },
     /// I have sent this client to that node. Since wire version 7.
     Redirected { to: NodeId, client_id: &'a str },
 }
@@ -175,6 +182,7 @@ mod kind {
     pub(super) const MEMBERS: u8 = 50;
     pub(super) const STATE: u8 = 60;
     pub(super) const REDIRECTED: u8 = 61;
+    pub(super) const TOPICS: u8 = 62;
 }
 
 impl Message<'_> {
@@ -325,6 +333,10 @@ impl Message<'_> {
                 put_state(&mut out, state);
                 kind::STATE
             }
+            Self::Topics { is_first, topics } => {
+                put_topics(&mut out, *is_first, topics);
+                kind::TOPICS
+            }
             Self::Redirected { to, client_id } => {
                 put_u64(&mut out, to.0);
                 put_bytes(&mut out, client_id.as_bytes());
@@ -468,6 +480,10 @@ impl<'a> Message<'a> {
             },
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
             kind::STATE => Self::State(read_state(&mut reader)?),
+            kind::TOPICS => {
+                let (is_first, topics) = read_topics(&mut reader)?;
+                Self::Topics { is_first, topics }
+            }
             kind::REDIRECTED => Self::Redirected {
                 to: NodeId(reader.u64()?),
                 client_id: reader.text()?,
@@ -780,6 +796,10 @@ mod tests {
                 wanted: vec![(3, 4), (5, 6)],
             },
             Message::Members(vec![membership(1, "north"), membership(2, "")]),
+            Message::Topics {
+                is_first: true,
+                topics: vec![("a/b", 1024), ("c", 0)],
+            },
             Message::State(NodeState::default()),
             Message::State(state()),
             Message::Redirected {
@@ -810,6 +830,7 @@ mod tests {
                     | Message::CopiesWanted { .. }
                     | Message::Members(_)
                     | Message::State(_)
+                    | Message::Topics { .. }
             );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);

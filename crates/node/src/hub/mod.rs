@@ -24,6 +24,7 @@ mod retained;
 mod retained_store;
 mod standing;
 mod tombstones;
+mod topics;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -52,6 +53,7 @@ use self::{
     relocations::Relocations,
     retained::RetainedMessages,
     standing::Standing,
+    topics::Topics,
 };
 use crate::{
     ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NodeReport,
@@ -85,6 +87,7 @@ pub struct Hub {
     standing: Standing,
     loads: Loads,
     redirection: Redirection,
+    topics: Topics,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
     outputs: VecDeque<HubOutput>,
@@ -140,6 +143,7 @@ impl Hub {
                 config.redirection.http_address.clone(),
             ),
             redirection: Redirection::new(&config, seed),
+            topics: Topics::default(),
             retained: RetainedMessages::new(
                 config.retained_messages,
                 config.retained_bytes,
@@ -519,6 +523,7 @@ impl Hub {
             Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
             Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
+            Content::TopicRates(rates) => self.handle_topic_rates(from, rates),
             Content::Movable(movable) => self.handle_movable(now, from, movable),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
@@ -580,6 +585,7 @@ impl Hub {
             | Content::Relocation { .. }
             | Content::Elsewhere(_)
             | Content::MovableAsked
+            | Content::TopicRatesAsked
             | Content::SendAway { .. }
             | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
@@ -663,6 +669,7 @@ impl Hub {
         self.members.join(node, name);
         self.tell_members(slot, node);
         self.tell_load(slot, node);
+        self.tell_all_topics(slot, node);
         self.regain_sessions_of(node);
         self.event(
             EventLevel::Info,
@@ -692,6 +699,7 @@ impl Hub {
         self.barriers_lose_node(node);
         self.directory.asked.remove(&node);
         self.loads_lose_node(now, node);
+        self.topics_lose_node(node);
         self.view_changed(now);
     }
 
@@ -711,6 +719,7 @@ impl Hub {
         }
         self.hints_lose_control(node);
         self.tell_load(slot, node);
+        self.tell_all_topics(slot, node);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -111,6 +111,7 @@ impl Hub {
             Message::Retained { messages } => self.handle_retained(now, &messages),
             Message::Refused(numbers) => self.handle_refused(node, numbers),
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
+            Message::Topics { is_first, topics } => self.handle_topics(node, is_first, &topics),
             Message::State(state) => self.handle_state(now, node, state),
             Message::Redirected { to, client_id } => self.handle_redirected(now, to, client_id),
             Message::Copy { copy, part } => self.handle_copy(node, copy, part),

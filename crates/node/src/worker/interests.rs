@@ -29,6 +29,8 @@ pub(super) struct Member {
     /// The session outlives its connection.
     pub persistent: bool,
     pub connected: bool,
+    /// The session lives on another node, and has a copy here.
+    pub is_copy: bool,
 }
 
 impl Member {
@@ -38,7 +40,25 @@ impl Member {
             subscription,
             persistent: true,
             connected: false,
+            is_copy: false,
         }
+    }
+
+    /// Of the copy of a session that lives on another node.
+    pub const fn copy(subscription: Subscription) -> Self {
+        Self {
+            is_copy: true,
+            ..Self::away(subscription)
+        }
+    }
+}
+
+/// A count for others: what they know stays while the true one is within a factor of two of it; none and one are told apart.
+const fn coarse_count(told: u32, count: u32) -> u32 {
+    if told > 1 && count > 1 && count <= told.saturating_mul(2) && told <= count.saturating_mul(2) {
+        told
+    } else {
+        count
     }
 }
 
@@ -49,6 +69,10 @@ struct Members {
     by_qos: [u32; 3],
     persistent: u32,
     connected: u32,
+    /// Without those of copies.
+    own: u32,
+    /// What others know of `own`.
+    told: u32,
 }
 
 impl Members {
@@ -61,6 +85,10 @@ impl Members {
         if member.connected {
             step(&mut self.connected);
         }
+        if !member.is_copy {
+            step(&mut self.own);
+        }
+        self.told = coarse_count(self.told, self.own);
     }
 
     fn insert(&mut self, session: SessionKey, member: Member) -> Option<Member> {
@@ -86,7 +114,7 @@ impl Members {
             [_, _, 0] => Qos::AtLeastOnce,
             [_, _, _] => Qos::ExactlyOnce,
         };
-        let weight = if shared { self.connected } else { 0 };
+        let weight = if shared { self.connected } else { self.told };
         Some(Interest {
             qos,
             persistent: self.persistent > 0,
@@ -173,6 +201,8 @@ pub(super) struct Route {
     pub nodes_all: Arc<[NodeSlot]>,
     /// Sessions here that subscribe to it and may not read it.
     pub withheld: u32,
+    /// Messages of clients here since topics were counted last.
+    pub published: Cell<u64>,
 }
 
 impl Route {
@@ -405,9 +435,18 @@ impl Interests {
             + route.groups.len() * 256
             + route.workers.len() * 2
             + (route.nodes.len() + route.nodes_qos0.len()) * 4;
-        self.cache
+        let before = self
+            .cache
             .insert(topic, generation, Rc::clone(&route), bytes);
+        if let Some(before) = before {
+            route.published.set(before.published.get());
+        }
         route
+    }
+
+    /// Topics whose routes are remembered.
+    pub fn remembered(&self) -> impl Iterator<Item = (&str, &Rc<Route>)> {
+        self.cache.iter()
     }
 
     fn compute_route(&self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Route {
@@ -432,6 +471,7 @@ impl Interests {
         let subscribed = takers.len();
         takers.retain(|taker| may_receive(taker.session));
         let mut route = Route {
+            published: Cell::new(0),
             withheld: u32::try_from(subscribed - takers.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
             takers,

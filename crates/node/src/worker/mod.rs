@@ -26,6 +26,7 @@ mod operate;
 mod pending;
 mod publish;
 mod quota;
+mod rates;
 mod receive;
 mod recover;
 mod redirect;
@@ -50,6 +51,7 @@ use thicket_mqtt::{DecodeError, PacketId, ReasonCode};
 use thicket_overlay::{StreamId, record::Records};
 use thicket_session::{server::Message, time::Instant};
 
+pub(crate) use self::rates::HEAVIEST;
 pub(crate) use self::relocate::Relocated;
 pub(crate) use self::seen::Generations;
 use self::{
@@ -141,6 +143,7 @@ pub struct Worker {
     /// What users and addresses have.
     quotas: quota::Quotas,
     redirect: redirect::Redirect,
+    topic_counts: rates::TopicCounts,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
@@ -247,6 +250,7 @@ impl Worker {
             last_retained: retained::LastRetained::default(),
             quotas: quota::Quotas::default(),
             redirect: redirect::Redirect::default(),
+            topic_counts: rates::TopicCounts::default(),
             config,
         }
     }
@@ -517,6 +521,7 @@ impl Worker {
                 }
             }
             Content::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
+            Content::TopicRatesAsked => self.handle_topic_rates_asked(now),
             Content::MovableAsked => self.handle_movable_asked(now),
             Content::SendAway {
                 connection,
@@ -623,6 +628,7 @@ impl Worker {
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
             | Content::Movable(_)
+            | Content::TopicRates(_)
             | Content::Contested { .. }
             | Content::Covered(_)
             | Content::Relocate { .. }

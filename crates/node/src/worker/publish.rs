@@ -82,6 +82,7 @@ impl Worker {
         publish: &Publish<'_>,
     ) -> Result<(), Refusal> {
         let route = self.route(publish.topic);
+        route.published.set(route.published.get() + 1);
         self.follow(now, id, &route, publish);
         self.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route

@@ -182,6 +182,7 @@ impl Worker {
         let is_persistent = session.is_persistent();
         self.note_operation(now, key, &filter);
         let member = Member {
+            is_copy: false,
             subscription,
             persistent: is_persistent,
             connected: true,

@@ -63,19 +63,26 @@ impl<R> MatchCache<R> {
 
     /// Keeps `result`, which takes `result_bytes` of memory, for `topic` at `generation`.
     ///
-    /// A result that would fill the cache alone is not kept.
-    pub fn insert(&mut self, topic: &str, generation: u64, result: R, result_bytes: usize) {
+    /// A result that would fill the cache alone is not kept. Answers the one that was there before, of whatever generation.
+    pub fn insert(
+        &mut self,
+        topic: &str,
+        generation: u64,
+        result: R,
+        result_bytes: usize,
+    ) -> Option<R> {
         let bytes = topic.len() + result_bytes + ENTRY_OVERHEAD;
         let hash = self.hash.text(topic);
+        let mut before = None;
         if let Ok(entry) = self
             .entries
             .find_entry(hash, |entry| *entry.topic == *topic)
         {
             self.bytes -= entry.get().bytes;
-            entry.remove();
+            before = Some(entry.remove().0.result);
         }
         if bytes > self.maximum_bytes || self.maximum_entries == 0 {
-            return;
+            return before;
         }
         if self.is_full_with(bytes) {
             self.make_room(generation, bytes);
@@ -89,6 +96,13 @@ impl<R> MatchCache<R> {
         self.bytes += bytes;
         self.entries
             .insert_unique(hash, entry, |entry| self.hash.text(&entry.topic));
+        before
+    }
+
+    /// Topics with their results, of whatever generation, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &R)> {
+        let entries = self.entries.iter();
+        entries.map(|entry| (&*entry.topic, &entry.result))
     }
 
     /// Forgets everything.

@@ -49,6 +49,8 @@ enum Topic {
     Subscriptions,
     /// What the node carried: with clients (external) and with other nodes (internal)
     Traffic,
+    /// The topics that clients publish to most, by node, with their rates
+    Topics,
     /// Have the node read its users and rights again; connected clients are looked at anew
     Reload,
     /// The view of the node that is asked: nodes, links, trees
@@ -108,6 +110,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         Topic::Nodes => "/v1/nodes",
         Topic::Sessions => "/v1/sessions",
         Topic::Subscriptions => "/v1/subscriptions",
+        Topic::Topics => "/v1/topics",
         Topic::Traffic => "/v1/traffic",
         Topic::Overlay { .. } => "/v1/overlay",
         Topic::Explain { topic, client_id } => &match client_of(topic, client_id.as_deref())? {
@@ -144,6 +147,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Nodes => show_nodes(&api)?,
             Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
+            Topic::Topics => {
+                view::topics(&api.ask::<Vec<_>>(path)?, &api.ask::<Vec<_>>("/v1/nodes")?)
+            }
             Topic::Traffic => view::traffic(&api.ask(path)?),
             Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
             Topic::Explain {

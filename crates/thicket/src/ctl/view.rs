@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thicket_broker::api::{
     BridgeEntry, BridgeLane, MembershipEntry, MemoryLedger, NodeEntry, SessionEntry,
-    SubscriptionEntry, TrafficEntry,
+    SubscriptionEntry, TopicEntry, TrafficEntry,
 };
 
 use thicket_broker::api::redirection::{
@@ -79,6 +79,23 @@ fn messages(node: &NodeEntry) -> String {
     node.state.as_ref().map_or_else(nothing, |state| {
         format!("{} ({})", both(&state.external), both(&state.internal))
     })
+}
+
+/// Topics with most messages first.
+pub fn topics(topics: &[TopicEntry], nodes: &[NodeEntry]) -> String {
+    let name = |id: &str| {
+        let node = nodes.iter().find(|node| node.id == id);
+        node.map_or_else(|| id.to_owned(), |node| node.name.clone())
+    };
+    let row = |topic: &TopicEntry| {
+        vec![
+            topic.topic.clone(),
+            name(&topic.node),
+            format!("{:.3}", topic.messages_per_s),
+        ]
+    };
+    let rows: Vec<_> = topics.iter().map(row).collect();
+    render(&["TOPIC", "NODE", "MESSAGES/S"], &rows)
 }
 
 /// Why a client is where it is.

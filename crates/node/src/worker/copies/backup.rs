@@ -454,7 +454,7 @@ impl Worker {
         };
         // Backups are no members of a group (rule 16).
         if !filter.is_shared() {
-            let member = Member::away(subscription);
+            let member = Member::copy(subscription);
             let change = self.interests.subscribe(key, &filter, member);
             reading.changes.extend(change);
         }

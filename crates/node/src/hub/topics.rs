@@ -1,0 +1,235 @@
+//! How often clients publish to which topics, by node: each node tells all others of its heaviest topics, in powers of two, and only what
+//! has changed. It is what placement goes by.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use thicket_overlay::{NodeId, NodeSlot, WireVersion};
+use thicket_session::time::Instant;
+
+use super::{
+    Hub, Message,
+    control::{Reader, put_bytes, put_u64},
+};
+use crate::{
+    Now, TopicReport, WorkerId,
+    mail::{Content, HEAVIEST_TOPICS, TopicRate},
+};
+
+/// Time between two counts.
+const COUNTED: Duration = Duration::from_secs(5);
+
+/// Thousandths of a message a second, by topic.
+type Rates = HashMap<Arc<str>, u64>;
+
+/// What is known of topics.
+#[derive(Debug, Default)]
+pub(super) struct Topics {
+    asked_at: Instant,
+    /// What the workers have said since they were asked, and how many are still to.
+    counting: Rates,
+    waiting: usize,
+    /// Of this node, as the others know it.
+    told: Rates,
+    /// Of the others.
+    others: BTreeMap<NodeId, Rates>,
+}
+
+/// Topics with their rates as they are told; 0: hardly any message any more.
+pub(super) type ToldTopics<'a> = Vec<(&'a str, u64)>;
+
+impl Hub {
+    /// Has the workers count, now and then.
+    pub(super) fn count_topics(&mut self, now: Now) {
+        if now.instant.since(self.topics.asked_at) < COUNTED {
+            return;
+        }
+        self.topics.asked_at = now.instant;
+        self.topics.counting.clear();
+        self.topics.waiting = usize::from(self.config.workers);
+        for worker in self.workers() {
+            self.mail(worker, Content::TopicRatesAsked);
+        }
+    }
+
+    /// A worker has counted.
+    pub(super) fn handle_topic_rates(&mut self, _from: WorkerId, rates: Vec<TopicRate>) {
+        let topics = &mut self.topics;
+        for TopicRate {
+            topic,
+            millis_per_s,
+        } in rates
+        {
+            *topics.counting.entry(topic).or_default() += millis_per_s;
+        }
+        topics.waiting = topics.waiting.saturating_sub(1);
+        if topics.waiting == 0 {
+            let counted = std::mem::take(&mut topics.counting);
+            self.tell_topics(counted);
+        }
+    }
+
+    fn tell_topics(&mut self, counted: Rates) {
+        let now = heaviest(counted);
+        let told = &mut self.topics.told;
+        let mut changes: Vec<(Arc<str>, u64)> = Vec::new();
+        for (topic, rate) in &now {
+            let before = told.get(topic).copied().unwrap_or(0);
+            let rate = coarse(before, *rate);
+            if rate != before {
+                changes.push((Arc::clone(topic), rate));
+            }
+        }
+        let gone = told.keys().filter(|topic| !now.contains_key(*topic));
+        changes.extend(gone.map(|topic| (Arc::clone(topic), 0)));
+        if changes.is_empty() {
+            return;
+        }
+        apply(told, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
+        let encoded = encode(false, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
+        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        for (slot, node) in up {
+            if self.overlay.wire_version(slot) >= WireVersion::V7 {
+                self.send_encoded(node, slot, encoded.clone());
+            }
+        }
+    }
+
+    /// Tells one node all.
+    pub(super) fn tell_all_topics(&mut self, slot: NodeSlot, node: NodeId) {
+        if self.overlay.wire_version(slot) < WireVersion::V7 {
+            return;
+        }
+        let told = self.topics.told.iter();
+        let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
+        self.send_encoded(node, slot, encoded);
+    }
+
+    /// What another node tells.
+    pub(super) fn handle_topics(&mut self, from: NodeId, is_first: bool, topics: &ToldTopics<'_>) {
+        let known = self.topics.others.entry(from).or_default();
+        if is_first {
+            known.clear();
+        }
+        apply(known, topics.iter().copied());
+        // Each tells so many at most: one that tells more is not believed.
+        if known.len() > HEAVIEST_TOPICS {
+            let kept = heaviest(std::mem::take(known));
+            *known = kept;
+        }
+    }
+
+    pub(super) fn topics_lose_node(&mut self, node: NodeId) {
+        self.topics.others.remove(&node);
+    }
+
+    /// The topics that clients publish to, those with most messages first.
+    #[must_use]
+    pub fn topics(&self) -> Vec<TopicReport> {
+        let own = [(self.own(), &self.topics.told)];
+        let others = self
+            .topics
+            .others
+            .iter()
+            .map(|(node, rates)| (*node, rates));
+        let mut topics: Vec<TopicReport> = own
+            .into_iter()
+            .chain(others)
+            .flat_map(|(node, rates)| {
+                rates.iter().map(move |(topic, rate)| TopicReport {
+                    topic: topic.to_string(),
+                    node: node.to_string(),
+                    messages_per_s: *rate as f64 / 1000.0,
+                })
+            })
+            .collect();
+        topics.sort_by(|a, b| {
+            let by_rate = b.messages_per_s.total_cmp(&a.messages_per_s);
+            by_rate.then_with(|| (&a.topic, &a.node).cmp(&(&b.topic, &b.node)))
+        });
+        topics
+    }
+}
+
+fn encode<'a>(is_first: bool, topics: impl Iterator<Item = (&'a str, u64)>) -> (u8, Vec<u8>) {
+    let topics = topics.collect();
+    Message::Topics { is_first, topics }.encode()
+}
+
+fn apply<'a>(known: &mut Rates, topics: impl Iterator<Item = (&'a str, u64)>) {
+    for (topic, rate) in topics {
+        if rate == 0 {
+            known.remove(topic);
+        } else {
+            known.insert(topic.into(), rate);
+        }
+    }
+}
+
+/// Those with most messages, as many as are told at most.
+fn heaviest(mut rates: Rates) -> Rates {
+    if rates.len() > HEAVIEST_TOPICS {
+        let mut all: Vec<u64> = rates.values().copied().collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let least = all[HEAVIEST_TOPICS];
+        rates.retain(|_, rate| *rate > least);
+    }
+    rates
+}
+
+/// The power of two to tell: what was told stays while the rate is within a factor of two of it.
+const fn coarse(told: u64, rate: u64) -> u64 {
+    if told > 0 && rate * 2 >= told && rate <= told * 2 {
+        return told;
+    }
+    match rate {
+        0 => 0,
+        rate => 1 << (63 - rate.leading_zeros()),
+    }
+}
+
+/// first u8 (1: what was told before is void), then topics until the end, each with its rate.
+pub(super) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &ToldTopics<'_>) {
+    out.push(u8::from(is_first));
+    for (topic, rate) in topics {
+        put_bytes(out, topic.as_bytes());
+        put_u64(out, *rate);
+    }
+}
+
+pub(super) fn read_topics<'a>(reader: &mut Reader<'a>) -> Option<(bool, ToldTopics<'a>)> {
+    let is_first = reader.flag()?;
+    let topics = reader.rest_of(|reader| Some((reader.text()?, reader.u64()?)))?;
+    Some((is_first, topics))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_told_in_powers_of_two_and_again_only_when_it_is_another_one() {
+        let cases = [
+            ("first", 0, 1500, 1024),
+            ("a little more", 1024, 2000, 1024),
+            ("far more", 1024, 2100, 2048),
+            ("a little less", 1024, 512, 1024),
+            ("far less", 1024, 500, 256),
+            ("none", 1024, 0, 0),
+        ];
+        for (name, told, rate, expected) in cases {
+            assert_eq!(coarse(told, rate), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_heaviest_are_kept_when_there_are_too_many() {
+        let many = (0..HEAVIEST_TOPICS as u64 + 10).map(|it| (it.to_string().into(), it + 1));
+        let kept = heaviest(many.collect());
+        assert_eq!(kept.len(), HEAVIEST_TOPICS);
+        assert!(!kept.contains_key("9") && kept.contains_key("10"));
+    }
+}

@@ -1,0 +1,52 @@
+//! How often clients of this worker publish to which topics: counted in the routes that are remembered, so it costs one addition a message.
+
+use std::{collections::BinaryHeap, sync::Arc};
+
+use thicket_session::time::Instant;
+
+use super::Worker;
+use crate::{
+    Now, Peer,
+    mail::{Content, TopicRate},
+};
+
+/// Topics that are named, those with most messages.
+pub(crate) const HEAVIEST: usize = 4096;
+/// Longer ones are left out, bytes.
+const LONGEST_TOPIC: usize = 1024;
+
+/// When topics were counted last.
+#[derive(Debug, Default)]
+pub(super) struct TopicCounts {
+    since: Instant,
+}
+
+impl Worker {
+    /// The hub asks for the topics with most messages since it asked last.
+    pub(super) fn handle_topic_rates_asked(&mut self, now: Now) {
+        let passed = now.instant.since(self.topic_counts.since).as_millis();
+        let millis = u64::try_from(passed).unwrap_or(u64::MAX).max(1);
+        self.topic_counts.since = now.instant;
+        let mut heaviest: BinaryHeap<std::cmp::Reverse<(u64, &str)>> = BinaryHeap::new();
+        for (topic, route) in self.interests.remembered() {
+            let count = route.published.take();
+            if count == 0 || topic.len() > LONGEST_TOPIC {
+                continue;
+            }
+            if heaviest.len() == HEAVIEST {
+                let least = heaviest.peek().map_or(0, |least| least.0.0);
+                if count <= least {
+                    continue;
+                }
+                heaviest.pop();
+            }
+            heaviest.push(std::cmp::Reverse((count, topic)));
+        }
+        let rate = |std::cmp::Reverse((count, topic))| TopicRate {
+            topic: Arc::from(topic),
+            millis_per_s: count * 1_000_000 / millis,
+        };
+        let rates = heaviest.into_iter().map(rate).collect();
+        self.mail(Peer::Hub, Content::TopicRates(rates));
+    }
+}
