@@ -33,8 +33,8 @@ const FRUITLESS: Duration = Duration::from_secs(30);
 const AT_ONCE: u64 = 256;
 /// With fewer messages a second than this, clients are counted instead.
 const FEW_MESSAGES: u64 = 100;
-/// A client with a little more messages than should go goes too: rates are measured.
-const TOLERANCE: f64 = 1.15;
+/// A client with some more messages than should go goes too: rates are measured, and the two are more even after it.
+const TOLERANCE: f64 = 1.25;
 
 /// How far this node is with giving something away.
 #[derive(Debug)]
@@ -148,12 +148,18 @@ impl Hub {
         });
         let most = self.redirection.budget.left(now.instant).min(AT_ONCE);
         let own = self.loads.own().load;
-        let is_by_messages = self.config.redirection.policy != Some(Policy::Connections)
-            && own.external.messages() >= FEW_MESSAGES;
-        let goal = if is_by_messages {
-            excess.share * own.external.messages() as f64
-        } else {
-            excess.share * own.connections as f64
+        let policy = self.config.redirection.policy;
+        let messages = own.external.messages();
+        let is_by_messages = policy != Some(Policy::Connections) && messages >= FEW_MESSAGES;
+        let there = self
+            .loads
+            .of(to)
+            .map_or(0, |it| it.load.external.messages());
+        let goal = match (is_by_messages, policy) {
+            (false, _) => excess.share * own.connections as f64,
+            (true, Some(Policy::Cpu)) => excess.share * messages as f64,
+            // More exact than the share, in which noise of the CPU counts too.
+            (true, _) => messages.saturating_sub(there) as f64 / 2.0,
         };
         let chosen = choose(clients, goal, is_by_messages, most as usize);
         if chosen.is_empty() {
