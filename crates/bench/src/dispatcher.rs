@@ -1,5 +1,5 @@
-//! The experiment of the dispatcher's paper (Dispatcher IV): publishers of Table II arrive at two Mosquittos, sent by a dispatcher
-//! or in turn, as DNS round robin answers.
+//! The experiment of the dispatcher's paper (Dispatcher IV): publishers of Table II arrive at two brokers, sent by a dispatcher or in turn, as
+//! DNS round robin answers. The brokers are two Mosquittos; or two nodes of a cluster, and the first one sends them on.
 //!
 //! Nine publishers are alike, so an order is the place of the tenth; there are ten of them.
 
@@ -29,23 +29,35 @@ const HEAVY: PublisherType = PublisherType {
 /// Until a dispatcher has figures of brokers that do nothing yet.
 const SETTLE: Duration = Duration::from_secs(3);
 
+/// Which brokers publishers arrive at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Brokers {
+    /// Two Mosquittos, behind a dispatcher that is told this of each; `{pid}` is filled in.
+    Mosquitto {
+        /// The program.
+        program: PathBuf,
+        /// What stands behind the address of a `--broker`.
+        sources: String,
+    },
+    /// Two nodes that redirect by themselves.
+    Nodes,
+}
+
 /// What to play.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// The program `thicket`, for the dispatcher.
+    /// The program `thicket`, for the dispatcher or the nodes.
     pub thicket: PathBuf,
-    /// Mosquitto.
-    pub mosquitto: PathBuf,
+    /// Where publishers arrive.
+    pub brokers: Brokers,
     /// Orders, by the place of the heavy publisher, 1 to 10.
     pub places: Vec<usize>,
     /// Between two arrivals.
     pub ramp: Duration,
     /// After the last arrival.
     pub hold: Duration,
-    /// Policy of the dispatcher.
+    /// Policy of the dispatcher or the nodes.
     pub policy: String,
-    /// What it is told of each broker; `{pid}` is filled in.
-    pub sources: String,
 }
 
 /// How publishers find their broker.
@@ -54,6 +66,8 @@ pub struct Experiment {
 pub enum Method {
     /// They follow a dispatcher (proposed by the paper).
     Dispatcher,
+    /// They come to one node and follow the nodes, also while they are connected.
+    Redirect,
     /// In turn (the existing method).
     RoundRobin,
 }
@@ -69,10 +83,28 @@ pub struct Played {
     pub outcome: ArrivalsOutcome,
 }
 
+impl Brokers {
+    /// The proposed method, and the existing one.
+    const fn methods(&self) -> [Method; 2] {
+        match self {
+            Self::Mosquitto { .. } => [Method::Dispatcher, Method::RoundRobin],
+            Self::Nodes => [Method::Redirect, Method::RoundRobin],
+        }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Mosquitto { .. } => "two Mosquittos",
+            Self::Nodes => "two nodes",
+        }
+    }
+}
+
 impl Method {
     const fn name(self) -> &'static str {
         match self {
             Self::Dispatcher => "dispatcher",
+            Self::Redirect => "redirect",
             Self::RoundRobin => "round robin",
         }
     }
@@ -96,7 +128,7 @@ pub fn play(
 ) -> Result<Vec<Played>, BenchError> {
     let mut played = Vec::new();
     for &place in &experiment.places {
-        for method in [Method::Dispatcher, Method::RoundRobin] {
+        for method in experiment.brokers.methods() {
             let outcome = play_one(experiment, place, method, progress)?;
             progress(format!(
                 "heavy publisher {place} of 10, {}: difference {} msg/s",
@@ -119,13 +151,12 @@ fn play_one(
     method: Method,
     progress: &mut dyn FnMut(String),
 ) -> Result<ArrivalsOutcome, BenchError> {
-    let mut target = Target::mosquitto(experiment.mosquitto.clone());
-    // The counters of every second; the default is ten seconds.
-    target.config = target.config.map(|config| config + "sys_interval 1\n");
-    let brokers = [target.start()?, target.start()?];
-    let dispatcher = match method {
-        Method::Dispatcher => Some(start_dispatcher(experiment, &brokers)?),
-        Method::RoundRobin => None,
+    let brokers = start_brokers(experiment, method)?;
+    let dispatcher = match (&experiment.brokers, method) {
+        (Brokers::Mosquitto { sources, .. }, Method::Dispatcher) => {
+            Some(start_dispatcher(experiment, sources, &brokers)?)
+        }
+        _ => None,
     };
     let nodes = match &dispatcher {
         Some(dispatcher) => vec![dispatcher.node()],
@@ -140,6 +171,7 @@ fn play_one(
         hold: experiment.hold,
         attach: match method {
             Method::Dispatcher => Attach::Dispatch,
+            Method::Redirect => Attach::Redirect,
             Method::RoundRobin => Attach::RoundRobin,
         },
         redirect: Redirect::Follow,
@@ -173,6 +205,12 @@ fn play_one(
             .position(|one| one.address.to_string() == name)
     };
     outcome.brokers.sort_by_key(|one| order(&one.broker));
+    if method == Method::Redirect {
+        // What counts is where moves lead, not what was before them.
+        for broker in &mut outcome.brokers {
+            broker.at_end_per_s = late_mean(&broker.rates);
+        }
+    }
     let ends: Vec<f64> = outcome.brokers.iter().map(|one| one.at_end_per_s).collect();
     outcome.difference_per_s = (ends[0] - ends[1]).abs();
     if let Some(dispatcher) = dispatcher {
@@ -184,7 +222,52 @@ fn play_one(
     Ok(outcome)
 }
 
-fn start_dispatcher(experiment: &Experiment, brokers: &[Running]) -> Result<Running, BenchError> {
+/// Mean of the last two seconds.
+fn late_mean(rates: &[(f64, f64)]) -> f64 {
+    let late = &rates[rates.len().saturating_sub(2)..];
+    late.iter().map(|(_, rate)| rate).sum::<f64>() / late.len().max(1) as f64
+}
+
+fn start_brokers(experiment: &Experiment, method: Method) -> Result<[Running; 2], BenchError> {
+    match &experiment.brokers {
+        Brokers::Mosquitto { program, .. } => {
+            let mut target = Target::mosquitto(program.clone());
+            // The counters of every second; the default is ten seconds.
+            target.config = target.config.map(|config| config + "sys_interval 1\n");
+            Ok([target.start()?, target.start()?])
+        }
+        Brokers::Nodes => {
+            let first = node_target(experiment, method, None).start()?;
+            let second = node_target(experiment, method, Some(&first)).start()?;
+            std::thread::sleep(SETTLE);
+            Ok([first, second])
+        }
+    }
+}
+
+/// A node, and where the other one is.
+fn node_target(experiment: &Experiment, method: Method, seed: Option<&Running>) -> Target {
+    let mut words = vec![
+        "broker".to_owned(),
+        "--listen=127.0.0.1:{port}".to_owned(),
+        "--http=off".to_owned(),
+        "--discover=off".to_owned(),
+        "--discovery-grace-ms=0".to_owned(),
+    ];
+    words.extend(seed.map(|seed| format!("--seed={}", seed.address)));
+    if method == Method::Redirect {
+        words.push("--redirect=load".to_owned());
+        words.push(format!("--redirect-policy={}", experiment.policy));
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    Target::plain("thicket", experiment.thicket.clone(), &words)
+}
+
+fn start_dispatcher(
+    experiment: &Experiment,
+    sources: &str,
+    brokers: &[Running],
+) -> Result<Running, BenchError> {
     let mut words = vec![
         "dispatch".to_owned(),
         "--listen=127.0.0.1:{port}".to_owned(),
@@ -192,9 +275,7 @@ fn start_dispatcher(experiment: &Experiment, brokers: &[Running]) -> Result<Runn
         format!("--policy={}", experiment.policy),
     ];
     for broker in brokers {
-        let sources = experiment
-            .sources
-            .replace("{pid}", &broker.pid().to_string());
+        let sources = sources.replace("{pid}", &broker.pid().to_string());
         words.push(format!("--broker={},{sources}", broker.address));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -208,7 +289,8 @@ fn start_dispatcher(experiment: &Experiment, brokers: &[Running]) -> Result<Runn
 #[must_use]
 pub fn dispatcher_report(experiment: &Experiment, played: &[Played]) -> Report {
     let mut report = Report::new(format!(
-        "Table II at two Mosquittos: policy {}, {} orders, {} s between arrivals",
+        "Table II at {}: policy {}, {} orders, {} s between arrivals",
+        experiment.brokers.name(),
         experiment.policy,
         experiment.places.len(),
         experiment.ramp.as_secs_f64()
@@ -221,10 +303,11 @@ pub fn dispatcher_report(experiment: &Experiment, played: &[Played]) -> Report {
 }
 
 fn differences(experiment: &Experiment, played: &[Played]) -> Table {
+    let [proposed, existing] = experiment.brokers.methods();
     let mut table = Table::new([
-        "heavy publisher is",
-        "dispatcher, msg/s",
-        "round robin, msg/s",
+        "heavy publisher is".to_owned(),
+        format!("{}, msg/s", proposed.name()),
+        format!("{}, msg/s", existing.name()),
     ]);
     let of = |place: usize, method: Method| {
         let found = played
@@ -238,8 +321,8 @@ fn differences(experiment: &Experiment, played: &[Played]) -> Table {
     for &place in &sorted {
         table.row([
             format!("{place} of 10"),
-            cell(of(place, Method::Dispatcher)),
-            cell(of(place, Method::RoundRobin)),
+            cell(of(place, proposed)),
+            cell(of(place, existing)),
         ]);
     }
     let mean = |method| {
@@ -251,8 +334,8 @@ fn differences(experiment: &Experiment, played: &[Played]) -> Table {
     };
     table.row([
         "mean difference".to_owned(),
-        cell(mean(Method::Dispatcher)),
-        cell(mean(Method::RoundRobin)),
+        cell(mean(proposed)),
+        cell(mean(existing)),
     ]);
     table
 }
@@ -262,15 +345,15 @@ fn differences(experiment: &Experiment, played: &[Played]) -> Table {
 pub fn plots(played: &[Played]) -> Vec<(String, Plot)> {
     let mut plots = vec![("fig7".to_owned(), throughput(played))];
     let figures = [
-        (2, Method::Dispatcher, "fig8"),
-        (2, Method::RoundRobin, "fig9"),
-        (4, Method::Dispatcher, "fig10"),
-        (4, Method::RoundRobin, "fig11"),
+        (2, true, "fig8"),
+        (2, false, "fig9"),
+        (4, true, "fig10"),
+        (4, false, "fig11"),
     ];
-    for (place, method, name) in figures {
+    for (place, is_proposed, name) in figures {
         let found = played
             .iter()
-            .find(|one| one.place == place && one.method == method);
+            .find(|one| one.place == place && (one.method != Method::RoundRobin) == is_proposed);
         if let Some(one) = found {
             plots.push((name.to_owned(), cpu_over_time(one)));
             plots.push((format!("{name}-rates"), rates_over_time(one)));
@@ -282,7 +365,10 @@ pub fn plots(played: &[Played]) -> Vec<(String, Plot)> {
 /// Fig. 7: mean throughput of each broker after the last arrival, by order.
 fn throughput(played: &[Played]) -> Plot {
     let mut series = Vec::new();
-    for method in [Method::Dispatcher, Method::RoundRobin] {
+    for method in [Method::Dispatcher, Method::Redirect, Method::RoundRobin] {
+        if !played.iter().any(|one| one.method == method) {
+            continue;
+        }
         for broker in 0..2 {
             let mut points: Vec<(f64, f64)> = played
                 .iter()
@@ -374,12 +460,14 @@ mod tests {
     fn the_report_tells_differences_by_order_and_their_means() {
         let experiment = Experiment {
             thicket: PathBuf::new(),
-            mosquitto: PathBuf::new(),
+            brokers: Brokers::Mosquitto {
+                program: PathBuf::new(),
+                sources: "sys".to_owned(),
+            },
             places: places(2, 1),
             ramp: Duration::from_secs(5),
             hold: Duration::from_secs(5),
             policy: "combined".to_owned(),
-            sources: "sys".to_owned(),
         };
         let series = |at_end_per_s| BrokerSeries {
             broker: "b".to_owned(),

@@ -25,7 +25,28 @@ struct Counts {
     connections: u64,
 }
 
-/// Messages of clients, and connections.
+#[derive(Deserialize)]
+struct Node {
+    is_self: bool,
+    /// Older nodes tell nothing.
+    #[serde(default)]
+    state: Option<NodeState>,
+}
+
+#[derive(Deserialize)]
+struct NodeState {
+    cpu_ratio: Option<f64>,
+}
+
+/// CPU of the node itself, a mean of 5 s already.
+fn cpu_of_node(agent: &ureq::Agent, http: &str) -> Option<f64> {
+    let page = fetch(agent, &format!("http://{http}/v1/nodes")).ok()?;
+    let nodes: Vec<Node> = serde_json::from_str(&page).ok()?;
+    let own = nodes.into_iter().find(|node| node.is_self)?;
+    own.state?.cpu_ratio
+}
+
+/// Messages of clients, connections, and CPU where the node tells it.
 pub(super) fn node(agent: &ureq::Agent, http: &str) -> Result<Vec<(Figure, Sample)>, String> {
     let page = fetch(agent, &format!("http://{http}/v1/traffic"))?;
     let traffic: Traffic = serde_json::from_str(&page)
@@ -37,10 +58,14 @@ pub(super) fn node(agent: &ureq::Agent, http: &str) -> Result<Vec<(Figure, Sampl
         per: 1.0,
     };
     let connections = Sample::Gauge(counts.connections as f64);
-    Ok(vec![
+    let mut samples = vec![
         (Figure::Messages, messages),
         (Figure::Connections, connections),
-    ])
+    ];
+    if let Some(cpu) = cpu_of_node(agent, http) {
+        samples.push((Figure::Cpu, Sample::Mean(cpu)));
+    }
+    Ok(samples)
 }
 
 fn fetch(agent: &ureq::Agent, url: &str) -> Result<String, String> {

@@ -77,6 +77,8 @@ pub(crate) enum Sample {
     Counter { value: f64, per: f64 },
     /// It is the figure.
     Gauge(f64),
+    /// It is the figure, and a mean of 5 s already.
+    Mean(f64),
 }
 
 /// Reads a source again and again.
@@ -133,7 +135,7 @@ impl Reader {
                     kept.mean.push(now_s, value);
                     kept.mean.value()
                 }
-                Sample::Gauge(value) => Some(value),
+                Sample::Gauge(value) | Sample::Mean(value) => Some(value),
             };
             figures.extend(value.map(|value| (figure, value)));
         }

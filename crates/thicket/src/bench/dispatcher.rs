@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use thicket_bench::dispatcher::{Experiment, dispatcher_report, places, play, plots};
+use thicket_bench::dispatcher::{Brokers, Experiment, dispatcher_report, places, play, plots};
 use thicket_bench::target::find_program;
 
 use super::options::seconds;
@@ -21,10 +21,13 @@ pub struct DispatcherExperiment {
     /// Between two arrivals, in seconds; the load a dispatcher sees is a mean of five
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     ramp: f64,
-    /// After the last arrival, in seconds; the first two of them are left out
-    #[arg(long, value_name = "SECONDS", default_value_t = 7.0)]
-    hold: f64,
-    /// Policy of the dispatcher: cpu, messages, connections or combined
+    /// After the last arrival, in seconds; the first two of them are left out, of nodes all but the last two [default: 7; 15 with nodes]
+    #[arg(long, value_name = "SECONDS")]
+    hold: Option<f64>,
+    /// Where publishers arrive: at two Mosquittos behind a dispatcher, or at the first of two nodes that redirect
+    #[arg(long, value_name = "WHICH", default_value = "mosquitto")]
+    brokers: BrokersChoice,
+    /// Policy of the dispatcher or the nodes: cpu, messages, connections or combined
     #[arg(long, default_value = "combined")]
     policy: String,
     /// What the dispatcher is told of each broker; {pid} is its process
@@ -37,23 +40,36 @@ pub struct DispatcherExperiment {
     output: OutputOptions,
 }
 
+/// Where publishers arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum BrokersChoice {
+    /// Two Mosquittos.
+    Mosquitto,
+    /// Two nodes of one cluster.
+    Nodes,
+}
+
 /// Plays the experiment.
 pub fn run(arguments: &DispatcherExperiment) -> anyhow::Result<()> {
-    let hold = seconds("--hold", arguments.hold)?;
-    ensure!(
-        arguments.hold >= 4.0,
-        "--hold {}: expected at least 4",
-        arguments.hold
-    );
+    let of_nodes = arguments.brokers == BrokersChoice::Nodes;
+    let hold = arguments.hold.unwrap_or(if of_nodes { 15.0 } else { 7.0 });
+    ensure!(hold >= 4.0, "--hold {hold}: expected at least 4");
+    let hold = seconds("--hold", hold)?;
+    let brokers = match arguments.brokers {
+        BrokersChoice::Nodes => Brokers::Nodes,
+        BrokersChoice::Mosquitto => Brokers::Mosquitto {
+            program: find_program("mosquitto")
+                .context("mosquitto is not installed: deploy/peers installs it")?,
+            sources: arguments.sources.clone(),
+        },
+    };
     let experiment = Experiment {
         thicket: std::env::current_exe().context("where this program lies")?,
-        mosquitto: find_program("mosquitto")
-            .context("mosquitto is not installed: deploy/peers installs it")?,
+        brokers,
         places: places(arguments.orders as usize, arguments.seed),
         ramp: seconds("--ramp", arguments.ramp)?,
         hold,
         policy: arguments.policy.clone(),
-        sources: arguments.sources.clone(),
     };
     let played = play(&experiment, &mut |line| arguments.output.say(|| line))?;
     if let Some(folder) = &arguments.figures {
