@@ -218,7 +218,7 @@ impl Default for RedirectionConfig {
     fn default() -> Self {
         Self {
             policy: None,
-            per_s: 200,
+            per_s: 500,
             references: 1,
             listeners: Vec::new(),
             addresses: Vec::new(),

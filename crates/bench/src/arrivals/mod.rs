@@ -10,5 +10,6 @@ mod publisher;
 mod run;
 mod types;
 
+pub(crate) use publisher::place_of;
 pub use run::{Arrivals, ArrivalsOutcome, BrokerSeries, ProcessSeries, Rates, Use, run};
 pub use types::{ArrivalOrder, Attach, PublisherType, Redirect, in_order, parse_types};

@@ -207,12 +207,17 @@ impl Publisher {
             return None;
         }
         let first: ServerReference<'_> = *server_references(reference?).first()?;
-        let port = first.port.unwrap_or(1883);
-        Some(if first.host.contains(':') {
-            format!("[{}]:{port}", first.host)
-        } else {
-            format!("{}:{port}", first.host)
-        })
+        Some(place_of(&first))
+    }
+}
+
+/// HOST:PORT of a server.
+pub(crate) fn place_of(server: &ServerReference<'_>) -> String {
+    let port = server.port.unwrap_or(1883);
+    if server.host.contains(':') {
+        format!("[{}]:{port}", server.host)
+    } else {
+        format!("{}:{port}", server.host)
     }
 }
 

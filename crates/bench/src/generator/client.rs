@@ -38,6 +38,8 @@ pub struct Client {
     pub readable: bool,
     /// Waits in the list of those to write.
     pub dirty: bool,
+    /// It went where a broker sent it.
+    pub is_redirected: bool,
 }
 
 impl Client {
@@ -49,6 +51,7 @@ impl Client {
             node,
             readable: false,
             dirty: false,
+            is_redirected: false,
         }
     }
 }

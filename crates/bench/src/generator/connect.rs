@@ -8,15 +8,17 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use thicket_mqtt::{
-    Connect, Packet, PacketId, Subscribe, SubscribeFilter, SubscriptionOptions, decode,
+    Connack, Connect, Packet, PacketId, ReasonCode, Subscribe, SubscribeFilter,
+    SubscriptionOptions, decode, server_references,
 };
 
 use super::client::{Client, Phase, Role};
 use super::receiving::Receiving;
-use super::scenario::Scenario;
+use super::scenario::{Node, Scenario};
 use super::streams::Stream;
 use super::{Generator, READ_BYTES, TIMER};
 use crate::BenchError;
+use crate::arrivals::{Redirect, place_of};
 use crate::layer::Layer;
 use crate::namespace::inside;
 use crate::process;
@@ -159,7 +161,13 @@ impl Generator {
     }
 
     fn open(&mut self, role: Role, node: usize) -> Result<(), BenchError> {
-        let index = self.clients.len();
+        let stream = self.open_to(self.clients.len(), node)?;
+        self.clients.push(Client::new(stream, role, node));
+        Ok(())
+    }
+
+    /// Begins the connection of a client to a node.
+    fn open_to(&self, index: usize, node: usize) -> Result<TcpStream, BenchError> {
         let target = &self.scenario.nodes[node];
         let unreachable = |source| BenchError::Unreachable {
             node: self.scenario.nodes[node].name.clone(),
@@ -180,7 +188,28 @@ impl Generator {
                 Interest::READABLE | Interest::WRITABLE,
             )
             .map_err(unreachable)?;
-        self.clients.push(Client::new(stream, role, node));
+        Ok(stream)
+    }
+
+    /// A client goes where a broker sends it, once.
+    fn go(&mut self, index: usize, place: &str) -> Result<(), BenchError> {
+        let client = &self.clients[index];
+        let (role, namespace) = (client.role, &self.scenario.nodes[client.node].namespace);
+        let node = Node {
+            namespace: namespace.clone(),
+            ..Node::resolve(place)?
+        };
+        let nodes = &mut self.scenario.nodes;
+        let known = nodes.iter().position(|one| one.address == node.address);
+        let at = known.unwrap_or_else(|| {
+            nodes.push(node);
+            nodes.len() - 1
+        });
+        let stream = self.open_to(index, at)?;
+        self.clients[index] = Client {
+            is_redirected: true,
+            ..Client::new(stream, role, at)
+        };
         Ok(())
     }
 
@@ -335,6 +364,12 @@ impl Generator {
         };
         match (packet, self.clients[index].phase) {
             (Packet::Connack(connack), Phase::AwaitsConnack) => {
+                let may_go = self.scenario.redirect == Redirect::Follow
+                    && !self.clients[index].is_redirected;
+                if may_go && let Some(place) = elsewhere(&connack) {
+                    self.go(index, &place)?;
+                    return Ok(false);
+                }
                 if connack.reason_code.is_error() {
                     let (node, client_id) = names(self);
                     return Err(BenchError::Refused {
@@ -399,6 +434,16 @@ impl Generator {
             },
         }
     }
+}
+
+/// Where a CONNACK sends its client: HOST:PORT.
+fn elsewhere(connack: &Connack<'_>) -> Option<String> {
+    let codes = [ReasonCode::UseAnotherServer, ReasonCode::ServerMoved];
+    let reference = connack
+        .server_reference
+        .filter(|_| codes.contains(&connack.reason_code))?;
+    let first = *server_references(reference).first()?;
+    Some(place_of(&first))
 }
 
 /// Begins a connection. Beyond what one loopback address has ports for, others of 127.0.0.0/8 are taken.

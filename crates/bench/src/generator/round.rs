@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::client::Role;
+use super::client::{Phase, Role};
 use super::{Generator, TIMER};
 use crate::BenchError;
 use crate::socket::ReadOutcome;
@@ -63,7 +63,8 @@ impl Generator {
             if self.handle_bytes(index as usize, &buffer[..len])? {
                 accepted.push(index);
             }
-            if outcome == ReadOutcome::Closed {
+            let is_replaced = self.clients[index as usize].phase == Phase::Connecting;
+            if outcome == ReadOutcome::Closed && !is_replaced {
                 let failure = self.clients[index as usize].socket.take_failure();
                 let source = failure.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
                 return Err(self.broken(index as usize, source));
@@ -93,7 +94,13 @@ impl Generator {
                         .map_err(|error| self.malformed(index, error))?;
                 }
                 (13, _) => {}
-                _ => accepted |= self.on_control(index, &bytes[at..frame.end])?,
+                _ => {
+                    accepted |= self.on_control(index, &bytes[at..frame.end])?;
+                    if self.clients[index].phase == Phase::Connecting {
+                        // It has another connection now.
+                        return Ok(false);
+                    }
+                }
             }
             at = frame.end;
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use crate::BenchError;
+use crate::arrivals::Redirect;
 use crate::layer::Layering;
 use crate::workload::{Attachment, Workload};
 
@@ -78,6 +79,8 @@ pub struct Scenario {
     pub login: Option<(String, String)>,
     /// TLS and WebSocket.
     pub layering: Layering,
+    /// What becomes of a Server Reference in a CONNACK.
+    pub redirect: Redirect,
 }
 
 impl Scenario {
@@ -97,6 +100,7 @@ impl Scenario {
             persistent: false,
             login: None,
             layering: Layering::default(),
+            redirect: Redirect::Follow,
         }
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
 }
 
 /// Redirections a second.
-const DEFAULT_REDIRECT_PER_S: u32 = 200;
+const DEFAULT_REDIRECT_PER_S: u32 = 500;
 
 fn redirect(settings: &Settings) -> Result<Option<thicket_placement::Policy>, ConfigError> {
     match settings.redirect.unwrap_or(RedirectChoice::Off) {

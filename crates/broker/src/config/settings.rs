@@ -155,7 +155,7 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub redirect_policy: Option<RedirectPolicyChoice>,
-    /// Clients sent away a second at most [default: 200]
+    /// Clients sent away a second at most [default: 500]
     #[arg(
         long,
         env = "THICKET_REDIRECT_PER_S",

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::load::{Figure, Load, Policy, State};
 use crate::Random;
 
-/// How long readings take to show a client in full: they are means of 5 s, taken once a second (Dispatcher III).
+/// How long readings take to show a client in full if they are means of 5 s, taken once a second (Dispatcher III).
 const SHOWN_AFTER_MS: u64 = 6_000;
 /// Decisions for one broker within this time are remembered as one, so that a crowd costs neither time nor memory.
 const TOGETHER_MS: u64 = 100;
@@ -31,6 +31,8 @@ pub struct Picture {
     policy: Policy,
     random: Random,
     candidates: Vec<Candidate>,
+    /// How long readings take to show a client in full.
+    shown_after_ms: u64,
     /// Decisions that readings do not show in full, by time.
     pending: VecDeque<Pending>,
 }
@@ -69,8 +71,16 @@ impl Picture {
             policy,
             random: Random::new(seed, 0),
             candidates: Vec::new(),
+            shown_after_ms: SHOWN_AFTER_MS,
             pending: VecDeque::new(),
         }
+    }
+
+    /// The same for readings that show a client in full after so long, other than after 6 s.
+    #[must_use]
+    pub const fn with_readings_of(mut self, shown_after_ms: u64) -> Self {
+        self.shown_after_ms = shown_after_ms;
+        self
     }
 
     /// Takes the latest readings, each broker once, in place of all before. What was decided and cannot show in them yet still
@@ -198,7 +208,8 @@ impl Picture {
     }
 
     fn forget_shown(&mut self, now_ms: u64) {
-        let is_shown = |pending: &Pending| now_ms.saturating_sub(pending.at_ms) >= SHOWN_AFTER_MS;
+        let shown_after_ms = self.shown_after_ms;
+        let is_shown = |pending: &Pending| now_ms.saturating_sub(pending.at_ms) >= shown_after_ms;
         while self.pending.front().is_some_and(is_shown) {
             self.pending.pop_front();
         }
@@ -209,8 +220,9 @@ impl Picture {
         let of_this = self.pending.iter().filter(|pending| pending.key == key);
         of_this
             .map(|pending| {
-                let passed = now_ms.saturating_sub(pending.at_ms).min(SHOWN_AFTER_MS);
-                pending.clients * (1.0 - passed as f64 / SHOWN_AFTER_MS as f64)
+                let passed = now_ms.saturating_sub(pending.at_ms);
+                let passed = passed.min(self.shown_after_ms);
+                pending.clients * (1.0 - passed as f64 / self.shown_after_ms as f64)
             })
             .sum()
     }

@@ -33,7 +33,7 @@ pub struct Run {
     /// Types of publishers: order of their arrival
     #[arg(long, value_enum, default_value_t = Order::Given)]
     order: Order,
-    /// Types of publishers: what becomes of a Server Reference
+    /// What becomes of a Server Reference (5.0): in a CONNACK, with types of publishers in a DISCONNECT too
     #[arg(long, value_enum, default_value_t = Follow::Follow)]
     redirect: Follow,
     #[command(flatten)]
@@ -58,6 +58,15 @@ pub enum Follow {
     Ignore,
 }
 
+impl From<Follow> for Redirect {
+    fn from(follow: Follow) -> Self {
+        match follow {
+            Follow::Follow => Self::Follow,
+            Follow::Ignore => Self::Ignore,
+        }
+    }
+}
+
 /// Runs one load.
 pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let output = &arguments.output;
@@ -66,7 +75,9 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     }
     let mut outcomes = Vec::new();
     for _ in 0..arguments.repeats {
-        let mut fleet = Fleet::connect(arguments.scenario.scenario()?, arguments.threads)?;
+        let mut scenario = arguments.scenario.scenario()?;
+        scenario.redirect = arguments.redirect.into();
+        let mut fleet = Fleet::connect(scenario, arguments.threads)?;
         for generator in fleet.generators() {
             let (clients, connecting) = (generator.clients(), generator.connecting().as_secs_f64());
             output.say(|| format!("{clients} clients connected in {connecting:.2} s"));
@@ -92,10 +103,7 @@ fn run_types(arguments: &Run, types: TypesOfPublishers) -> anyhow::Result<()> {
         ramp: arguments.ramp,
         hold: arguments.span.measured()?,
         attach: types.attach,
-        redirect: match arguments.redirect {
-            Follow::Follow => Redirect::Follow,
-            Follow::Ignore => Redirect::Ignore,
-        },
+        redirect: arguments.redirect.into(),
         prefix: types.prefix,
     };
     let output = &arguments.output;

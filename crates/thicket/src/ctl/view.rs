@@ -431,6 +431,7 @@ mod tests {
             key: Some("3f2a9c01".into()),
             clients: 3,
             subscriptions: 4,
+            state: None,
             hinted_messages: 0,
             hinted_bytes: 0,
         };

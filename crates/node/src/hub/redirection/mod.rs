@@ -40,6 +40,8 @@ use crate::{
 const MARGIN: f64 = 0.2;
 /// A node that has less to do than this keeps its clients: CPU in thousandths, messages a second, clients.
 const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
+/// Nodes tell connections and messages of the last second.
+const SHOWN_AFTER_MS: u64 = 2_000;
 /// In this time a client that was redirected has come where it was sent, or will not.
 const FOLLOWED: Duration = Duration::from_secs(30);
 /// A client that came back instead is left alone for so long.
@@ -64,7 +66,8 @@ impl Redirection {
     pub fn new(config: &HubConfig, seed: u64) -> Self {
         Self {
             elsewhere: Arc::default(),
-            picture: Picture::new(config.redirection.policy.unwrap_or_default(), seed),
+            picture: Picture::new(config.redirection.policy.unwrap_or_default(), seed)
+                .with_readings_of(SHOWN_AFTER_MS),
             budget: Budget::new(config.redirection.per_s),
             recent: Recent::new(FOLLOWED),
             staying: Recent::new(LEFT_ALONE),
