@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
 use thicket_access::Policy;
-use thicket_node::{ConnectionId, Handover, Hub, Mail, Now, Peer, Verdict, Worker, WorkerId};
+use thicket_node::{
+    ConnectionId, Handover, Hub, Mail, Now, Peer, PlacementError, PlacementReport,
+    PlacementRequest, Verdict, Worker, WorkerId,
+};
 
 use crate::transport::Transport;
 
@@ -19,6 +22,9 @@ pub(crate) type Order = Box<dyn FnOnce(&mut Worker, Now) + Send>;
 
 /// Something to be done by the hub, between two rounds; only on thread 0.
 pub(crate) type HubOrder = Box<dyn FnOnce(&mut Hub, Now) + Send>;
+
+/// Hears what came of a placement.
+pub(crate) type PlacementAnswer = Box<dyn FnOnce(Result<PlacementReport, PlacementError>) + Send>;
 
 /// What one thread, or a helper, tells another.
 pub(crate) enum Letter {
@@ -57,6 +63,8 @@ pub(crate) enum Letter {
     Order(Order),
     /// From the HTTP API.
     OrderHub(HubOrder),
+    /// From the HTTP API: where should this client be?
+    Place(PlacementRequest, PlacementAnswer),
     /// All threads are ready: open the doors.
     Serve,
     /// Close the doors and say goodbye to the clients.
@@ -159,6 +167,7 @@ impl std::fmt::Debug for Letter {
             Self::Ask(_) => "Ask",
             Self::Order(_) => "Order",
             Self::OrderHub(_) => "OrderHub",
+            Self::Place(..) => "Place",
             Self::Serve => "Serve",
             Self::StopWorker => "StopWorker",
             Self::StopHub => "StopHub",

@@ -223,6 +223,13 @@ pub enum HubOutput {
         /// What.
         mail: Mail,
     },
+    /// What came of [`Hub::place`](crate::Hub::place) with this number.
+    Placed {
+        /// Of the call.
+        number: u64,
+        /// The placement, or why there is none.
+        answer: Box<Result<crate::PlacementReport, crate::PlacementError>>,
+    },
     /// The node must end at once, as after a failure.
     End {
         /// Why, in words.

@@ -392,3 +392,61 @@ pub struct TopicReport {
     /// As it is told: a power of two, in thousandths.
     pub messages_per_s: f64,
 }
+
+/// Where a client would like its sessions to be.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PlacementRequest {
+    /// Who asks: as in its CONNECT.
+    pub client_id: String,
+    /// Topics that it publishes to.
+    pub publish: Vec<String>,
+    /// Topics and filters that it subscribes to.
+    pub subscribe: Vec<String>,
+    /// Sessions that it may have (Nses), at least 1.
+    pub max_sessions: u8,
+    /// Messages a second, of those of the topics and filters that it knows.
+    pub rates: std::collections::BTreeMap<String, f64>,
+}
+
+/// Where a client's sessions should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacementReport {
+    /// Whose.
+    pub client_id: String,
+    /// At least one; the first is the client's own.
+    pub sessions: Vec<PlacementSession>,
+    /// How long this holds if nobody asks again.
+    pub expires_in: std::time::Duration,
+}
+
+/// One session of a placed client.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacementSession {
+    /// Identity of the node.
+    pub node: String,
+    /// Where clients reach it; empty: it is gone.
+    pub addresses: Vec<crate::ClientAddress>,
+    /// Client identifier to connect with.
+    pub client_id: String,
+    /// What the client publishes there.
+    pub publish: Vec<String>,
+    /// What it subscribes to there.
+    pub subscribe: Vec<String>,
+}
+
+/// Why a client is not placed. What it had stays.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// Refused: too many requests or placements; ask again later.
+    #[error("too many placements: ask again later")]
+    Busy,
+    /// Refused: the node does not know how the others are, or nobody answered; ask again, or another node.
+    #[error("the nodes that place clients cannot be asked now: ask again later")]
+    Unsure,
+    /// Refused: every node is full or drained.
+    #[error("no node takes clients")]
+    NoNodes,
+    /// Misuse: something in the request is no good.
+    #[error("{0}")]
+    Refused(String),
+}

@@ -7,6 +7,7 @@
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
+//! - [`ControlPlane`] places clients by name, and its placements are reservations.
 //! - [`Picture`] chooses a broker for a client that connects, by what brokers have to do now.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
@@ -35,6 +36,7 @@
 //! ```
 
 mod cluster;
+mod control;
 mod error;
 mod model;
 mod placer;
@@ -48,6 +50,7 @@ mod strategy;
 pub use cluster::{
     BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
 };
+pub use control::{Asked, ControlPlane, PlacedSession, Placement, Wanted};
 pub use error::ParameterError;
 pub use model::{
     Natural, Prediction, Scenario, TrafficModel, Tree, broker_probability, decision_space, jain,

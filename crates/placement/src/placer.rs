@@ -137,6 +137,40 @@ impl Placer {
         Ok(placed)
     }
 
+    /// From now on at most so many sessions a client.
+    pub fn allow_sessions(&mut self, max_sessions: usize) {
+        self.strategy.allow_sessions(max_sessions);
+    }
+
+    /// `client` has these topics at these brokers, whatever the strategy says: as it was placed elsewhere, or before. What it had before goes.
+    ///
+    /// A topic named twice counts once, with both roles, at the first broker named for it.
+    ///
+    /// # Errors
+    /// A rate is negative or not finite; nothing was changed then.
+    pub fn restore(
+        &mut self,
+        client: ClientId,
+        at: &[(Interest, BrokerId)],
+    ) -> Result<(), ParameterError> {
+        let interests: Vec<Interest> = at.iter().map(|(interest, _)| *interest).collect();
+        let interests = merge(&interests)?;
+        self.remove(client);
+        let broker_of = |topic: TopicId| {
+            let found = at.iter().find(|(interest, _)| interest.topic == topic);
+            found.map_or(BrokerId(0), |(_, broker)| *broker)
+        };
+        let assignments: Vec<Assignment> = interests
+            .iter()
+            .map(|interest| self.join(client, interest, broker_of(interest.topic)))
+            .collect();
+        if client.index() >= self.clients.len() {
+            self.clients.resize(client.index() + 1, Box::default());
+        }
+        self.clients[client.index()] = assignments.into_boxed_slice();
+        Ok(())
+    }
+
     /// `client` leaves; false when it was not there.
     pub fn leave(&mut self, client: ClientId) -> bool {
         !self.remove(client).is_empty()

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thicket_bridge::Monitor;
-use thicket_node::{Hub, HubMemoryReport, Now, RedirectionReport, Worker};
+use thicket_node::{
+    Hub, HubMemoryReport, Now, PlacementError, PlacementReport, PlacementRequest,
+    RedirectionReport, Worker,
+};
 use tokio::sync::oneshot;
 
 use super::operate::Traced;
@@ -90,6 +93,21 @@ impl Inspector {
 
     pub(crate) async fn membership(&self) -> Result<MembershipEntry, Silence> {
         self.of_hub(Hub::membership).await.map(Into::into)
+    }
+
+    /// Where a client's sessions should be.
+    pub(super) async fn place(
+        &self,
+        request: PlacementRequest,
+    ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
+        let (sender, answer) = oneshot::channel();
+        let tell = Box::new(move |answer| {
+            // Fails only if whoever asked has given up.
+            let _ = sender.send(answer);
+        });
+        self.boxes[0].post(Letter::Place(request, tell));
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
     }
 
     /// Has the hub do something; nobody waits for it.

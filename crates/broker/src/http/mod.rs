@@ -6,6 +6,7 @@
 //! | `/v1/membership` | [`MembershipEntry`](crate::api::MembershipEntry): how many nodes there are, and whether this side serves |
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
+//! | POST, GET `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | [`PlacementEntry`](crate::api::placement::PlacementEntry): where the sessions of a client should be |
 //! | `/v1/topics` | [`TopicEntry`] each, of all nodes: the heaviest of each |
 //! | `/v1/traffic` | [`TrafficEntry`] |
 //! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
@@ -31,6 +32,7 @@ mod metrics;
 mod openapi;
 mod operate;
 mod overlay_metrics;
+mod placement;
 mod serve;
 mod transfer;
 
@@ -141,6 +143,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
         .merge(operate::router())
+        .merge(placement::router())
         .merge(transfer::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .with_state(inspector)

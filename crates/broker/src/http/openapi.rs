@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 24] = [
+const OPERATIONS: [Operation; 28] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -56,6 +56,30 @@ const OPERATIONS: [Operation; 24] = [
         "The subscriptions of those sessions",
         Answer::Many("Subscription"),
     ),
+    Operation {
+        method: "post",
+        path: "/v1/placements",
+        summary: "Where the sessions of a client should be, by its topics; asking again keeps what stays and renews it",
+        body: Some("PlacementRequest"),
+        answer: Answer::One("Placement"),
+    },
+    get(
+        "/v1/placements",
+        "Clients that are placed, by client, a page; `?after=` the last one is the next page",
+        Answer::Many("Placement"),
+    ),
+    get(
+        "/v1/placements/{client_id}",
+        "Where a client is placed; 404 if it is not",
+        Answer::One("Placement"),
+    ),
+    Operation {
+        method: "delete",
+        path: "/v1/placements/{client_id}",
+        summary: "Places a client no more; 204, or 404 if it was not placed",
+        body: None,
+        answer: Answer::Text,
+    },
     get(
         "/v1/topics",
         "The topics that clients of each node publish to most, with their rates",
@@ -241,6 +265,7 @@ fn schemas() -> Value {
         "resident_bytes": perhaps_number, "limit_bytes": perhaps_number, "retained_messages": number, "retained_bytes": number,
         "link_bytes": number, "hinted_messages": number, "hinted_bytes": number, "hinted_dropped_messages": number, "total": reference("Memory"), "workers": many("Memory"),
     });
+    let texts = json!({ "type": "array", "items": text });
     let flag = json!({ "type": "boolean" });
     let bridge = json!({
         "name": text, "address": text, "local_connected": flag, "remote_connected": flag, "local_connects": number,
@@ -260,6 +285,21 @@ fn schemas() -> Value {
         "Session": of_fields(SessionEntry::FIELDS),
         "Subscription": of_fields(SubscriptionEntry::FIELDS),
         "Topic": of_fields(TopicEntry::FIELDS),
+        "PlacementRequest": {
+            "type": "object",
+            "properties": {
+                "client_id": text, "publish": texts, "subscribe": texts,
+                "max_sessions": { "type": "integer", "minimum": 1, "maximum": 16, "default": 4 },
+                "rates": { "type": "object", "additionalProperties": { "type": "number", "minimum": 0 } },
+            },
+            "required": ["client_id"],
+            "additionalProperties": false,
+        },
+        "Placement": object(json!({ "client_id": text, "sessions": many("PlacedSession"), "expires_in_s": number })),
+        "PlacedSession": object(json!({
+            "node": text, "address": perhaps_text, "tls": perhaps_text, "ws": perhaps_text, "wss": perhaps_text,
+            "client_id": text, "publish": texts, "subscribe": texts,
+        })),
         "TrafficCounts": of_fields(TrafficCounts::FIELDS),
         "Traffic": object(traffic),
         "Bridge": object(bridge),
@@ -329,6 +369,7 @@ mod tests {
         let sources = [
             include_str!("mod.rs"),
             include_str!("operate.rs"),
+            include_str!("placement.rs"),
             include_str!("transfer.rs"),
         ];
         let mut routes: Vec<(String, String)> = Vec::new();

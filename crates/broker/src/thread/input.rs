@@ -312,6 +312,13 @@ impl Thread {
                     order(hub, now);
                 }
             }
+            Letter::Place(request, answer) => {
+                if let Some(hub) = &mut self.hub {
+                    self.next_placement += 1;
+                    self.placements.insert(self.next_placement, answer);
+                    hub.place(now, self.next_placement, request);
+                }
+            }
             Letter::Serve => self.listeners = std::mem::take(&mut self.doors),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),

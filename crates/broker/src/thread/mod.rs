@@ -7,6 +7,7 @@ mod input;
 mod output;
 mod prefaces;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -25,7 +26,7 @@ use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
 use crate::links::Links;
 use crate::listener::Listener;
-use crate::mailbox::{Letter, Mailbox, Outgoing, Summary};
+use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
@@ -112,6 +113,9 @@ pub(crate) struct Thread {
     verdicts: Vec<(ConnectionId, Verdict)>,
     /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
     dials_due: Vec<Dial>,
+    /// Who waits for a placement, by its number.
+    placements: HashMap<u64, PlacementAnswer>,
+    next_placement: u64,
     /// Why the node must end.
     problem: Option<String>,
 }
@@ -173,6 +177,8 @@ impl Thread {
             summaries: vec![Summary::default(); workers],
             verdicts: Vec::new(),
             dials_due: Vec::new(),
+            placements: HashMap::new(),
+            next_placement: 0,
             problem: None,
         })
     }

@@ -210,6 +210,11 @@ impl Thread {
                     },
                 );
             }
+            HubOutput::Placed { number, answer } => {
+                if let Some(tell) = self.placements.remove(&number) {
+                    tell(*answer);
+                }
+            }
             HubOutput::End { problem } => self.problem = Some(problem),
             HubOutput::Event(event) => event::log(self.id.0, &event),
         }

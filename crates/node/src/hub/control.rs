@@ -2,10 +2,12 @@
 //! messages. Little-endian, lengths before what they count.
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
+use thicket_placement::{Asked, Placement};
 
 use super::{
     load::{put_state, read_state},
     members::Membership,
+    placements::{put_asked, put_placement, read_asked, read_placement},
     refusals::RefusedNumbers,
     topics::{ToldTopics, put_topics, read_topics},
 };
@@ -15,7 +17,7 @@ use crate::{
 };
 
 /// A message between hubs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Message<'a> {
     /// To the registrar: who may have this client identifier? `view`: by the nodes the asker sees.
     Claim {
@@ -110,6 +112,14 @@ pub(super) enum Message<'a> {
         is_first: bool,
         topics: ToldTopics<'a>,
     },
+    /// To the placer: where should this client be? Since wire version 7.
+    Place { request: u64, asked: Asked },
+    /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing). Since wire version 7.
+    PlaceDone { request: u64, problem: &'a str },
+    /// From the placer: this client is to be there. Since wire version 7.
+    Placement { placement: Placement },
+    /// A client is placed no more. Since wire version 7.
+    Unplaced { client_id: &'a str },
     /// I have sent this client to that node. Since wire version 7.
     Redirected { to: NodeId, client_id: &'a str },
 }
@@ -183,6 +193,10 @@ mod kind {
     pub(super) const STATE: u8 = 60;
     pub(super) const REDIRECTED: u8 = 61;
     pub(super) const TOPICS: u8 = 62;
+    pub(super) const PLACE: u8 = 63;
+    pub(super) const PLACE_DONE: u8 = 64;
+    pub(super) const PLACEMENT: u8 = 65;
+    pub(super) const UNPLACED: u8 = 66;
 }
 
 impl Message<'_> {
@@ -337,6 +351,24 @@ impl Message<'_> {
                 put_topics(&mut out, *is_first, topics);
                 kind::TOPICS
             }
+            Self::Place { request, asked } => {
+                put_u64(&mut out, *request);
+                put_asked(&mut out, asked);
+                kind::PLACE
+            }
+            Self::PlaceDone { request, problem } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, problem.as_bytes());
+                kind::PLACE_DONE
+            }
+            Self::Placement { placement } => {
+                put_placement(&mut out, placement);
+                kind::PLACEMENT
+            }
+            Self::Unplaced { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::UNPLACED
+            }
             Self::Redirected { to, client_id } => {
                 put_u64(&mut out, to.0);
                 put_bytes(&mut out, client_id.as_bytes());
@@ -484,6 +516,20 @@ impl<'a> Message<'a> {
                 let (is_first, topics) = read_topics(&mut reader)?;
                 Self::Topics { is_first, topics }
             }
+            kind::PLACE => Self::Place {
+                request: reader.u64()?,
+                asked: read_asked(&mut reader)?,
+            },
+            kind::PLACE_DONE => Self::PlaceDone {
+                request: reader.u64()?,
+                problem: reader.text()?,
+            },
+            kind::PLACEMENT => Self::Placement {
+                placement: read_placement(&mut reader)?,
+            },
+            kind::UNPLACED => Self::Unplaced {
+                client_id: reader.text()?,
+            },
             kind::REDIRECTED => Self::Redirected {
                 to: NodeId(reader.u64()?),
                 client_id: reader.text()?,
@@ -711,6 +757,33 @@ mod tests {
         }
     }
 
+    fn asked() -> Asked {
+        let wanted = |best, rate| thicket_placement::Wanted {
+            filter: "a/+".to_owned(),
+            best,
+            rate,
+        };
+        Asked {
+            client_id: "c".to_owned(),
+            publish: vec![("x".to_owned(), Some(2.5)), ("y".to_owned(), None)],
+            subscribe: vec![wanted(Some(7), None), wanted(None, Some(1.0))],
+            max_sessions: 4,
+        }
+    }
+
+    fn placement() -> Placement {
+        let session = |number, node| thicket_placement::PlacedSession {
+            number,
+            node,
+            publish: vec![("x".to_owned(), 2.5)],
+            subscribe: vec![("y".to_owned(), 1.0), ("z".to_owned(), 0.0)],
+        };
+        Placement {
+            client_id: "c".to_owned(),
+            sessions: vec![session(1, 5), session(2, 6)],
+        }
+    }
+
     fn messages() -> Vec<Message<'static>> {
         let part = Part {
             bytes: b"part",
@@ -796,6 +869,18 @@ mod tests {
                 wanted: vec![(3, 4), (5, 6)],
             },
             Message::Members(vec![membership(1, "north"), membership(2, "")]),
+            Message::Place {
+                request: 1,
+                asked: asked(),
+            },
+            Message::PlaceDone {
+                request: 1,
+                problem: "rate",
+            },
+            Message::Placement {
+                placement: placement(),
+            },
+            Message::Unplaced { client_id: "c" },
             Message::Topics {
                 is_first: true,
                 topics: vec![("a/b", 1024), ("c", 0)],
@@ -831,6 +916,8 @@ mod tests {
                     | Message::Members(_)
                     | Message::State(_)
                     | Message::Topics { .. }
+                    | Message::Place { .. }
+                    | Message::Placement { .. }
             );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);

@@ -67,6 +67,7 @@ impl Hub {
         self.tell_load_if_news();
         self.review_load(now);
         self.count_topics(now);
+        self.expire_placements(now);
     }
 
     /// This node is about to leave: nobody is sent here any more, and whoever comes is sent elsewhere.

@@ -16,6 +16,7 @@ mod interests;
 mod load;
 mod members;
 mod moves;
+mod placements;
 mod redirection;
 mod refusals;
 mod registrar;
@@ -47,6 +48,7 @@ use self::{
     load::Loads,
     members::{Member, Members},
     moves::Moves,
+    placements::Placements,
     redirection::Redirection,
     refusals::Refusals,
     registrar::Registrar,
@@ -88,6 +90,7 @@ pub struct Hub {
     loads: Loads,
     redirection: Redirection,
     topics: Topics,
+    placements: Placements,
     /// Slots of the nodes that are up.
     up: BTreeMap<NodeSlot, NodeId>,
     outputs: VecDeque<HubOutput>,
@@ -144,6 +147,7 @@ impl Hub {
             ),
             redirection: Redirection::new(&config, seed),
             topics: Topics::default(),
+            placements: Placements::default(),
             retained: RetainedMessages::new(
                 config.retained_messages,
                 config.retained_bytes,
@@ -670,6 +674,7 @@ impl Hub {
         self.tell_members(slot, node);
         self.tell_load(slot, node);
         self.tell_all_topics(slot, node);
+        self.tell_placements(now, node);
         self.regain_sessions_of(node);
         self.event(
             EventLevel::Info,
@@ -700,6 +705,7 @@ impl Hub {
         self.directory.asked.remove(&node);
         self.loads_lose_node(now, node);
         self.topics_lose_node(node);
+        self.ask_placer_again(now);
         self.view_changed(now);
     }
 
@@ -720,6 +726,8 @@ impl Hub {
         self.hints_lose_control(node);
         self.tell_load(slot, node);
         self.tell_all_topics(slot, node);
+        self.tell_placements(now, node);
+        self.ask_placer_again(now);
         self.view_changed(now);
         self.offer_retained(slot);
     }

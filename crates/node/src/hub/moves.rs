@@ -112,6 +112,14 @@ impl Hub {
             Message::Refused(numbers) => self.handle_refused(node, numbers),
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
             Message::Topics { is_first, topics } => self.handle_topics(node, is_first, &topics),
+            Message::Place { request, asked } => self.handle_place(now, node, request, &asked),
+            Message::PlaceDone { request, problem } => {
+                self.handle_place_done(now, request, problem);
+            }
+            Message::Placement { placement } => self.handle_placement(now, placement),
+            Message::Unplaced { client_id } => {
+                self.forget_placement(client_id);
+            }
             Message::State(state) => self.handle_state(now, node, state),
             Message::Redirected { to, client_id } => self.handle_redirected(now, to, client_id),
             Message::Copy { copy, part } => self.handle_copy(node, copy, part),

@@ -23,7 +23,7 @@ use crate::{
 const COUNTED: Duration = Duration::from_secs(5);
 
 /// Thousandths of a message a second, by topic.
-type Rates = HashMap<Arc<str>, u64>;
+pub(super) type Rates = HashMap<Arc<str>, u64>;
 
 /// What is known of topics.
 #[derive(Debug, Default)]
@@ -122,6 +122,13 @@ impl Hub {
         }
     }
 
+    /// What is told of each node, this one included.
+    pub(super) fn rates_by_node(&self) -> impl Iterator<Item = (NodeId, &Rates)> {
+        let own = (self.own(), &self.topics.told);
+        let others = self.topics.others.iter();
+        others.map(|(node, rates)| (*node, rates)).chain([own])
+    }
+
     pub(super) fn topics_lose_node(&mut self, node: NodeId) {
         self.topics.others.remove(&node);
     }
@@ -129,15 +136,8 @@ impl Hub {
     /// The topics that clients publish to, those with most messages first.
     #[must_use]
     pub fn topics(&self) -> Vec<TopicReport> {
-        let own = [(self.own(), &self.topics.told)];
-        let others = self
-            .topics
-            .others
-            .iter()
-            .map(|(node, rates)| (*node, rates));
-        let mut topics: Vec<TopicReport> = own
-            .into_iter()
-            .chain(others)
+        let mut topics: Vec<TopicReport> = self
+            .rates_by_node()
             .flat_map(|(node, rates)| {
                 rates.iter().map(move |(topic, rate)| TopicReport {
                     topic: topic.to_string(),

@@ -95,6 +95,9 @@ pub trait Strategy {
 
     /// The bounds the strategy works to.
     fn limits(&self) -> Limits;
+
+    /// From now on at most so many sessions a client, at least 1; a strategy that gives each client one keeps to that.
+    fn allow_sessions(&mut self, _max_sessions: usize) {}
 }
 
 /// Bounds on a placement.
@@ -118,6 +121,15 @@ impl Limits {
             max_sessions,
             gamma,
         })
+    }
+
+    /// The same with other sessions a client, at least 1.
+    #[must_use]
+    pub fn with_sessions(self, max_sessions: usize) -> Self {
+        Self {
+            max_sessions: max_sessions.max(1),
+            ..self
+        }
     }
 
     /// Sessions a client may have (Nses), at least 1.

@@ -103,6 +103,10 @@ impl Strategy for Thicket {
     fn limits(&self) -> Limits {
         self.limits
     }
+
+    fn allow_sessions(&mut self, max_sessions: usize) {
+        self.limits = self.limits.with_sessions(max_sessions);
+    }
 }
 
 impl Thicket {

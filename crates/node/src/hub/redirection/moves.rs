@@ -27,8 +27,6 @@ const MARGIN: f64 = 0.15;
 const WATCHED: Duration = Duration::from_secs(2);
 /// How long loads take to show what moves did.
 const SETTLED: Duration = Duration::from_secs(5);
-/// With nobody to send away the workers are asked again after this.
-const FRUITLESS: Duration = Duration::from_secs(30);
 /// Clients sent away at once at most.
 const AT_ONCE: u64 = 256;
 /// With fewer messages a second than this, clients are counted instead.
@@ -117,21 +115,15 @@ impl Hub {
             return;
         }
         let answers = std::mem::take(answers);
-        let count = match self.own_excess(now) {
-            Some(excess) => self.send_away(now, excess, answers),
-            None => 0,
-        };
-        let until = now.instant + if count > 0 { SETTLED } else { FRUITLESS };
+        if let Some(excess) = self.own_excess(now) {
+            self.send_away(now, excess, answers);
+        }
+        let until = now.instant + SETTLED;
         self.redirection.moving = Moving::Settling { until };
     }
 
-    /// Sends those away that are to make this node and the other one even; how many.
-    fn send_away(
-        &mut self,
-        now: Now,
-        excess: Excess,
-        mut clients: Vec<(WorkerId, Movable)>,
-    ) -> usize {
+    /// Sends those away that are to make this node and the other one even.
+    fn send_away(&mut self, now: Now, excess: Excess, mut clients: Vec<(WorkerId, Movable)>) {
         let to = NodeId(excess.to);
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
         clients.retain(|(_, client)| {
@@ -163,7 +155,7 @@ impl Hub {
         };
         let chosen = choose(clients, goal, is_by_messages, most as usize);
         if chosen.is_empty() {
-            return 0;
+            return;
         }
         let messages: u64 = chosen.iter().map(|(_, client)| client.messages_per_s).sum();
         self.event(
@@ -176,7 +168,6 @@ impl Hub {
             ],
         );
         let references = self.references(now, to);
-        let count = chosen.len();
         for (worker, client) in chosen {
             let name = &*client.client_id;
             self.note_redirected(now, name, name, to, RedirectionReason::Moved);
@@ -191,7 +182,6 @@ impl Hub {
                 },
             );
         }
-        count
     }
 }
 

@@ -1,0 +1,235 @@
+//! Placements of clients: `/v1/placements`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thicket_node::{ClientTransport, PlacementReport, PlacementRequest, PlacementSession};
+use thicket_session::topic::TopicFilter;
+
+/// Sessions that a client may ask for.
+const MOST_SESSIONS: u8 = 16;
+/// Topics and filters of one request.
+const MOST_TOPICS: usize = 100_000;
+/// Longest client identifier (5.0, 1.5.4).
+const LONGEST_CLIENT_ID: usize = 65_535;
+/// Sessions that a client has if it does not say.
+const DEFAULT_SESSIONS: u8 = 4;
+
+/// What a client asks for: `POST /v1/placements`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementAsked {
+    /// As in its CONNECT.
+    pub client_id: String,
+    /// Topics that it publishes to.
+    #[serde(default)]
+    pub publish: Vec<String>,
+    /// Topics and filters that it subscribes to.
+    #[serde(default)]
+    pub subscribe: Vec<String>,
+    /// Sessions that it may have, 1 to 16.
+    #[serde(default = "default_sessions")]
+    pub max_sessions: u8,
+    /// Messages a second of topics and filters above, as far as it knows.
+    #[serde(default)]
+    pub rates: BTreeMap<String, f64>,
+}
+
+const fn default_sessions() -> u8 {
+    DEFAULT_SESSIONS
+}
+
+/// A field of a request that is no good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadField {
+    /// Its name, with the place in a list: `subscribe[3]`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl PlacementAsked {
+    /// The request for a node, if every field makes sense.
+    ///
+    /// # Errors
+    /// The first field that does not.
+    pub fn check(self) -> Result<PlacementRequest, BadField> {
+        let bad = |field: String, problem: &str| {
+            Err(BadField {
+                field,
+                problem: problem.to_owned(),
+            })
+        };
+        if self.client_id.is_empty() || self.client_id.len() > LONGEST_CLIENT_ID {
+            return bad("client_id".into(), "must have 1 to 65535 bytes");
+        }
+        if self.client_id.starts_with("$thicket/") {
+            return bad("client_id".into(), "those of nodes start with $thicket/");
+        }
+        if !(1..=MOST_SESSIONS).contains(&self.max_sessions) {
+            return bad("max_sessions".into(), "must be 1 to 16");
+        }
+        if self.publish.len() + self.subscribe.len() > MOST_TOPICS {
+            return bad(
+                "subscribe".into(),
+                "at most 100000 topics and filters in all",
+            );
+        }
+        for (name, all) in [("publish", &self.publish), ("subscribe", &self.subscribe)] {
+            for (at, topic) in all.iter().enumerate() {
+                let field = format!("{name}[{at}]");
+                if let Err(error) = TopicFilter::new(topic) {
+                    return bad(field, &error.to_string());
+                }
+                if topic.starts_with("$share/") {
+                    return bad(
+                        field,
+                        "a shared subscription is in one session of its own choice",
+                    );
+                }
+            }
+        }
+        for (topic, rate) in &self.rates {
+            let field = format!("rates[{topic:?}]");
+            if !self.publish.contains(topic) && !self.subscribe.contains(topic) {
+                return bad(field, "stands neither in publish nor in subscribe");
+            }
+            if !rate.is_finite() || *rate < 0.0 {
+                return bad(field, "must be a number of messages a second, 0 or more");
+            }
+        }
+        Ok(PlacementRequest {
+            client_id: self.client_id,
+            publish: self.publish,
+            subscribe: self.subscribe,
+            max_sessions: self.max_sessions,
+            rates: self.rates,
+        })
+    }
+}
+
+/// Where a client's sessions should be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlacementEntry {
+    /// Whose.
+    pub client_id: String,
+    /// At least one; the first is the client's own.
+    pub sessions: Vec<PlacedSessionEntry>,
+    /// It holds so long if nobody asks again.
+    pub expires_in_s: u64,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedSessionEntry {
+    /// Identity of the node.
+    pub node: String,
+    /// HOST:PORT for plain TCP; none: it has no such listener.
+    pub address: Option<String>,
+    /// HOST:PORT for TLS.
+    pub tls: Option<String>,
+    /// HOST:PORT for WebSocket.
+    pub ws: Option<String>,
+    /// HOST:PORT for WebSocket over TLS.
+    pub wss: Option<String>,
+    /// To connect with: the client's own, or `C~2` and so on.
+    pub client_id: String,
+    /// What the client publishes there.
+    pub publish: Vec<String>,
+    /// What it subscribes to there.
+    pub subscribe: Vec<String>,
+}
+
+impl From<PlacementReport> for PlacementEntry {
+    fn from(report: PlacementReport) -> Self {
+        Self {
+            client_id: report.client_id,
+            sessions: report.sessions.into_iter().map(Into::into).collect(),
+            expires_in_s: report.expires_in.as_secs(),
+        }
+    }
+}
+
+impl From<PlacementSession> for PlacedSessionEntry {
+    fn from(session: PlacementSession) -> Self {
+        let of = |transport: ClientTransport| {
+            let mut addresses = session.addresses.iter();
+            let found = addresses.find(|address| {
+                address.likeness.transport == transport && address.likeness.topic_prefix.is_empty()
+            });
+            found.map(|address| address.address.to_string())
+        };
+        Self {
+            address: of(ClientTransport::Tcp),
+            tls: of(ClientTransport::Tls),
+            ws: of(ClientTransport::Ws),
+            wss: of(ClientTransport::Wss),
+            node: session.node,
+            client_id: session.client_id,
+            publish: session.publish,
+            subscribe: session.subscribe,
+        }
+    }
+}
+
+/// What is wrong, as RFC 9457 wants it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemEntry {
+    /// In a few words.
+    pub title: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// In words.
+    pub detail: String,
+    /// The field that is no good, if one is.
+    pub field: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(json: &str) -> Result<PlacementRequest, String> {
+        let asked: PlacementAsked =
+            serde_json::from_str(json).map_err(|error| error.to_string())?;
+        asked.check().map_err(|bad| bad.field)
+    }
+
+    #[test]
+    fn a_request_with_topics_and_filters_is_taken() {
+        let request = asked(
+            r#"{"client_id": "c", "publish": ["a/b"], "subscribe": ["a/+", "x"], "rates": {"a/b": 2.5}}"#,
+        )
+        .unwrap();
+        assert_eq!((request.max_sessions, request.subscribe.len()), (4, 2));
+        assert_eq!(request.rates["a/b"], 2.5);
+    }
+
+    #[test]
+    fn what_is_no_good_is_named_by_its_field() {
+        for (json, field) in [
+            (r#"{"client_id": ""}"#, "client_id"),
+            (r#"{"client_id": "$thicket/x"}"#, "client_id"),
+            (r#"{"client_id": "c", "max_sessions": 0}"#, "max_sessions"),
+            (r#"{"client_id": "c", "max_sessions": 17}"#, "max_sessions"),
+            (r#"{"client_id": "c", "publish": ["a", ""]}"#, "publish[1]"),
+            (
+                r#"{"client_id": "c", "subscribe": ["a/#/b"]}"#,
+                "subscribe[0]",
+            ),
+            (
+                r#"{"client_id": "c", "subscribe": ["$share/g/a"]}"#,
+                "subscribe[0]",
+            ),
+            (r#"{"client_id": "c", "rates": {"a": 1}}"#, "rates[\"a\"]"),
+            (
+                r#"{"client_id": "c", "publish": ["a"], "rates": {"a": -1}}"#,
+                "rates[\"a\"]",
+            ),
+        ] {
+            assert_eq!(asked(json).unwrap_err(), field, "{json}");
+        }
+        let error = asked(r#"{"client_id": "c", "topics": []}"#).unwrap_err();
+        assert!(error.contains("unknown field `topics`"), "{error}");
+    }
+}

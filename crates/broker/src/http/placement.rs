@@ -1,0 +1,111 @@
+//! `/v1/placements`: where the sessions of clients should be.
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use thicket_node::PlacementError;
+
+use super::{Inspector, failure, silent};
+use crate::api::overlay::text_of_query;
+use crate::api::placement::{BadField, PlacementAsked, PlacementEntry, ProblemEntry};
+
+/// Placements on one page.
+const PAGE: usize = 1000;
+
+pub(super) fn router() -> Router<Inspector> {
+    Router::new()
+        .route("/v1/placements", get(all).post(place))
+        .route("/v1/placements/{client_id}", get(one).delete(remove))
+}
+
+async fn place(
+    State(inspector): State<Inspector>,
+    body: Result<Json<PlacementAsked>, JsonRejection>,
+) -> Response {
+    let asked = match body {
+        Ok(Json(asked)) => asked,
+        Err(rejection) => {
+            return problem(
+                rejection.status(),
+                "the request cannot be read",
+                &rejection.body_text(),
+                None,
+            );
+        }
+    };
+    let request = match asked.check() {
+        Ok(request) => request,
+        Err(BadField {
+            field,
+            problem: words,
+        }) => {
+            let detail = format!("{field}: {words}");
+            return problem(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "a field is no good",
+                &detail,
+                Some(field),
+            );
+        }
+    };
+    match inspector.place(request).await {
+        Ok(Ok(report)) => Json(PlacementEntry::from(report)).into_response(),
+        Ok(Err(error)) => {
+            let status = match error {
+                PlacementError::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+            };
+            problem(status, "the client is not placed", &error.to_string(), None)
+        }
+        Err(silence) => silent(silence),
+    }
+}
+
+/// By client; `?after=C` is the next page.
+async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> Response {
+    let after = query
+        .as_deref()
+        .and_then(|query| text_of_query(query, "after"));
+    let asked = inspector.order_hub(move |hub, now| hub.placements(now, after.as_deref(), PAGE));
+    match asked.await {
+        Ok(reports) => {
+            let entries: Vec<PlacementEntry> = reports.into_iter().map(Into::into).collect();
+            Json(entries).into_response()
+        }
+        Err(silence) => silent(silence),
+    }
+}
+
+async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
+    let asked = inspector.order_hub(move |hub, now| hub.placement(now, &client_id));
+    match asked.await {
+        Ok(Some(report)) => Json(PlacementEntry::from(report)).into_response(),
+        Ok(None) => failure(StatusCode::NOT_FOUND, "this client is not placed"),
+        Err(silence) => silent(silence),
+    }
+}
+
+async fn remove(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
+    let asked = inspector.order_hub(move |hub, _| hub.unplace(&client_id));
+    match asked.await {
+        Ok(true) => StatusCode::NO_CONTENT.into_response(),
+        Ok(false) => failure(StatusCode::NOT_FOUND, "this client is not placed"),
+        Err(silence) => silent(silence),
+    }
+}
+
+fn problem(status: StatusCode, title: &str, detail: &str, field: Option<String>) -> Response {
+    let entry = ProblemEntry {
+        title: title.to_owned(),
+        status: status.as_u16(),
+        detail: detail.to_owned(),
+        field,
+    };
+    let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+    (status, kind, Json(entry)).into_response()
+}

@@ -1,0 +1,391 @@
+//! Placements of clients (Detti IV.A): any node takes a request, one node at a time answers, all know the answers.
+//!
+//! | step | node |
+//! | --- | --- |
+//! | takes the request, adds what is known of rates | the one that was asked |
+//! | places the client, so that the next request sees it; tells all | the *placer*: drawn by rendezvous hash over the nodes that are up |
+//! | keeps the placement | every node: whoever is drawn next goes on from what it knows |
+//! | answers | the one that was asked |
+//!
+//! A placement holds for ten minutes from when it was asked for last. When the placer goes, requests it has not answered go to the next one. Two
+//! nodes that see different nodes may both answer for a moment: then placements are less good, and nothing else.
+
+mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use thicket_overlay::{NodeId, WireVersion, rendezvous};
+use thicket_placement::{Asked, ControlPlane, Placement, Wanted};
+use thicket_session::{time::Instant, topic::TopicFilter};
+
+pub(super) use self::wire::{put_asked, put_placement, read_asked, read_placement};
+use super::{Hub, Message};
+use crate::{
+    HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
+};
+
+/// How long a placement holds that nobody asks for again.
+const LEASE: Duration = Duration::from_secs(600);
+/// Placements that are known at most.
+const MAXIMUM: usize = 1_000_000;
+/// Requests under way at a time.
+const PENDING: usize = 10_000;
+/// How long a request waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How far above the mean the load of a node may be.
+const GAMMA: f64 = 1.1;
+/// What decides who the placer is.
+const LOT: &str = "thicket-placements";
+
+/// What a node knows of placements.
+#[derive(Debug, Default)]
+pub(super) struct Placements {
+    known: BTreeMap<Arc<str>, (Placement, Instant)>,
+    /// While this node is the placer, with the nodes it places at.
+    control: Option<(BTreeSet<u64>, ControlPlane)>,
+    /// Requests of this node that the placer has not answered, by number.
+    pending: BTreeMap<u64, Pending>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Pending {
+    asked: Asked,
+    deadline: Instant,
+}
+
+impl Hub {
+    /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`] with the same number, which is the caller's.
+    pub fn place(&mut self, now: Now, number: u64, request: PlacementRequest) {
+        self.at_rest = None;
+        let refusal = if self.placements.pending.len() >= PENDING {
+            Some(PlacementError::Busy)
+        } else if !self.is_ready || self.overlay.is_in_doubt() || self.standing.is_minority() {
+            Some(PlacementError::Unsure)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return self.answer_placement(number, Err(refusal));
+        }
+        let asked = self.with_known_rates(request);
+        let deadline = now.instant + PATIENCE;
+        let pending = Pending { asked, deadline };
+        self.placements.pending.insert(number, pending);
+        self.ask_placer(now, number);
+    }
+
+    /// Where a client's sessions should be, if it was placed.
+    #[must_use]
+    pub fn placement(&self, now: Now, client_id: &str) -> Option<PlacementReport> {
+        let (placement, until) = self.placements.known.get(client_id)?;
+        (*until > now.instant).then(|| self.placement_report(now, placement, *until))
+    }
+
+    /// All placements after a client, by client, as many as are wanted.
+    #[must_use]
+    pub fn placements(&self, now: Now, after: Option<&str>, limit: usize) -> Vec<PlacementReport> {
+        let start = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let range = (start, std::ops::Bound::Unbounded);
+        let known = self.placements.known.range::<str, _>(range);
+        known
+            .filter(|(_, (_, until))| *until > now.instant)
+            .take(limit)
+            .map(|(_, (placement, until))| self.placement_report(now, placement, *until))
+            .collect()
+    }
+
+    /// A client is placed no more; `false`: it was not.
+    pub fn unplace(&mut self, client_id: &str) -> bool {
+        self.at_rest = None;
+        let was = self.forget_placement(client_id);
+        if was {
+            self.tell_all(&Message::Unplaced { client_id });
+        }
+        was
+    }
+
+    pub(super) fn forget_placement(&mut self, client_id: &str) -> bool {
+        if let Some((_, control)) = &mut self.placements.control {
+            control.remove(client_id);
+        }
+        self.placements.known.remove(client_id).is_some()
+    }
+
+    /// What the nodes tell of topics goes with the request: the placer need not know more than others do.
+    fn with_known_rates(&self, request: PlacementRequest) -> Asked {
+        let PlacementRequest {
+            client_id,
+            publish,
+            subscribe,
+            max_sessions,
+            rates,
+        } = request;
+        let given = |name: &str| rates.get(name).copied();
+        let publish = publish.into_iter().map(|name| {
+            let rate = given(&name);
+            (name, rate)
+        });
+        let subscribe = subscribe.into_iter().map(|filter| {
+            let (best, known) = self.known_rate(&filter);
+            Wanted {
+                rate: given(&filter).or(known),
+                best,
+                filter,
+            }
+        });
+        Asked {
+            publish: publish.collect(),
+            subscribe: subscribe.collect(),
+            client_id,
+            max_sessions: usize::from(max_sessions),
+        }
+    }
+
+    /// For a filter with wildcards the node where most of what it matches is published; and messages a second of all it matches.
+    fn known_rate(&self, filter: &str) -> (Option<u64>, Option<f64>) {
+        let Ok(parsed) = TopicFilter::new(filter) else {
+            return (None, None);
+        };
+        let is_wild = filter.contains(['+', '#']);
+        let mut by_node: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for (node, rates) in self.rates_by_node() {
+            let sum = if is_wild {
+                let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
+                matching.map(|(_, rate)| rate).sum()
+            } else {
+                rates.get(filter).copied().unwrap_or(0)
+            };
+            if sum > 0 {
+                by_node.insert(node, sum);
+            }
+        }
+        let all: u64 = by_node.values().sum();
+        let best = by_node.iter().max_by_key(|(_, rate)| **rate);
+        let best = best.map(|(node, _)| node.0).filter(|_| is_wild);
+        (best, (all > 0).then_some(all as f64 / 1000.0))
+    }
+
+    fn placer(&self) -> NodeId {
+        let knows = |node: &NodeId| {
+            let slot = self.overlay.slot_of(*node);
+            slot.is_some_and(|slot| self.overlay.wire_version(slot) >= WireVersion::V7)
+        };
+        let nodes: Vec<NodeId> = self.overlay.reachable().into_iter().filter(knows).collect();
+        rendezvous(LOT, &nodes).unwrap_or(self.own())
+    }
+
+    fn ask_placer(&mut self, now: Now, number: u64) {
+        let placer = self.placer();
+        let Some(pending) = self.placements.pending.get(&number) else {
+            return;
+        };
+        if placer == self.own() {
+            let asked = pending.asked.clone();
+            let placed = self.place_here(now, &asked);
+            return self.have_placed(now, number, placed);
+        }
+        let message = Message::Place {
+            request: number,
+            asked: pending.asked.clone(),
+        };
+        let encoded = message.encode();
+        if let Some(slot) = self.overlay.slot_of(placer) {
+            self.send_encoded(placer, slot, encoded);
+        }
+    }
+
+    /// A request of another node.
+    pub(super) fn handle_place(&mut self, now: Now, from: NodeId, request: u64, asked: &Asked) {
+        let problem = match self.place_here(now, asked) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        let problem = &*problem;
+        self.send(from, &Message::PlaceDone { request, problem });
+    }
+
+    /// The placer has answered; the placement came before this.
+    pub(super) fn handle_place_done(&mut self, now: Now, request: u64, problem: &str) {
+        let placed = if problem.is_empty() {
+            Ok(())
+        } else {
+            Err(PlacementError::Refused(problem.to_owned()))
+        };
+        self.have_placed(now, request, placed);
+    }
+
+    fn have_placed(&mut self, now: Now, number: u64, placed: Result<(), PlacementError>) {
+        let Some(pending) = self.placements.pending.remove(&number) else {
+            return;
+        };
+        let report = placed.and_then(|()| {
+            let report = self.placement(now, &pending.asked.client_id);
+            report.ok_or(PlacementError::Unsure)
+        });
+        self.answer_placement(number, report);
+    }
+
+    fn answer_placement(&mut self, number: u64, answer: Result<PlacementReport, PlacementError>) {
+        let answer = Box::new(answer);
+        self.outputs.push_back(HubOutput::Placed { number, answer });
+    }
+
+    /// As the placer: decides, keeps it, tells all.
+    fn place_here(&mut self, now: Now, asked: &Asked) -> Result<(), PlacementError> {
+        self.prepare_control()?;
+        if !self.placements.known.contains_key(&*asked.client_id)
+            && self.placements.known.len() >= MAXIMUM
+        {
+            return Err(PlacementError::Busy);
+        }
+        let Some((_, control)) = &mut self.placements.control else {
+            return Err(PlacementError::Unsure);
+        };
+        let placed = control.place(asked);
+        let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
+        for placement in changed {
+            self.tell_all(&Message::Placement {
+                placement: placement.clone(),
+            });
+            self.keep_placement(now, placement);
+        }
+        Ok(())
+    }
+
+    /// The nodes that take clients may be others than before: then what is known is taken over.
+    fn prepare_control(&mut self) -> Result<(), PlacementError> {
+        let others = self.loads.others();
+        let own = [(self.own(), self.loads.own())];
+        let serving = others.chain(own).filter(|(_, state)| state.serves());
+        let nodes: BTreeSet<u64> = serving.map(|(node, _)| node.0).collect();
+        let is_same = self
+            .placements
+            .control
+            .as_ref()
+            .is_some_and(|(known, _)| *known == nodes);
+        if is_same {
+            return Ok(());
+        }
+        let mut control = ControlPlane::new(&nodes, GAMMA).map_err(|_| PlacementError::NoNodes)?;
+        for (placement, _) in self.placements.known.values() {
+            // What was told by another node may be anything: what cannot be is left out.
+            let _ = control.restore(placement);
+        }
+        self.placements.control = Some((nodes, control));
+        Ok(())
+    }
+
+    /// The placer tells where a client is now.
+    pub(super) fn handle_placement(&mut self, now: Now, placement: Placement) {
+        // Whoever told it is the placer in its eyes: what this node had decided as one is out of date.
+        self.placements.control = None;
+        if self.placements.known.len() < MAXIMUM
+            || self.placements.known.contains_key(&*placement.client_id)
+        {
+            self.keep_placement(now, placement);
+        }
+    }
+
+    fn keep_placement(&mut self, now: Now, placement: Placement) {
+        let until = now.instant + LEASE;
+        let name: Arc<str> = placement.client_id.as_str().into();
+        self.placements.known.insert(name, (placement, until));
+    }
+
+    /// A node that is new hears of all placements.
+    pub(super) fn tell_placements(&mut self, now: Now, node: NodeId) {
+        // Only one tells, or each new node would hear of all from all.
+        if self.placer_before(node) != self.own() {
+            return;
+        }
+        let known: Vec<Placement> = self
+            .placements
+            .known
+            .values()
+            .filter(|(_, until)| *until > now.instant)
+            .map(|(placement, _)| placement.clone())
+            .collect();
+        for placement in known {
+            self.send(node, &Message::Placement { placement });
+        }
+    }
+
+    /// Who was the placer before a node came.
+    fn placer_before(&self, node: NodeId) -> NodeId {
+        let reachable = self.overlay.reachable().into_iter();
+        let nodes: Vec<NodeId> = reachable.filter(|other| *other != node).collect();
+        rendezvous(LOT, &nodes).unwrap_or(self.own())
+    }
+
+    /// Requests that the former placer may not have answered go to the one that is drawn now.
+    pub(super) fn ask_placer_again(&mut self, now: Now) {
+        for number in self.placements.pending.keys().copied().collect::<Vec<_>>() {
+            self.ask_placer(now, number);
+        }
+    }
+
+    /// Gives up requests that nobody answers, and forgets placements whose time is over.
+    pub(super) fn expire_placements(&mut self, now: Now) {
+        let at = now.instant;
+        let late = self.placements.pending.iter();
+        let late: Vec<u64> = late
+            .filter(|(_, pending)| pending.deadline <= at)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            self.placements.pending.remove(&number);
+            self.answer_placement(number, Err(PlacementError::Unsure));
+        }
+        let over = self.placements.known.iter();
+        let over: Vec<Arc<str>> = over
+            .filter(|(_, (_, until))| *until <= at)
+            .map(|(name, _)| Arc::clone(name))
+            .collect();
+        for name in over {
+            self.forget_placement(&name);
+        }
+    }
+
+    fn tell_all(&mut self, message: &Message<'_>) {
+        let encoded = message.encode();
+        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        for (slot, node) in up {
+            if self.overlay.wire_version(slot) >= WireVersion::V7 {
+                self.send_encoded(node, slot, encoded.clone());
+            }
+        }
+    }
+
+    fn placement_report(&self, now: Now, placement: &Placement, until: Instant) -> PlacementReport {
+        let names = |all: &[(String, f64)]| all.iter().map(|(name, _)| name.clone()).collect();
+        let session = |session: &thicket_placement::PlacedSession| {
+            let node = NodeId(session.node);
+            let state: Option<&NodeState> = if node == self.own() {
+                Some(self.loads.own())
+            } else {
+                self.loads.of(node)
+            };
+            let client_id = match session.number {
+                1 => placement.client_id.clone(),
+                number => format!("{}~{number}", placement.client_id),
+            };
+            PlacementSession {
+                node: node.to_string(),
+                addresses: state.map(|it| it.addresses.clone()).unwrap_or_default(),
+                client_id,
+                publish: names(&session.publish),
+                subscribe: names(&session.subscribe),
+            }
+        };
+        PlacementReport {
+            client_id: placement.client_id.clone(),
+            sessions: placement.sessions.iter().map(session).collect(),
+            expires_in: until.since(now.instant),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Requests and placements as bytes: texts with their lengths, rates as the bits of a double, NaN for one that is not known.
+
+use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
+
+use super::super::control::{Reader, put_bytes, put_u64};
+
+pub(in crate::hub) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
+    put_bytes(out, asked.client_id.as_bytes());
+    put_u64(out, asked.max_sessions as u64);
+    put_u64(out, asked.publish.len() as u64);
+    for (name, rate) in &asked.publish {
+        put_rated(out, name, rate.unwrap_or(f64::NAN));
+    }
+    for wanted in &asked.subscribe {
+        put_rated(out, &wanted.filter, wanted.rate.unwrap_or(f64::NAN));
+        out.push(u8::from(wanted.best.is_some()));
+        put_u64(out, wanted.best.unwrap_or(0));
+    }
+}
+
+pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
+    let client_id = reader.text()?.to_owned();
+    let max_sessions = usize::try_from(reader.u64()?).ok()?;
+    let mut publish = Vec::new();
+    for _ in 0..reader.u64()? {
+        let (name, rate) = read_rated(reader)?;
+        publish.push((name, known(rate)));
+    }
+    let subscribe = reader.rest_of(|reader| {
+        let (filter, rate) = read_rated(reader)?;
+        let (has_best, best) = (reader.flag()?, reader.u64()?);
+        Some(Wanted {
+            filter,
+            best: has_best.then_some(best),
+            rate: known(rate),
+        })
+    })?;
+    Some(Asked {
+        client_id,
+        publish,
+        subscribe,
+        max_sessions,
+    })
+}
+
+pub(in crate::hub) fn put_placement(out: &mut Vec<u8>, placement: &Placement) {
+    put_bytes(out, placement.client_id.as_bytes());
+    for session in &placement.sessions {
+        put_u64(out, u64::from(session.number));
+        put_u64(out, session.node);
+        for topics in [&session.publish, &session.subscribe] {
+            put_u64(out, topics.len() as u64);
+            for (name, rate) in topics {
+                put_rated(out, name, *rate);
+            }
+        }
+    }
+}
+
+pub(in crate::hub) fn read_placement(reader: &mut Reader<'_>) -> Option<Placement> {
+    let client_id = reader.text()?.to_owned();
+    let sessions = reader.rest_of(|reader| {
+        Some(PlacedSession {
+            number: u16::try_from(reader.u64()?).ok()?,
+            node: reader.u64()?,
+            publish: read_topics(reader)?,
+            subscribe: read_topics(reader)?,
+        })
+    })?;
+    Some(Placement {
+        client_id,
+        sessions,
+    })
+}
+
+fn read_topics(reader: &mut Reader<'_>) -> Option<Vec<(String, f64)>> {
+    let mut topics = Vec::new();
+    for _ in 0..reader.u64()? {
+        topics.push(read_rated(reader)?);
+    }
+    Some(topics)
+}
+
+fn put_rated(out: &mut Vec<u8>, name: &str, rate: f64) {
+    put_bytes(out, name.as_bytes());
+    put_u64(out, rate.to_bits());
+}
+
+fn read_rated(reader: &mut Reader<'_>) -> Option<(String, f64)> {
+    Some((reader.text()?.to_owned(), f64::from_bits(reader.u64()?)))
+}
+
+/// What is no rate is not known.
+fn known(rate: f64) -> Option<f64> {
+    (rate.is_finite() && rate >= 0.0).then_some(rate)
+}

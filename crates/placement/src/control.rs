@@ -1,0 +1,496 @@
+//! The control plane of Detti IV.A: clients by name ask where their sessions should be, and a placement is a reservation.
+//!
+//! One [`ControlPlane`] answers at a time; others know its answers ([`Placement`]) and can go on from them ([`ControlPlane::restore`]). A placement
+//! counts from when it is made, so that the next one sees it: with a picture that many answers share, internal traffic grows by more than an
+//! order of magnitude. It holds until its time is over unless it is asked for again.
+//!
+//! - A topic is in one session. A filter with wildcards stays whole in one too: at the node where most of what it matches is published.
+//! - Asking again keeps what stays, and places only what is new.
+//! - Sessions have numbers, 1 being the client's own; a number stays with its node as long as the session does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::{BrokerId, ClientId, Cluster, Dimension, TopicId};
+use crate::error::{ParameterError, check_rate};
+use crate::placer::Placer;
+use crate::strategy::{Interest, Limits, MatchingOptions, Role, StrategyKind};
+
+/// Messages a second that a topic is expected to have when nobody knows.
+const UNKNOWN_RATE: f64 = 1.0;
+
+/// What a client wants to receive.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// A topic, or a filter with wildcards.
+    pub filter: String,
+    /// For a filter with wildcards the node where most of what it matches is published; `None`: for a topic, or if that is not known.
+    pub best: Option<u64>,
+    /// Messages a second, as far as they are known.
+    pub rate: Option<f64>,
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// Who asks.
+    pub client_id: String,
+    /// Topics that it publishes to, with messages a second as far as they are known.
+    pub publish: Vec<(String, Option<f64>)>,
+    /// What it wants to receive.
+    pub subscribe: Vec<Wanted>,
+    /// Sessions that it may have (Nses), at least 1.
+    pub max_sessions: usize,
+}
+
+/// One session of a placed client.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacedSession {
+    /// 1 for the client's own session.
+    pub number: u16,
+    /// Where.
+    pub node: u64,
+    /// What it publishes there, with messages a second.
+    pub publish: Vec<(String, f64)>,
+    /// What it receives there, with messages a second.
+    pub subscribe: Vec<(String, f64)>,
+}
+
+/// Where a client's sessions should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// Whose.
+    pub client_id: String,
+    /// At least one, by number.
+    pub sessions: Vec<PlacedSession>,
+}
+
+/// Where all placed clients are, and the strategy that places the next ones.
+#[derive(Debug)]
+pub struct ControlPlane {
+    /// Ascending: the place of a node is its broker.
+    nodes: Vec<u64>,
+    placer: Placer,
+    topics: BTreeMap<String, TopicId>,
+    clients: BTreeMap<String, Known>,
+    /// Numbers of clients that have left.
+    free: Vec<ClientId>,
+}
+
+#[derive(Debug)]
+struct Known {
+    id: ClientId,
+    placement: Placement,
+}
+
+impl ControlPlane {
+    /// Nobody is placed yet. `nodes`: those that take clients, at least one; `gamma`: how far above the mean the load of one may be.
+    ///
+    /// # Errors
+    /// There is no node, or `gamma` is below 1.
+    pub fn new(nodes: &BTreeSet<u64>, gamma: f64) -> Result<Self, ParameterError> {
+        let limits = Limits::new(1, gamma)?;
+        let strategy = StrategyKind::Thicket.build(limits, MatchingOptions::default(), 0);
+        Ok(Self {
+            nodes: nodes.iter().copied().collect(),
+            placer: Placer::new(Cluster::new(nodes.len())?, strategy),
+            topics: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            free: Vec::new(),
+        })
+    }
+
+    /// Places a client, or places it anew; answers its placement, and those of idle publishers that should follow it.
+    ///
+    /// # Errors
+    /// A rate is negative or not finite; nothing was changed then.
+    pub fn place(&mut self, asked: &Asked) -> Result<Vec<Placement>, ParameterError> {
+        let rates = asked.publish.iter().map(|(_, rate)| rate);
+        let rates = rates.chain(asked.subscribe.iter().map(|wanted| &wanted.rate));
+        for rate in rates.flatten() {
+            check_rate("rate", *rate)?;
+        }
+        let id = self.client(&asked.client_id);
+        let interests = self.interests(asked)?;
+        self.keep_what_stays(id, asked, &interests)?;
+        self.placer.allow_sessions(asked.max_sessions.max(1));
+        let placed = self.placer.arrive(id, &interests)?;
+        let mut changed = vec![self.note(&asked.client_id, id)];
+        let moved: BTreeSet<ClientId> = placed.redirected.iter().map(|it| it.0).collect();
+        let names: Vec<(String, ClientId)> = self
+            .clients
+            .iter()
+            .filter(|(_, known)| known.id != id && moved.contains(&known.id))
+            .map(|(name, known)| (name.clone(), known.id))
+            .collect();
+        for (name, id) in names {
+            changed.push(self.note(&name, id));
+        }
+        Ok(changed)
+    }
+
+    /// A placement that was made before: what of it is at nodes that are still there holds.
+    ///
+    /// # Errors
+    /// A rate is negative or not finite; nothing was changed then.
+    pub fn restore(&mut self, placement: &Placement) -> Result<(), ParameterError> {
+        let id = self.client(&placement.client_id);
+        let mut at = Vec::new();
+        for session in &placement.sessions {
+            let Some(broker) = self.broker(session.node) else {
+                continue;
+            };
+            for (topic, rate) in &session.publish {
+                let topic = self.topic(topic, Some(*rate))?;
+                let role = Role::Publisher { rate: *rate };
+                at.push((Interest { topic, role }, broker));
+            }
+            for (filter, rate) in &session.subscribe {
+                let topic = self.topic(filter, Some(*rate))?;
+                let role = Role::Subscriber;
+                at.push((Interest { topic, role }, broker));
+            }
+        }
+        self.placer.restore(id, &at)?;
+        if let Some(known) = self.clients.get_mut(&placement.client_id) {
+            known.placement = placement.clone();
+        }
+        Ok(())
+    }
+
+    /// A client is placed no more; `false`: it was not.
+    pub fn remove(&mut self, client_id: &str) -> bool {
+        let Some(known) = self.clients.remove(client_id) else {
+            return false;
+        };
+        self.placer.leave(known.id);
+        self.free.push(known.id);
+        true
+    }
+
+    /// The placement of a client.
+    #[must_use]
+    pub fn placement(&self, client_id: &str) -> Option<&Placement> {
+        Some(&self.clients.get(client_id)?.placement)
+    }
+
+    /// The traffic that follows if all placed clients are where they should be.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        self.placer.cluster()
+    }
+
+    /// The number of a client, known or new.
+    fn client(&mut self, client_id: &str) -> ClientId {
+        if let Some(known) = self.clients.get(client_id) {
+            return known.id;
+        }
+        let next = ClientId(self.clients.len() as u32);
+        let id = self.free.pop().unwrap_or(next);
+        let placement = Placement {
+            client_id: client_id.to_owned(),
+            sessions: Vec::new(),
+        };
+        self.clients
+            .insert(client_id.to_owned(), Known { id, placement });
+        id
+    }
+
+    fn broker(&self, node: u64) -> Option<BrokerId> {
+        let at = self.nodes.binary_search(&node).ok()?;
+        Some(BrokerId(at as u16))
+    }
+
+    /// A topic, or a filter that stands for itself.
+    fn topic(&mut self, name: &str, rate: Option<f64>) -> Result<TopicId, ParameterError> {
+        if let Some(&topic) = self.topics.get(name) {
+            if let Some(rate) = rate {
+                self.placer.cluster_mut().expect_rate(topic, rate)?;
+            }
+            return Ok(topic);
+        }
+        let rate = rate.unwrap_or(UNKNOWN_RATE);
+        let topic = self.placer.cluster_mut().add_topic(rate)?;
+        self.topics.insert(name.to_owned(), topic);
+        Ok(topic)
+    }
+
+    fn interests(&mut self, asked: &Asked) -> Result<Vec<Interest>, ParameterError> {
+        let mut interests = Vec::new();
+        for (name, rate) in &asked.publish {
+            let topic = self.topic(name, None)?;
+            let known = self.placer.cluster().rate(topic);
+            let rate = rate.unwrap_or(if known > 0.0 { known } else { UNKNOWN_RATE });
+            let role = Role::Publisher { rate };
+            interests.push(Interest { topic, role });
+        }
+        for wanted in &asked.subscribe {
+            let topic = self.topic(&wanted.filter, wanted.rate)?;
+            let role = Role::Subscriber;
+            interests.push(Interest { topic, role });
+        }
+        Ok(interests)
+    }
+
+    /// Before it is placed a client has what it had and still asks for; filters with wildcards where they are best.
+    fn keep_what_stays(
+        &mut self,
+        id: ClientId,
+        asked: &Asked,
+        interests: &[Interest],
+    ) -> Result<(), ParameterError> {
+        let held: BTreeMap<TopicId, BrokerId> = self
+            .placer
+            .assignments(id)
+            .iter()
+            .map(|one| (one.topic, one.broker))
+            .collect();
+        let first_wanted = asked.publish.len();
+        let mut kept: Vec<(Interest, BrokerId)> = Vec::new();
+        let mut open: BTreeSet<BrokerId> = BTreeSet::new();
+        for (at, interest) in interests.iter().enumerate() {
+            let wanted = at.checked_sub(first_wanted).map(|at| &asked.subscribe[at]);
+            let best = wanted.and_then(|wanted| self.broker(wanted.best?));
+            let broker = held.get(&interest.topic).copied().or(best);
+            let Some(broker) = broker else { continue };
+            // Fewer sessions may be allowed than it had.
+            if open.contains(&broker) || open.len() < asked.max_sessions.max(1) {
+                open.insert(broker);
+                kept.push((*interest, broker));
+            }
+        }
+        self.placer.restore(id, &kept)
+    }
+
+    /// Writes down where a client is now.
+    fn note(&mut self, client_id: &str, id: ClientId) -> Placement {
+        let names: BTreeMap<TopicId, &str> = self
+            .topics
+            .iter()
+            .map(|(name, topic)| (*topic, name.as_str()))
+            .collect();
+        let mut by_node: BTreeMap<u64, PlacedSession> = BTreeMap::new();
+        for assignment in self.placer.assignments(id) {
+            let node = self.nodes[assignment.broker.index()];
+            let session = by_node.entry(node).or_insert_with(|| PlacedSession {
+                number: 0,
+                node,
+                publish: Vec::new(),
+                subscribe: Vec::new(),
+            });
+            let name = names[&assignment.topic].to_owned();
+            let cluster = self.placer.cluster();
+            if assignment.publishes {
+                let publishers = cluster.publishers(assignment.topic);
+                let own = publishers.iter().find(|publisher| publisher.client == id);
+                let rate = own.map_or(0.0, |publisher| publisher.rate);
+                session.publish.push((name.clone(), rate));
+            }
+            if assignment.subscribes {
+                session
+                    .subscribe
+                    .push((name, cluster.rate(assignment.topic)));
+            }
+        }
+        if by_node.is_empty() {
+            let node = self.nodes[self.idlest().index()];
+            by_node.insert(
+                node,
+                PlacedSession {
+                    number: 0,
+                    node,
+                    publish: Vec::new(),
+                    subscribe: Vec::new(),
+                },
+            );
+        }
+        let before = self.clients.get(client_id).map(|known| &known.placement);
+        let sessions = numbered(by_node, before);
+        let placement = Placement {
+            client_id: client_id.to_owned(),
+            sessions,
+        };
+        if let Some(known) = self.clients.get_mut(client_id) {
+            known.placement = placement.clone();
+        }
+        placement
+    }
+
+    /// The broker with least to do.
+    fn idlest(&self) -> BrokerId {
+        let cluster = self.placer.cluster();
+        let load = |broker: &BrokerId| {
+            cluster.loads(Dimension::Input)[broker.index()]
+                + cluster.loads(Dimension::Output)[broker.index()]
+        };
+        let all = cluster.brokers();
+        all.min_by(|one, other| load(one).total_cmp(&load(other)))
+            .unwrap_or(BrokerId(0))
+    }
+}
+
+/// A session that stays has the number it had; the others get the lowest free ones.
+fn numbered(
+    mut by_node: BTreeMap<u64, PlacedSession>,
+    before: Option<&Placement>,
+) -> Vec<PlacedSession> {
+    let mut taken = BTreeSet::new();
+    for session in before.iter().flat_map(|placement| &placement.sessions) {
+        if let Some(stays) = by_node.get_mut(&session.node) {
+            stays.number = session.number;
+            taken.insert(session.number);
+        }
+    }
+    let mut free = (1..).filter(|number| !taken.contains(number));
+    let mut sessions: Vec<PlacedSession> = by_node
+        .into_values()
+        .map(|mut session| {
+            if session.number == 0 {
+                session.number = free.next().unwrap_or(u16::MAX);
+            }
+            session
+        })
+        .collect();
+    sessions.sort_by_key(|session| session.number);
+    sessions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(nodes: &[u64]) -> ControlPlane {
+        ControlPlane::new(&nodes.iter().copied().collect(), 1.1).unwrap()
+    }
+
+    fn asked(client_id: &str, publish: &[&str], subscribe: &[&str], max_sessions: usize) -> Asked {
+        let wanted = |filter: &&str| Wanted {
+            filter: (*filter).to_owned(),
+            best: None,
+            rate: None,
+        };
+        Asked {
+            client_id: client_id.to_owned(),
+            publish: publish
+                .iter()
+                .map(|it| ((*it).to_owned(), Some(1.0)))
+                .collect(),
+            subscribe: subscribe.iter().map(wanted).collect(),
+            max_sessions,
+        }
+    }
+
+    fn place(control: &mut ControlPlane, asked: &Asked) -> Placement {
+        control.place(asked).unwrap().swap_remove(0)
+    }
+
+    fn node_of<'a>(placement: &'a Placement, topic: &str) -> &'a PlacedSession {
+        let has = |session: &&PlacedSession| {
+            let mut all = session.publish.iter().chain(&session.subscribe);
+            all.any(|(name, _)| name == topic)
+        };
+        placement.sessions.iter().find(has).expect("it is placed")
+    }
+
+    #[test]
+    fn a_subscriber_comes_where_its_topics_are_published() {
+        let mut control = control(&[10, 20, 30]);
+        for number in 0..6 {
+            let topic = format!("t{number}");
+            place(
+                &mut control,
+                &asked(&format!("p{number}"), &[&topic], &[], 1),
+            );
+        }
+        let placement = place(&mut control, &asked("s", &[], &["t0", "t1", "t2"], 4));
+        assert!(placement.sessions.len() <= 4);
+        assert_eq!(placement.sessions[0].number, 1);
+        assert_eq!(control.cluster().internal(), 0.0, "{placement:?}");
+    }
+
+    #[test]
+    fn a_client_has_no_more_sessions_than_it_may_and_at_least_one() {
+        let mut control = control(&[1, 2, 3, 4]);
+        let topics: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        for (number, topic) in topics.iter().enumerate() {
+            place(
+                &mut control,
+                &asked(&format!("p{number}"), &[topic], &[], 1),
+            );
+        }
+        for max_sessions in [4, 2, 1] {
+            let placement = place(&mut control, &asked("s", &[], &topics, max_sessions));
+            assert!(placement.sessions.len() <= max_sessions);
+            let all = placement.sessions.iter().map(|it| it.subscribe.len());
+            assert_eq!(all.sum::<usize>(), 40);
+        }
+        let placement = place(&mut control, &asked("idle", &[], &[], 4));
+        assert_eq!(placement.sessions.len(), 1);
+    }
+
+    #[test]
+    fn asking_again_keeps_what_stays_with_its_session_and_number() {
+        let mut control = control(&[1, 2, 3]);
+        for (client, topic) in [("a", "x"), ("b", "y"), ("c", "z")] {
+            place(&mut control, &asked(client, &[topic], &[], 1));
+        }
+        let first = place(&mut control, &asked("s", &[], &["x", "y"], 4));
+        let again = place(&mut control, &asked("s", &[], &["x", "y"], 4));
+        assert_eq!(first, again);
+        let more = place(&mut control, &asked("s", &[], &["y", "z", "x"], 4));
+        for topic in ["x", "y"] {
+            let (before, after) = (node_of(&first, topic), node_of(&more, topic));
+            assert_eq!((before.node, before.number), (after.node, after.number));
+        }
+        assert!(control.remove("s") && !control.remove("s"));
+        assert_eq!(control.placement("s"), None);
+    }
+
+    #[test]
+    fn a_filter_with_wildcards_stays_whole_where_it_is_best() {
+        let mut control = control(&[1, 2, 3]);
+        let mut asked = asked("s", &[], &["site/+/t", "other"], 2);
+        asked.subscribe[0].best = Some(3);
+        let placement = place(&mut control, &asked);
+        assert_eq!(node_of(&placement, "site/+/t").node, 3);
+    }
+
+    #[test]
+    fn whoever_takes_over_goes_on_from_the_placements_it_knows() {
+        let mut first = control(&[1, 2, 3]);
+        let mut known = BTreeMap::new();
+        for number in 0..9 {
+            let topic = format!("t{}", number % 3);
+            let ask = asked(&format!("c{number}"), &[&topic], &[&topic], 2);
+            for placement in first.place(&ask).unwrap() {
+                known.insert(placement.client_id.clone(), placement);
+            }
+        }
+        // A node is gone: what was there is placed anew when it is asked for, the rest stays.
+        let mut second = control(&[1, 3]);
+        for placement in known.values() {
+            second.restore(placement).unwrap();
+        }
+        for number in 0..9 {
+            let topic = format!("t{}", number % 3);
+            let name = format!("c{number}");
+            let before = &known[&name];
+            let after = place(&mut second, &asked(&name, &[&topic], &[&topic], 2));
+            let was = node_of(before, &topic).node;
+            let is = node_of(&after, &topic).node;
+            assert!(is == was || was == 2, "{before:?} -> {after:?}");
+            assert_eq!(after.sessions[0].number, 1);
+        }
+        assert!(second.cluster().internal() <= 4.0, "scattered it is 12");
+    }
+
+    #[test]
+    fn a_rate_that_is_none_is_refused_by_its_name() {
+        let mut control = control(&[1]);
+        let mut bad = asked("c", &["t"], &[], 1);
+        bad.publish[0].1 = Some(f64::NAN);
+        let error = control.place(&bad).unwrap_err().to_string();
+        assert!(error.contains("rate"), "{error}");
+        assert_eq!(control.placement("c"), None);
+    }
+}
