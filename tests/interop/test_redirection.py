@@ -255,16 +255,21 @@ class Publisher(threading.Thread):
         return None
 
     def publish_one(self, client):
+        """What was under way on the connection before goes on: PUBLISH again until its PUBREC has come, then PUBREL."""
         packet_id = self.sent % 60_000 + 1
-        client.send(publish(self.topic, f"{self.number}:{self.sent}".encode(), 2, packet_id, dup=self.is_again))
-        self.is_again = True
-        self.expect(client, Kind.PUBREC)
+        if not self.is_received:
+            payload = f"{self.number}:{self.sent}".encode()
+            client.send(publish(self.topic, payload, 2, packet_id, dup=self.is_again))
+            self.is_again = True
+            self.expect(client, Kind.PUBREC)
+            self.is_received = True
         client.send(acknowledge(Kind.PUBREL, packet_id))
         self.expect(client, Kind.PUBCOMP)
         self.sent += 1
-        self.is_again = False
+        self.is_again = self.is_received = False
 
     is_again = False
+    is_received = False
 
     @staticmethod
     def expect(client, kind):

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mio::Waker;
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Handover, Hub, Mail, Now, Peer, PlacementError, PlacementReport,
-    PlacementRequest, Verdict, Worker, WorkerId,
+    ConnectionId, Handover, Hub, Mail, Now, Peer, PlacementError, PlacementReport, Verdict, Worker,
+    WorkerId,
 };
 
 use crate::transport::Transport;
@@ -22,6 +22,9 @@ pub(crate) type Order = Box<dyn FnOnce(&mut Worker, Now) + Send>;
 
 /// Something to be done by the hub, between two rounds; only on thread 0.
 pub(crate) type HubOrder = Box<dyn FnOnce(&mut Hub, Now) + Send>;
+
+/// Has the hub place a client, with the number of its answer.
+pub(crate) type PlacementOrder = Box<dyn FnOnce(&mut Hub, Now, u64) + Send>;
 
 /// Hears what came of a placement.
 pub(crate) type PlacementAnswer = Box<dyn FnOnce(Result<PlacementReport, PlacementError>) + Send>;
@@ -63,8 +66,8 @@ pub(crate) enum Letter {
     Order(Order),
     /// From the HTTP API.
     OrderHub(HubOrder),
-    /// From the HTTP API: where should this client be?
-    Place(PlacementRequest, PlacementAnswer),
+    /// From the HTTP API: an order to the hub with a number, and who hears what came of it.
+    Place(PlacementOrder, PlacementAnswer),
     /// All threads are ready: open the doors.
     Serve,
     /// Close the doors and say goodbye to the clients.

@@ -446,6 +446,9 @@ pub enum PlacementError {
     /// Refused: every node is full or drained.
     #[error("no node takes clients")]
     NoNodes,
+    /// Misuse: the client is not placed.
+    #[error("this client is not placed")]
+    Unknown,
     /// Misuse: something in the request is no good.
     #[error("{0}")]
     Refused(String),

@@ -100,12 +100,29 @@ impl Inspector {
         &self,
         request: PlacementRequest,
     ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
+        self.order_placement(move |hub, now, number| hub.place(now, number, request))
+            .await
+    }
+
+    /// A client is placed no more.
+    pub(super) async fn unplace(
+        &self,
+        client_id: String,
+    ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
+        self.order_placement(move |hub, now, number| hub.unplace(now, number, client_id))
+            .await
+    }
+
+    async fn order_placement(
+        &self,
+        order: impl FnOnce(&mut Hub, Now, u64) + Send + 'static,
+    ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
         let (sender, answer) = oneshot::channel();
         let tell = Box::new(move |answer| {
             // Fails only if whoever asked has given up.
             let _ = sender.send(answer);
         });
-        self.boxes[0].post(Letter::Place(request, tell));
+        self.boxes[0].post(Letter::Place(Box::new(order), tell));
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
         answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
     }

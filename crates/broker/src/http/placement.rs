@@ -53,15 +53,7 @@ async fn place(
     };
     match inspector.place(request).await {
         Ok(Ok(report)) => Json(PlacementEntry::from(report)).into_response(),
-        Ok(Err(error)) => {
-            let status = match error {
-                PlacementError::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => {
-                    StatusCode::SERVICE_UNAVAILABLE
-                }
-            };
-            problem(status, "the client is not placed", &error.to_string(), None)
-        }
+        Ok(Err(error)) => refused(&error),
         Err(silence) => silent(silence),
     }
 }
@@ -91,12 +83,22 @@ async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) 
 }
 
 async fn remove(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
-    let asked = inspector.order_hub(move |hub, _| hub.unplace(&client_id));
-    match asked.await {
-        Ok(true) => StatusCode::NO_CONTENT.into_response(),
-        Ok(false) => failure(StatusCode::NOT_FOUND, "this client is not placed"),
+    match inspector.unplace(client_id).await {
+        Ok(Ok(_)) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(error)) => refused(&error),
         Err(silence) => silent(silence),
     }
+}
+
+fn refused(error: &PlacementError) -> Response {
+    let status = match error {
+        PlacementError::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        PlacementError::Unknown => StatusCode::NOT_FOUND,
+        PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    };
+    problem(status, "not placed", &error.to_string(), None)
 }
 
 fn problem(status: StatusCode, title: &str, detail: &str, field: Option<String>) -> Response {

@@ -312,11 +312,11 @@ impl Thread {
                     order(hub, now);
                 }
             }
-            Letter::Place(request, answer) => {
+            Letter::Place(order, answer) => {
                 if let Some(hub) = &mut self.hub {
                     self.next_placement += 1;
                     self.placements.insert(self.next_placement, answer);
-                    hub.place(now, self.next_placement, request);
+                    order(hub, now, self.next_placement);
                 }
             }
             Letter::Serve => self.listeners = std::mem::take(&mut self.doors),

@@ -114,6 +114,8 @@ pub(super) enum Message<'a> {
     },
     /// To the placer: where should this client be? Since wire version 7.
     Place { request: u64, asked: Asked },
+    /// To the placer: this client is to be placed no more. Since wire version 7.
+    Unplace { request: u64, client_id: &'a str },
     /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing). Since wire version 7.
     PlaceDone { request: u64, problem: &'a str },
     /// From the placer: this client is to be there. Since wire version 7.
@@ -162,6 +164,7 @@ pub(super) struct Part<'a> {
 /// Bytes of a part.
 pub(super) const PART_BYTES: usize = 256 * 1024;
 
+/// Those of `hints::wire` are others.
 mod kind {
     pub(super) const CLAIM: u8 = 1;
     pub(super) const CLAIM_GRANTED: u8 = 2;
@@ -190,13 +193,14 @@ mod kind {
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
-    pub(super) const STATE: u8 = 60;
-    pub(super) const REDIRECTED: u8 = 61;
-    pub(super) const TOPICS: u8 = 62;
-    pub(super) const PLACE: u8 = 63;
-    pub(super) const PLACE_DONE: u8 = 64;
-    pub(super) const PLACEMENT: u8 = 65;
-    pub(super) const UNPLACED: u8 = 66;
+    pub(super) const STATE: u8 = 80;
+    pub(super) const REDIRECTED: u8 = 81;
+    pub(super) const TOPICS: u8 = 82;
+    pub(super) const PLACE: u8 = 83;
+    pub(super) const PLACE_DONE: u8 = 84;
+    pub(super) const PLACEMENT: u8 = 85;
+    pub(super) const UNPLACED: u8 = 86;
+    pub(super) const UNPLACE: u8 = 87;
 }
 
 impl Message<'_> {
@@ -355,6 +359,11 @@ impl Message<'_> {
                 put_u64(&mut out, *request);
                 put_asked(&mut out, asked);
                 kind::PLACE
+            }
+            Self::Unplace { request, client_id } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::UNPLACE
             }
             Self::PlaceDone { request, problem } => {
                 put_u64(&mut out, *request);
@@ -519,6 +528,10 @@ impl<'a> Message<'a> {
             kind::PLACE => Self::Place {
                 request: reader.u64()?,
                 asked: read_asked(&mut reader)?,
+            },
+            kind::UNPLACE => Self::Unplace {
+                request: reader.u64()?,
+                client_id: reader.text()?,
             },
             kind::PLACE_DONE => Self::PlaceDone {
                 request: reader.u64()?,
@@ -688,7 +701,7 @@ pub(super) type WriteTime = (HybridTime, NodeId);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::hints::HINT_KINDS, *};
 
     fn retained(node: u64, record: &[u8]) -> RetainedRecord<'_> {
         let origin = Origin {
@@ -881,6 +894,10 @@ mod tests {
                 placement: placement(),
             },
             Message::Unplaced { client_id: "c" },
+            Message::Unplace {
+                request: 1,
+                client_id: "c",
+            },
             Message::Topics {
                 is_first: true,
                 topics: vec![("a/b", 1024), ("c", 0)],
@@ -898,6 +915,7 @@ mod tests {
     fn every_message_is_read_as_it_was_written() {
         for message in messages() {
             let (kind, payload) = message.encode();
+            assert!(!HINT_KINDS.contains(&kind), "{kind} is that of a hint");
             assert_eq!(Message::decode(kind, &payload), Some(message));
         }
     }

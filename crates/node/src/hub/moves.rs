@@ -112,7 +112,10 @@ impl Hub {
             Message::Refused(numbers) => self.handle_refused(node, numbers),
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
             Message::Topics { is_first, topics } => self.handle_topics(node, is_first, &topics),
-            Message::Place { request, asked } => self.handle_place(now, node, request, &asked),
+            Message::Place { request, asked } => self.handle_place(now, node, request, asked),
+            Message::Unplace { request, client_id } => {
+                self.handle_unplace(now, node, request, client_id);
+            }
             Message::PlaceDone { request, problem } => {
                 self.handle_place_done(now, request, problem);
             }

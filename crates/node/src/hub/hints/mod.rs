@@ -33,6 +33,8 @@ use thicket_overlay::{
 };
 use thicket_session::time::Instant;
 
+#[cfg(test)]
+pub(super) use self::wire::KINDS as HINT_KINDS;
 use self::{
     absent::{Absent, Entries},
     queue::{Hint, HintQueue, Holder},

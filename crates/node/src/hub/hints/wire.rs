@@ -42,6 +42,10 @@ pub(in super::super) struct Carried<'a> {
     pub message: RetainedRecord<'a>,
 }
 
+/// The kinds below: no other message between hubs has one of them.
+#[cfg(test)]
+pub(in super::super) const KINDS: std::ops::RangeInclusive<u8> = kind::COVERED..=kind::TAKEN;
+
 mod kind {
     pub(super) const COVERED: u8 = 60;
     pub(super) const TOOK_OVER: u8 = 61;

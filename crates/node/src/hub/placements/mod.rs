@@ -54,13 +54,40 @@ pub(super) struct Placements {
 /// A request under way.
 #[derive(Debug)]
 struct Pending {
-    asked: Asked,
+    order: Order,
     deadline: Instant,
+}
+
+/// What the placer is to do: all of it in one order, or a placement could come back that was removed.
+#[derive(Debug, Clone)]
+enum Order {
+    Place(Asked),
+    /// By client.
+    Remove(String),
+}
+
+impl Order {
+    fn client_id(&self) -> &str {
+        match self {
+            Self::Place(asked) => &asked.client_id,
+            Self::Remove(client_id) => client_id,
+        }
+    }
 }
 
 impl Hub {
     /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`] with the same number, which is the caller's.
     pub fn place(&mut self, now: Now, number: u64, request: PlacementRequest) {
+        let asked = self.with_known_rates(request);
+        self.order_placement(now, number, Order::Place(asked));
+    }
+
+    /// A client is placed no more; answered by [`HubOutput::Placed`] with what it had.
+    pub fn unplace(&mut self, now: Now, number: u64, client_id: String) {
+        self.order_placement(now, number, Order::Remove(client_id));
+    }
+
+    fn order_placement(&mut self, now: Now, number: u64, order: Order) {
         self.at_rest = None;
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
@@ -72,9 +99,8 @@ impl Hub {
         if let Some(refusal) = refusal {
             return self.answer_placement(number, Err(refusal));
         }
-        let asked = self.with_known_rates(request);
         let deadline = now.instant + PATIENCE;
-        let pending = Pending { asked, deadline };
+        let pending = Pending { order, deadline };
         self.placements.pending.insert(number, pending);
         self.ask_placer(now, number);
     }
@@ -99,21 +125,12 @@ impl Hub {
             .collect()
     }
 
-    /// A client is placed no more; `false`: it was not.
-    pub fn unplace(&mut self, client_id: &str) -> bool {
-        self.at_rest = None;
-        let was = self.forget_placement(client_id);
-        if was {
-            self.tell_all(&Message::Unplaced { client_id });
-        }
-        was
-    }
-
-    pub(super) fn forget_placement(&mut self, client_id: &str) -> bool {
+    pub(super) fn forget_placement(&mut self, client_id: &str) -> Option<Placement> {
         if let Some((_, control)) = &mut self.placements.control {
             control.remove(client_id);
         }
-        self.placements.known.remove(client_id).is_some()
+        let (placement, _) = self.placements.known.remove(client_id)?;
+        Some(placement)
     }
 
     /// What the nodes tell of topics goes with the request: the placer need not know more than others do.
@@ -185,23 +202,41 @@ impl Hub {
             return;
         };
         if placer == self.own() {
-            let asked = pending.asked.clone();
-            let placed = self.place_here(now, &asked);
-            return self.have_placed(now, number, placed);
+            let order = pending.order.clone();
+            let before = self.placement(now, order.client_id());
+            let done = self.carry_out(now, &order);
+            return self.have_placed(now, number, before, done);
         }
-        let message = Message::Place {
-            request: number,
-            asked: pending.asked.clone(),
+        let encoded = match &pending.order {
+            Order::Place(asked) => Message::Place {
+                request: number,
+                asked: asked.clone(),
+            }
+            .encode(),
+            Order::Remove(client_id) => Message::Unplace {
+                request: number,
+                client_id,
+            }
+            .encode(),
         };
-        let encoded = message.encode();
         if let Some(slot) = self.overlay.slot_of(placer) {
             self.send_encoded(placer, slot, encoded);
         }
     }
 
     /// A request of another node.
-    pub(super) fn handle_place(&mut self, now: Now, from: NodeId, request: u64, asked: &Asked) {
-        let problem = match self.place_here(now, asked) {
+    pub(super) fn handle_place(&mut self, now: Now, from: NodeId, request: u64, asked: Asked) {
+        self.answer_order(now, from, request, &Order::Place(asked));
+    }
+
+    /// The same.
+    pub(super) fn handle_unplace(&mut self, now: Now, from: NodeId, request: u64, client_id: &str) {
+        let order = Order::Remove(client_id.to_owned());
+        self.answer_order(now, from, request, &order);
+    }
+
+    fn answer_order(&mut self, now: Now, from: NodeId, request: u64, order: &Order) {
+        let problem = match self.carry_out(now, order) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         };
@@ -213,21 +248,47 @@ impl Hub {
     pub(super) fn handle_place_done(&mut self, now: Now, request: u64, problem: &str) {
         let placed = if problem.is_empty() {
             Ok(())
+        } else if problem == PlacementError::Unknown.to_string() {
+            Err(PlacementError::Unknown)
         } else {
             Err(PlacementError::Refused(problem.to_owned()))
         };
-        self.have_placed(now, request, placed);
+        self.have_placed(now, request, None, placed);
     }
 
-    fn have_placed(&mut self, now: Now, number: u64, placed: Result<(), PlacementError>) {
+    /// `before`: what the client had.
+    fn have_placed(
+        &mut self,
+        now: Now,
+        number: u64,
+        before: Option<PlacementReport>,
+        done: Result<(), PlacementError>,
+    ) {
         let Some(pending) = self.placements.pending.remove(&number) else {
             return;
         };
-        let report = placed.and_then(|()| {
-            let report = self.placement(now, &pending.asked.client_id);
-            report.ok_or(PlacementError::Unsure)
+        let client_id = pending.order.client_id();
+        let answer = done.and_then(|()| match &pending.order {
+            Order::Place(_) => self.placement(now, client_id).ok_or(PlacementError::Unsure),
+            Order::Remove(_) => Ok(before.unwrap_or_else(|| PlacementReport {
+                client_id: client_id.to_owned(),
+                sessions: Vec::new(),
+                expires_in: Duration::ZERO,
+            })),
         });
-        self.answer_placement(number, report);
+        self.answer_placement(number, answer);
+    }
+
+    fn carry_out(&mut self, now: Now, order: &Order) -> Result<(), PlacementError> {
+        match order {
+            Order::Place(asked) => self.place_here(now, asked),
+            Order::Remove(client_id) => {
+                self.forget_placement(client_id)
+                    .ok_or(PlacementError::Unknown)?;
+                self.tell_all(&Message::Unplaced { client_id });
+                Ok(())
+            }
+        }
     }
 
     fn answer_placement(&mut self, number: u64, answer: Result<PlacementReport, PlacementError>) {
