@@ -9,7 +9,7 @@ use super::{
     ledger::{Arrival, Held, Ledger, Life, Publication, publication_of},
     run::{FORK_MILLIS, Run},
 };
-use crate::world::World;
+use thicket_simulation::World;
 
 pub type Verdict = Result<(), String>;
 

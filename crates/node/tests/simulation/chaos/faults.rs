@@ -1,7 +1,7 @@
 //! What happens to nodes, to their clocks and to the network between them.
 
 use super::run::{ENDING_MILLIS, FORK_MILLIS, MOVING_MILLIS, Run, STEP_MILLIS};
-use crate::world::net::Parting;
+use thicket_simulation::net::Parting;
 
 /// How long a node stands still, ms: from, to. Hellos go every 300 ms, a node is down after 1 s, a handshake may take 5 s.
 const PAUSES: [(u64, u64); 6] = [

@@ -1,6 +1,6 @@
 //! What a run is like; its seed decides the rest.
 
-use crate::world::net::Weather;
+use thicket_simulation::net::Weather;
 
 /// How many of what, and what may happen.
 #[derive(Debug, Clone, Copy)]

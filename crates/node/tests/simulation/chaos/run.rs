@@ -16,7 +16,7 @@ use super::{
     ledger::{Held, Ledger, Life, Publication, Record, payload_of, publication_of},
     plan::Plan,
 };
-use crate::world::{
+use thicket_simulation::{
     World,
     client::Told,
     net::{Place, Wake, Weather},

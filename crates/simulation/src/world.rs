@@ -1,21 +1,10 @@
 //! A whole cluster with its clients in one thread and in virtual time, from one seed.
 
-pub mod client;
-pub mod disk;
-pub mod net;
-pub mod node;
-pub mod pipe;
-pub mod random;
-pub mod spec;
-pub mod tester;
-pub mod users;
-pub mod words;
-
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
-use thicket_node::{MembershipReport, MemoryReport, Peer, SessionReport, Traffic};
+use thicket_node::{ForgetError, MembershipReport, MemoryReport, Peer, SessionReport, Traffic};
 use thicket_session::client::{CleanStart, ClientConfig};
 
-use self::{
+use crate::{
     client::SimulatedClient,
     net::{Net, Parting, Place, Wake, Weather},
     node::{Node, NodeSpec},
@@ -31,8 +20,11 @@ const DIAL_TIMEOUT: u64 = 3_000;
 /// A cluster and its clients.
 #[derive(Debug)]
 pub struct World {
+    /// Time, connections and faults.
     pub net: Net,
+    /// All nodes, running or not.
     pub nodes: Vec<Node>,
+    /// All clients, connected or not.
     pub clients: Vec<SimulatedClient>,
     testers: Vec<Tester>,
     /// When, who dials, where to.
@@ -45,6 +37,7 @@ pub struct World {
 pub struct TesterId(usize);
 
 impl World {
+    /// A world without nodes.
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self {
             net: Net::new(seed, weather),
@@ -63,6 +56,7 @@ impl World {
         index
     }
 
+    /// Starts a node.
     pub fn start(&mut self, node: usize) {
         self.nodes[node].start(&mut self.net);
         self.next_discovery = self.net.now;
@@ -85,6 +79,7 @@ impl World {
         self.nodes[node].reload(policy, &mut self.net);
     }
 
+    /// Stops a node in order.
     pub fn stop(&mut self, node: usize) {
         self.nodes[node].stop(&mut self.net);
     }
@@ -92,6 +87,11 @@ impl World {
     /// The process of a node is gone from one moment to the next.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill(&mut self.net);
+    }
+
+    /// A node removes another one that is down from the cluster.
+    pub fn forget(&mut self, node: usize, forgotten: &str) -> Result<(), ForgetError> {
+        self.nodes[node].forget(&mut self.net, forgotten)
     }
 
     /// The disk of a node takes this many bytes more.
@@ -200,6 +200,7 @@ impl World {
         TesterId(index)
     }
 
+    /// A tester by its identifier.
     pub fn tester(&mut self, id: TesterId) -> &mut Tester {
         &mut self.testers[id.0]
     }
@@ -211,11 +212,13 @@ impl World {
         id
     }
 
+    /// Sends a packet.
     pub fn send(&mut self, id: TesterId, packet: &Packet<'_>) {
         self.testers[id.0].send(packet);
         self.testers[id.0].write(&mut self.net);
     }
 
+    /// Sends bytes.
     pub fn send_bytes(&mut self, id: TesterId, bytes: &[u8]) {
         self.testers[id.0].send_bytes(bytes);
         self.testers[id.0].write(&mut self.net);
@@ -262,6 +265,7 @@ impl World {
         }
     }
 
+    /// A link breaks: what is under way may be lost.
     pub fn cut_link(&mut self, link: SocketId) {
         self.net.cut(link);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// A connection of the whole world; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,11 +11,14 @@ pub struct SocketId(pub usize);
 /// One end of a connection: 0 dialled, 1 accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndId {
+    /// The connection.
     pub socket: SocketId,
+    /// Which end.
     pub end: usize,
 }
 
 impl EndId {
+    /// The opposite end.
     pub const fn other(self) -> Self {
         Self {
             socket: self.socket,
@@ -41,13 +44,16 @@ pub struct Pipe {
 /// What a read gave.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
+    /// These came.
     Bytes(Vec<u8>),
     /// No more will come.
     End,
+    /// Nothing has come yet.
     Nothing,
 }
 
 impl Pipe {
+    /// A pipe that takes in `room` bytes before its sender waits.
     pub fn new(room: usize) -> Self {
         Self {
             room,

@@ -9,14 +9,19 @@ use thicket_overlay::{WireVersion, routing::RoutingMode};
 /// How a node is configured.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
+    /// How many workers it has.
     pub workers: u8,
+    /// Nodes of another name are strangers.
     pub cluster_name: String,
+    /// What its clients may use.
     pub limits: Limits,
+    /// Where clients come from.
     pub listeners: Vec<ListenerConfig>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
     /// Who may connect and do what; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
+    /// How messages find their way.
     pub routing: RoutingMode,
     /// When the nodes do not all see each other.
     pub partition: Partition,
@@ -35,6 +40,7 @@ pub struct NodeSpec {
 }
 
 impl NodeSpec {
+    /// The defaults, with this many workers.
     pub fn new(workers: u8) -> Self {
         Self {
             workers,

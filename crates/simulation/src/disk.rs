@@ -49,6 +49,7 @@ impl Disk {
         self.left == Some(0)
     }
 
+    /// The power is back.
     pub fn repair(&mut self) {
         self.left = None;
     }
@@ -98,6 +99,7 @@ impl Disk {
             .push(unstored.record.to_vec());
     }
 
+    /// How full a log is.
     pub fn status(&self, log: u8) -> LogStatus {
         let bytes_of =
             |records: &Vec<Vec<u8>>| records.iter().map(|it| it.len() as u64).sum::<u64>();
@@ -114,6 +116,7 @@ impl Disk {
         }
     }
 
+    /// Removes the segments of a log before this one.
     pub fn remove_before(&mut self, log: u8, segment: u64) {
         let log = self.logs.entry(log).or_default();
         let kept = log.segments.split_off(&segment);

@@ -8,7 +8,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{
+use crate::{
     net::{Net, Wake},
     pipe::{EndId, Read},
 };
@@ -16,29 +16,46 @@ use super::{
 /// What a client's owner is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
+    /// The server accepted the connection.
     Connected {
+        /// It had the session.
         session_present: bool,
     },
+    /// The server refused the connection.
     Refused(ReasonCode),
+    /// A message came.
     Message {
+        /// Its topic.
         topic: String,
+        /// Its payload.
         payload: Vec<u8>,
+        /// Its QoS on this connection.
         qos: Qos,
+        /// It was retained before.
         retain: bool,
     },
+    /// A publication is acknowledged: PUBACK, PUBREC with an error, or PUBCOMP.
     Acknowledged {
+        /// Of the publication.
         packet_id: PacketId,
+        /// What the server said of it.
         reason_code: ReasonCode,
     },
     /// Not sent again: what the server knew of it is gone.
     Discarded {
+        /// Of the publication.
         packet_id: PacketId,
     },
+    /// SUBACK.
     Subscribed {
+        /// Of the SUBSCRIBE.
         packet_id: PacketId,
+        /// One a filter.
         reason_codes: Vec<ReasonCode>,
     },
+    /// UNSUBACK.
     Unsubscribed {
+        /// Of the UNSUBSCRIBE.
         packet_id: PacketId,
     },
     /// The server ended the connection and said why.
@@ -52,8 +69,11 @@ pub enum Told {
 /// A client.
 #[derive(Debug)]
 pub struct SimulatedClient {
+    /// Its place in `World::clients`.
     pub index: usize,
+    /// The machine that speaks the protocol.
     pub machine: Client,
+    /// Its connection.
     pub end: Option<EndId>,
     /// The node it is connected to.
     pub node: usize,
@@ -63,6 +83,7 @@ pub struct SimulatedClient {
 }
 
 impl SimulatedClient {
+    /// A client that is not connected.
     pub fn new(index: usize, config: ClientConfig) -> Self {
         Self {
             index,
@@ -74,6 +95,7 @@ impl SimulatedClient {
         }
     }
 
+    /// Sends CONNECT over a new connection.
     pub fn connect(&mut self, net: &mut Net, end: EndId, clean_start: CleanStart) {
         self.end = Some(end);
         self.machine
@@ -98,6 +120,7 @@ impl SimulatedClient {
         self.told.push_back(Told::Closed);
     }
 
+    /// Reads what has come, and does what is due.
     pub fn round(&mut self, net: &mut Net) {
         let now = Instant::from_millis(net.now);
         while let Some(end) = self.end {
@@ -142,10 +165,12 @@ impl SimulatedClient {
         }
     }
 
+    /// What it was told since the last call, in order.
     pub fn take_told(&mut self) -> Vec<Told> {
         self.told.drain(..).collect()
     }
 
+    /// Whether it is in service.
     pub fn is_connected(&self) -> bool {
         self.machine.state() == ConnectionState::Connected
     }

@@ -12,8 +12,8 @@ use thicket_node::{
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
 
-pub use super::spec::NodeSpec;
-use super::{
+pub use crate::spec::NodeSpec;
+use crate::{
     disk::Disk,
     net::{Net, Place, Wake},
     pipe::{EndId, Read},
@@ -83,25 +83,33 @@ impl Slots {
 /// The machines of a node that runs.
 #[derive(Debug)]
 pub struct Machines {
+    /// Its workers, by number.
     pub workers: Vec<Worker>,
+    /// Its hub.
     pub hub: Hub,
     threads: Vec<Slots>,
     mail: BTreeMap<(Peer, Peer), VecDeque<(u64, Letter)>>,
     accepts: Vec<VecDeque<(u64, EndId)>>,
     verdicts: Vec<VecDeque<(u64, ConnectionId, EndId, Verdict)>>,
+    /// Dials that have ended, with the connection if there is one.
     pub dialled: VecDeque<(String, Option<EndId>)>,
+    /// Addresses that discovery found.
     pub heard_of: VecDeque<String>,
 }
 
 /// A node, running or not.
 #[derive(Debug)]
 pub struct Node {
+    /// Its place in `World::nodes`.
     pub index: usize,
+    /// How it is configured.
     pub spec: NodeSpec,
+    /// What others call it.
     pub id: NodeId,
     incarnation: u64,
     /// Added to the time of the world for the node's own monotonic clock.
     clock_ahead: u64,
+    /// What runs, if it runs.
     pub machines: Option<Machines>,
     /// What it stored.
     pub disk: Disk,
@@ -117,6 +125,7 @@ pub struct Node {
 const KEPT_EVENTS: usize = 200;
 
 impl Node {
+    /// A node that does not run yet.
     pub fn new(index: usize, spec: NodeSpec, net: &mut Net) -> Self {
         Self {
             index,
@@ -132,10 +141,12 @@ impl Node {
         }
     }
 
+    /// Where others dial it.
     pub fn address(&self) -> String {
         format!("node-{}:1883", self.index)
     }
 
+    /// Its clocks now.
     pub fn clock(&self, net: &Net) -> Now {
         Now {
             instant: Instant::from_millis(net.now + self.clock_ahead),
@@ -284,6 +295,7 @@ impl Node {
         self.drop_machines(net);
     }
 
+    /// Its machines: the workers and the hub.
     pub fn peers(&self) -> Vec<Peer> {
         (0..self.spec.workers)
             .map(|id| Peer::Worker(WorkerId(id)))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_node::{ConnectionId, Peer};
 
-use super::{
+use crate::{
     pipe::{EndId, Pipe, Read, SocketId},
     random::{Random, mix},
 };
@@ -32,6 +32,7 @@ pub struct Weather {
 }
 
 impl Weather {
+    /// Nothing takes longer than a millisecond.
     pub const CALM: Self = Self {
         mail_delay: 0,
         link_delay: (0, 1),
@@ -39,6 +40,7 @@ impl Weather {
         cuts: 0,
         room: 1 << 20,
     };
+    /// Everything takes its time, and comes in pieces.
     pub const ROUGH: Self = Self {
         mail_delay: 4,
         link_delay: (0, 20),
@@ -59,8 +61,11 @@ pub enum Place {
     Client(usize),
     /// A machine of a node.
     Shell {
+        /// Its index in `World::nodes`.
         node: usize,
+        /// The machine.
         owner: Peer,
+        /// What the machine calls the connection.
         connection: ConnectionId,
     },
 }
@@ -68,9 +73,13 @@ pub enum Place {
 /// Who has to look up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
+    /// A machine of a node.
     Shell(usize, Peer),
+    /// A tester.
     Tester(usize),
+    /// A client.
     Client(usize),
+    /// Dials are due.
     Dials,
     /// Its node stands still: it looks up later.
     Nobody,
@@ -98,9 +107,13 @@ pub enum Parting {
 /// Time, connections, chance.
 #[derive(Debug)]
 pub struct Net {
+    /// Virtual time, ms.
     pub now: u64,
+    /// What all chance comes from.
     pub seed: u64,
+    /// Chance of the network and of the shells.
     pub random: Random,
+    /// How slow everything is where no link says otherwise.
     pub weather: Weather,
     sockets: Vec<Socket>,
     agenda: BTreeSet<(u64, u64, Wake)>,
@@ -112,6 +125,7 @@ pub struct Net {
 }
 
 impl Net {
+    /// A network without connections.
     pub const fn new(seed: u64, weather: Weather) -> Self {
         Self {
             now: 1,
