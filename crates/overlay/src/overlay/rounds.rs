@@ -131,6 +131,10 @@ impl Overlay {
             .chain(self.links_gained.map(|since| since + GATHERING))
             .chain(dial)
             .chain(refill)
+            .chain(
+                self.former_is_up_until
+                    .filter(|until| *until > self.last_round),
+            )
             .chain(self.next_tunnel_due())
             .chain(self.next_resend())
             .chain(self.next_breath())
@@ -144,7 +148,7 @@ impl Overlay {
         is_linked.then(|| self.last_round + self.config.timing.hello_interval)
     }
 
-    fn linked_peers(&self) -> impl Iterator<Item = (NodeSlot, LinkId)> + '_ {
+    pub(super) fn linked_peers(&self) -> impl Iterator<Item = (NodeSlot, LinkId)> + '_ {
         self.peers
             .iter()
             .enumerate()
