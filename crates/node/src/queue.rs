@@ -83,6 +83,7 @@ impl Mark {
     #[inline]
     pub fn note(&mut self, now: Instant, number: u64) {
         if self.settled == u64::MAX && now > self.up_since + SETTLED && number > self.last {
+            thicket_session::reach!("time SETTLED");
             self.settled = number;
         }
         self.add(number);
@@ -121,7 +122,11 @@ impl Mark {
 
     /// Whether a message came before the node was up again, as far as that is remembered.
     pub fn had(&self, number: u64) -> bool {
-        contains(&self.former, number)
+        let had = contains(&self.former, number);
+        if had {
+            thicket_session::reach!("queue: known from before the node was down");
+        }
+        had
     }
 }
 

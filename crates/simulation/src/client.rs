@@ -77,7 +77,8 @@ pub struct SimulatedClient {
     pub end: Option<EndId>,
     /// The node it is connected to.
     pub node: usize,
-    told: VecDeque<Told>,
+    /// With when it was told, ms.
+    told: VecDeque<(u64, Told)>,
     /// Nothing of what it had to say was left when it closed.
     pub has_said_all: bool,
 }
@@ -109,15 +110,15 @@ impl SimulatedClient {
         if let Some(end) = self.end.take() {
             net.close(end);
             self.machine.handle_closed();
-            self.told.push_back(Told::Closed);
+            self.told.push_back((net.now, Told::Closed));
         }
     }
 
     /// The connection is somebody else's problem now.
-    pub fn forget_connection(&mut self) {
+    pub fn forget_connection(&mut self, net: &Net) {
         self.end = None;
         self.machine.handle_closed();
-        self.told.push_back(Told::Closed);
+        self.told.push_back((net.now, Told::Closed));
     }
 
     /// Reads what has come, and does what is due.
@@ -128,7 +129,7 @@ impl SimulatedClient {
                 Read::Bytes(bytes) => {
                     let told = &mut self.told;
                     self.machine
-                        .handle_bytes(now, &bytes, |event| tell(told, event));
+                        .handle_bytes(now, &bytes, |event| tell(told, net.now, event));
                 }
                 Read::End => {
                     self.drop_connection(net);
@@ -138,7 +139,8 @@ impl SimulatedClient {
             self.finish(net);
         }
         let told = &mut self.told;
-        self.machine.handle_timeout(now, |event| tell(told, event));
+        self.machine
+            .handle_timeout(now, |event| tell(told, net.now, event));
         self.finish(net);
     }
 
@@ -167,6 +169,11 @@ impl SimulatedClient {
 
     /// What it was told since the last call, in order.
     pub fn take_told(&mut self) -> Vec<Told> {
+        self.told.drain(..).map(|(_, told)| told).collect()
+    }
+
+    /// The same, each with the virtual time at which it came, ms.
+    pub fn take_told_at(&mut self) -> Vec<(u64, Told)> {
         self.told.drain(..).collect()
     }
 
@@ -176,8 +183,8 @@ impl SimulatedClient {
     }
 }
 
-fn tell(told: &mut VecDeque<Told>, event: Event<'_>) {
-    told.push_back(match event {
+fn tell(told: &mut VecDeque<(u64, Told)>, now: u64, event: Event<'_>) {
+    let said = match event {
         Event::Connected {
             session_present, ..
         } => Told::Connected { session_present },
@@ -211,5 +218,6 @@ fn tell(told: &mut VecDeque<Told>, event: Event<'_>) {
         }
         Event::Disconnected(reason) => Told::Broken(format!("{reason:?}")),
         Event::Authentication(_) | Event::Pong => return,
-    });
+    };
+    told.push_back((now, said));
 }

@@ -24,6 +24,8 @@ pub struct Disk {
     pub removed_segments: u64,
     /// Writes until the power fails: the values of a round are one, its record is another.
     left: Option<u64>,
+    /// Until then no write ends.
+    stalled_until: u64,
 }
 
 impl Default for Disk {
@@ -34,6 +36,7 @@ impl Default for Disk {
             room: u64::MAX,
             removed_segments: 0,
             left: None,
+            stalled_until: 0,
         }
     }
 }
@@ -44,6 +47,16 @@ impl Disk {
         self.left = Some(writes);
     }
 
+    /// No write ends before `at`, in the time of the world.
+    pub fn stall_until(&mut self, at: u64) {
+        self.stalled_until = at;
+    }
+
+    /// Until when a write that begins now takes, if it does not end at once.
+    pub(crate) fn stalled_until(&self, now: u64) -> Option<u64> {
+        (self.stalled_until > now).then_some(self.stalled_until)
+    }
+
     /// Whether the power has failed, so that its node does nothing any more.
     pub fn has_failed(&self) -> bool {
         self.left == Some(0)
@@ -52,6 +65,7 @@ impl Disk {
     /// The power is back.
     pub fn repair(&mut self) {
         self.left = None;
+        self.stalled_until = 0;
     }
 
     /// Whether there still is power for a write.

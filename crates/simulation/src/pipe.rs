@@ -37,6 +37,8 @@ pub struct Pipe {
     end_at: Option<u64>,
     /// The receiving end has closed: nobody reads.
     pub is_deaf: bool,
+    /// What is written vanishes, and no end is ever seen.
+    pub is_broken: bool,
     /// Bytes it takes in before the sender has to wait.
     pub room: usize,
 }
@@ -63,7 +65,7 @@ impl Pipe {
 
     /// How much a write of `len` bytes is taken now.
     pub fn takes(&self, len: usize) -> usize {
-        if self.is_deaf || self.end_at.is_some() {
+        if self.is_deaf || self.is_broken || self.end_at.is_some() {
             len
         } else {
             len.min(self.room.saturating_sub(self.bytes))
@@ -76,7 +78,7 @@ impl Pipe {
             .pieces
             .back()
             .map_or(arrives_at, |(last, _)| arrives_at.max(*last));
-        if !self.is_deaf && self.end_at.is_none() {
+        if !self.is_deaf && !self.is_broken && self.end_at.is_none() {
             self.bytes += bytes.len();
             self.pieces.push_back((at, bytes.to_vec()));
         }
@@ -105,6 +107,14 @@ impl Pipe {
         let at = self.end_at.map_or(at, |earlier| earlier.min(at));
         self.end_at = Some(at);
         at
+    }
+
+    /// Nothing of what is under way or comes later arrives, and no end is seen.
+    pub fn fall_silent(&mut self) {
+        self.is_broken = true;
+        self.pieces.clear();
+        self.bytes = 0;
+        self.end_at = None;
     }
 
     /// Nobody reads any more.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thicket_access::Policy;
 use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, Takes};
-use thicket_overlay::{WireVersion, routing::RoutingMode};
+use thicket_overlay::{OverlayLimits, WireVersion, routing::RoutingMode};
 
 /// How a node is configured.
 #[derive(Debug, Clone)]
@@ -37,6 +37,12 @@ pub struct NodeSpec {
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is out.
     pub hint_bytes: u64,
+    /// How long each round of a thread takes, ms: least and most.
+    pub round_millis: (u64, u64),
+    /// Its clocks go so much faster than time, millionths.
+    pub drift_ppm: i64,
+    /// What other nodes may make grow.
+    pub overlay_limits: OverlayLimits,
 }
 
 impl NodeSpec {
@@ -62,6 +68,9 @@ impl NodeSpec {
             small_log_bytes: 16 * 1024,
             backups: 1,
             hint_bytes: HINT_BYTES,
+            round_millis: (0, 0),
+            drift_ppm: 0,
+            overlay_limits: OverlayLimits::default(),
         }
     }
 }

@@ -371,6 +371,7 @@ impl Worker {
         let apart = session.apart.as_deref().cloned().unwrap_or_default();
         let after = is_apart.then(|| Box::new(apart.after(&merging, &queue)));
         let merged = if merging.is_void {
+            thicket_session::reach!("worker/merge: a branch that a clean start has ended");
             0
         } else {
             for (uid, taken) in taken {

@@ -448,6 +448,7 @@ impl Worker {
                     self.journal.released(session.stored, owed.packet_id);
                     self.met.push(debt);
                     if is_awaited && let Some(id) = session.connection {
+                        thicket_session::reach!("worker/publish: a refused publication came again");
                         let refused = OwedAcknowledgement {
                             packet_id: owed.packet_id,
                             qos: Qos::ExactlyOnce,
@@ -537,6 +538,7 @@ impl Worker {
         self.journal
             .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
+            thicket_session::reach!("worker/publish: an orphaned publication came again");
             self.hold_output(id, owed.session);
             self.acknowledge_to(
                 id,
