@@ -16,8 +16,9 @@ const PAUSES: [(u64, u64); 6] = [
 /// The longest of them.
 pub const LONGEST_PAUSE_MILLIS: u64 = 12_000;
 
-/// So long nobody may notice that a link is silent, ms.
-const UNNOTICED_MILLIS: u64 = 1_500;
+/// So long a link may be missing after the network is well again, ms: until somebody notices that it is silent, a dial that was under way
+/// fails, and the longest wait before the next one is over.
+const MISSING_MILLIS: u64 = 9_500;
 
 /// How a fault ends.
 #[derive(Debug, Clone)]
@@ -90,9 +91,8 @@ impl Run {
             }
         };
         let until = self.world.net.now + millis;
-        if matches!(fault, Fault::BlackHole | Fault::HalfOpen) {
-            // Links of before are silent for good, and it takes time until anybody notices.
-            self.faults.push((until + UNNOTICED_MILLIS, Cure::Nothing));
+        if matches!(fault, Fault::OneWay | Fault::BlackHole | Fault::HalfOpen) {
+            self.faults.push((until + MISSING_MILLIS, Cure::Nothing));
         }
         self.faults.push((until, cure));
         Ok(())

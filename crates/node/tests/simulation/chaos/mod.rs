@@ -38,6 +38,13 @@ fn play(name: &str, plan: Plan, once_failed: &[(RoutingMode, &[u64])]) {
         let count = number_from("THICKET_SEEDS").unwrap_or(SEEDS);
         // Every plan has about the same time.
         let count = (count * Plan::ALONE.actions as u64 / plan.actions as u64).max(1);
+        // There are many kinds of faults: of each a quarter is played.
+        let share = if plan.faults.is_empty() && !plan.is_cramped {
+            1
+        } else {
+            4
+        };
+        let count = count.div_ceil(share);
         let again = once_failed
             .iter()
             .flat_map(|(mode, seeds)| seeds.iter().map(|seed| (*mode, *seed)));
