@@ -568,6 +568,8 @@ impl Node {
                 HubOutput::Mail { to, mail } => {
                     machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
                 }
+                // Nobody here asks.
+                HubOutput::Placed { .. } => {}
                 HubOutput::End { problem } => panic!("a node has to end: {problem}"),
                 HubOutput::Event(event) => {
                     self.downs += u64::from(event.message == "node down");
