@@ -23,6 +23,8 @@ pub(crate) type Marks = BTreeMap<(u64, u64, u8), u64>;
 pub(crate) const SETTLED: Duration = Duration::from_secs(30);
 /// Runs of numbers remembered of a stream until then.
 const RUNS: usize = 10_000;
+/// Runs remembered after that: what came shortly before a node is down is asked for when it is up again.
+const RECENT_RUNS: usize = 1_000;
 
 /// What came of a stream since its node is up.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub(crate) struct Mark {
     /// From this number on everything has come that was sent here; before, see `runs`. `u64::MAX`: not settled yet.
     settled: u64,
     runs: VecDeque<(u64, u64)>,
+    /// Runs that came before the node was up again: each of these did come, but nothing can be said of others.
+    former: VecDeque<(u64, u64)>,
     /// The last number before the node was out, and the first one since it is up: what lies between was not sent here.
     gap: (u64, u64),
 }
@@ -45,6 +49,7 @@ impl Mark {
             up_since: now,
             settled: u64::MAX,
             runs: VecDeque::new(),
+            former: VecDeque::new(),
             gap: (0, 0),
         }
     }
@@ -56,8 +61,13 @@ impl Mark {
 
     /// The node is up again: what it sends may be older than what others got meanwhile.
     pub fn restart(&mut self, now: Instant) {
+        let mut former = std::mem::take(&mut self.former);
+        former.append(&mut self.runs);
+        let surplus = former.len().saturating_sub(RUNS);
+        former.drain(..surplus);
         *self = Self {
             last: self.last,
+            former,
             gap: (self.last, self.last),
             ..Self::new(now)
         };
@@ -72,9 +82,11 @@ impl Mark {
     /// A message came.
     #[inline]
     pub fn note(&mut self, now: Instant, number: u64) {
-        if self.settled == u64::MAX {
-            self.note_unsettled(now, number);
+        if self.settled == u64::MAX && now > self.up_since + SETTLED && number > self.last {
+            thicket_session::reach!("time SETTLED");
+            self.settled = number;
         }
+        self.add(number);
         if self.gap.1 == self.gap.0 && self.gap.0 > 0 {
             self.gap.1 = self.gap.1.max(number);
         }
@@ -88,29 +100,39 @@ impl Mark {
         }
     }
 
-    fn note_unsettled(&mut self, now: Instant, number: u64) {
-        if now > self.up_since + SETTLED && number > self.last {
-            self.settled = number;
-            return;
-        }
-        self.add(number);
-    }
-
     fn add(&mut self, number: u64) {
         match self.runs.back_mut() {
             Some((_, last)) if *last + 1 == number => *last = number,
             Some(_) | None => self.runs.push_back((number, number)),
         }
-        if self.runs.len() > RUNS {
+        let bound = if self.settled == u64::MAX {
+            RUNS
+        } else {
+            RECENT_RUNS
+        };
+        while self.runs.len() > bound {
             self.runs.pop_front();
         }
     }
 
     /// Whether a message has come, or, if it was sent here too, is about to. What came first of very much is perhaps forgotten.
     pub fn has(&self, number: u64) -> bool {
-        let mut runs = self.runs.iter();
-        number >= self.settled || runs.any(|(first, last)| (*first..=*last).contains(&number))
+        number >= self.settled || contains(&self.runs, number)
     }
+
+    /// Whether a message came before the node was up again, as far as that is remembered.
+    pub fn had(&self, number: u64) -> bool {
+        let had = contains(&self.former, number);
+        if had {
+            thicket_session::reach!("queue: known from before the node was down");
+        }
+        had
+    }
+}
+
+fn contains(runs: &VecDeque<(u64, u64)>, number: u64) -> bool {
+    let mut runs = runs.iter();
+    runs.any(|(first, last)| (*first..=*last).contains(&number))
 }
 
 /// Notes in `marks` that what lies between the two numbers did not come, as the node was out. Nodes that know nothing of gaps take
@@ -241,6 +263,9 @@ mod tests {
         mark.restart(at(50_000));
         assert_eq!((mark.last, mark.has(60), mark.has(61)), (60, false, false));
         assert_eq!(mark.gap(), None, "nothing came since");
+        for (number, had) in [(8, false), (51, true), (55, false), (60, true), (61, false)] {
+            assert_eq!(mark.had(number), had, "{number}");
+        }
         mark.note(at(90_000), 9);
         assert!(
             !mark.has(61),

@@ -251,6 +251,10 @@ impl Dialler {
             .redial_minimum
             .saturating_mul(1 << address.attempts.min(16));
         let wait = random.jitter(doubled.min(self.timing.redial_maximum));
+        thicket_session::reach!("time redial_minimum");
+        if doubled >= self.timing.redial_maximum {
+            thicket_session::reach!("time redial_maximum");
+        }
         address.attempts = address.attempts.saturating_add(1);
         address.state = State::Waiting { until: now + wait };
         address.node

@@ -102,6 +102,7 @@ impl RateMeter {
     pub(crate) fn rate(&mut self, now: Instant) -> u64 {
         let elapsed = now.since(self.since);
         if elapsed >= Self::INTERVAL {
+            thicket_session::reach!("time INTERVAL");
             let millis = u64::try_from(elapsed.as_millis())
                 .unwrap_or(u64::MAX)
                 .max(1);

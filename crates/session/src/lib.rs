@@ -23,6 +23,7 @@
 //! ```
 
 pub mod client;
+pub mod reached;
 pub mod retained;
 pub mod server;
 pub mod shared;

@@ -274,6 +274,7 @@ impl Hub {
                 self.begin_move(client_id, source, home, purpose);
             }
             None if source.is_some() => {
+                thicket_session::reach!("hub/claims: the session's node is not in sight");
                 // We do not see its node; if that is out, its backup, if it lets its sessions have one, is about to register it.
                 self.claim_later(client_id, Some(now.instant + RETRY));
             }
@@ -440,10 +441,12 @@ impl Hub {
                 .front()
                 .is_some_and(|first| first.deadline <= now.instant)
             {
+                thicket_session::reach!("time hub/claims PATIENCE");
                 self.give_up(&client_id);
                 continue;
             }
             if matches!(line.stage, Stage::Waiting { retry_at: Some(at) } if at <= now.instant) {
+                thicket_session::reach!("time RETRY");
                 self.advance_claim(now, &client_id);
             }
         }

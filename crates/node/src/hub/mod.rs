@@ -450,6 +450,7 @@ impl Hub {
 
     fn check_ready(&mut self, now: Now) {
         if !self.is_ready && now.instant >= self.ready_at && self.overlay.is_ready() {
+            thicket_session::reach!("time discovery_grace");
             self.is_ready = true;
             self.review_standing(now);
             self.event(
@@ -714,12 +715,16 @@ impl Hub {
         let Some(node) = self.up.get(&slot).copied() else {
             return;
         };
+        thicket_session::reach!("hub: a link was replaced");
         self.moves_lose_control(now, node);
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
         self.forget_copy_parts(node);
         let is_recent = |(_, until): &(Instant, Instant)| now.instant.since(*until) < RESUMED;
         let paused = self.overlay.last_pause().filter(is_recent);
+        if paused.is_none() && self.overlay.last_pause().is_some() {
+            thicket_session::reach!("time RESUMED");
+        }
         for worker in (0..self.config.workers).map(WorkerId) {
             self.mail(worker, Content::GivenUpBy { node, paused });
         }

@@ -155,6 +155,7 @@ impl Hub {
             .map(|(client_id, _)| Arc::clone(client_id))
             .collect();
         for client_id in due {
+            thicket_session::reach!("time hub/relocations PATIENCE");
             self.settle_relocation(now, &client_id);
         }
     }

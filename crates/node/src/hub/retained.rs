@@ -89,6 +89,7 @@ impl Contended {
     fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
         let (_, topic) = self.due.pop_front_if(|(at, _)| *at <= now)?;
         self.topics.remove(&topic);
+        thicket_session::reach!("time SAY_AGAIN");
         Some(topic)
     }
 }
@@ -202,8 +203,11 @@ impl RetainedMessages {
         let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
         if ahead <= SKEW_ALLOWED.as_millis() as u64 {
             self.clock = self.clock.max(time);
+        } else {
+            thicket_session::reach!("time SKEW_ALLOWED");
         }
         if self.is_contended(now, origin, record.topic) {
+            thicket_session::reach!("time CONTENTION");
             self.contended.note(now.instant, record.topic);
         }
         match self.known(record.topic) {

@@ -23,8 +23,11 @@ impl Begun {
     /// Whether a message that came to the worker came later.
     fn is_before(&self, id: MessageId, mark: Option<&Mark>) -> bool {
         let last = self.marks.get(&stream_of(id)).copied().unwrap_or(0);
-        // All that a mark knows came since its node is up.
-        id.number > last || mark.is_some_and(|mark| mark.up_since() >= self.at)
+        // What a mark knows came since its node is up, but for what it says came before.
+        let is_up_since = |mark: &Mark| {
+            mark.up_since() >= self.at && (mark.has(id.number) || !mark.had(id.number))
+        };
+        id.number > last || mark.is_some_and(is_up_since)
     }
 }
 
@@ -66,7 +69,8 @@ impl Session {
         streams: &BTreeMap<(u64, u64, u8), Mark>,
     ) -> bool {
         let mark = streams.get(&stream_of(id));
-        let has_come = id.node == own.0 || mark.is_some_and(|mark| mark.has(id.number));
+        let came = |mark: &Mark| mark.has(id.number) || mark.had(id.number);
+        let has_come = id.node == own.0 || mark.is_some_and(came);
         let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
         let came_before = came_by(&self.marks, id);
         id.is_sent() && has_come && (came_before || self.begun.as_ref().is_none_or(came_since))

@@ -269,7 +269,10 @@ impl Worker {
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)
                 }
-                Timer::RecoveredWills => self.publish_recovered_wills(now, None),
+                Timer::RecoveredWills => {
+                    thicket_session::reach!("time WILL_GRACE");
+                    self.publish_recovered_wills(now, None);
+                }
                 Timer::Copies => self.check_copies(now),
                 Timer::Successors => self.succeed_overdue(now),
                 // Its end looks.
@@ -287,6 +290,7 @@ impl Worker {
             return;
         };
         if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
+            thicket_session::reach!("time connect_timeout");
             let peer = peer_text(connection.peer);
             self.event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
             self.close(id);

@@ -301,6 +301,7 @@ impl Worker {
             .partition(|(until, _)| *until <= now.instant);
         self.orphaned.groups = kept;
         for (_, key) in due {
+            thicket_session::reach!("time GRACE");
             if self.orphaned.groups.iter().all(|(_, kept)| *kept != key) {
                 let interest = None;
                 self.interests

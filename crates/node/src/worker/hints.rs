@@ -102,8 +102,12 @@ impl Worker {
             }
             return;
         }
+        thicket_session::reach!("time SOON");
         covers.looked_at = now.instant;
         covers.pause = (covers.pause * 2).min(LATER);
+        if covers.pause == LATER {
+            thicket_session::reach!("time LATER");
+        }
         covers.timer_at = Some(now.instant + covers.pause);
         let Some(sets) = self.find_covers() else {
             let next = now.instant + self.covers.pause;

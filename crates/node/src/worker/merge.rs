@@ -371,6 +371,7 @@ impl Worker {
         let apart = session.apart.as_deref().cloned().unwrap_or_default();
         let after = is_apart.then(|| Box::new(apart.after(&merging, &queue)));
         let merged = if merging.is_void {
+            thicket_session::reach!("worker/merge: a branch that a clean start has ended");
             0
         } else {
             for (uid, taken) in taken {
@@ -539,9 +540,12 @@ impl Session {
         let is_done =
             |delivery: &Delivery| known.contains(delivery) && !is_among(delivery, &there.names);
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
+        let is_connected = self.connection.is_some();
         for redelivery in in_flight {
+            // What its client has here counts in its window, and keeps its identifier, until it is acknowledged here [MQTT-3.3.4-9].
             if let Redelivery::Publish(id, delivery) = &redelivery
                 && is_done(delivery)
+                && !(is_connected && self.outbound.is_sent(*id))
             {
                 if there.received.contains(id) {
                     self.outbound.handle_pubrec(*id, false);

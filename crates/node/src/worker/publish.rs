@@ -441,12 +441,22 @@ impl Worker {
                     slot.reason_code = ReasonCode::QuotaExceeded;
                     self.met.push(debt);
                 }
-                // The connection is gone: when the message comes again it is a new one.
+                // The connection is gone: when the message comes again it is a new one. If it has come again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
-                    session.inbound.handle_refused(owed.packet_id);
+                    let is_awaited = session.inbound.handle_refused(owed.packet_id);
                     self.journal.released(session.stored, owed.packet_id);
                     self.met.push(debt);
+                    if is_awaited && let Some(id) = session.connection {
+                        thicket_session::reach!("worker/publish: a refused publication came again");
+                        let refused = OwedAcknowledgement {
+                            packet_id: owed.packet_id,
+                            qos: Qos::ExactlyOnce,
+                            reason_code: ReasonCode::QuotaExceeded,
+                            open: 0,
+                        };
+                        self.acknowledge(id, owed.session, refused);
+                    }
                 }
             }
         }
@@ -528,6 +538,7 @@ impl Worker {
         self.journal
             .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
+            thicket_session::reach!("worker/publish: an orphaned publication came again");
             self.hold_output(id, owed.session);
             self.acknowledge_to(
                 id,

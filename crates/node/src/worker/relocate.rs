@@ -93,7 +93,11 @@ impl Following {
     /// Starts anew; the next time is later.
     fn put_off(&mut self, now: Instant) {
         self.count = 0;
+        thicket_session::reach!("time FIRST_WAIT");
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        if self.wait == LONGEST_WAIT {
+            thicket_session::reach!("time LONGEST_WAIT");
+        }
         self.not_before = now + self.wait;
     }
 }
@@ -238,6 +242,9 @@ impl Worker {
         let unacknowledged = attached.following.last_unacknowledged;
         let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
         let session = self.sessions.get(attached.session);
+        if has_arrived && unacknowledged.is_some() {
+            thicket_session::reach!("time ARRIVED");
+        }
         is_idle && has_arrived && !self.is_draining && session.is_some_and(Session::may_leave)
     }
 
@@ -247,6 +254,7 @@ impl Worker {
         let relocations = &mut self.relocations;
         let passed = now.since(relocations.window_began);
         if passed >= LOAD_WINDOW {
+            thicket_session::reach!("time LOAD_WINDOW");
             let new = messages - relocations.messages_then;
             relocations.load = new * 1000 / passed.as_millis() as u64;
             relocations.messages_then = messages;
@@ -373,6 +381,7 @@ impl Worker {
             if self.is_at_rest(now.instant, &leaving) {
                 self.hand_over(&leaving);
             } else if leaving.deadline <= now.instant || !self.is_still_here(&leaving) {
+                thicket_session::reach!("time worker/relocate PATIENCE");
                 self.stay(&leaving);
                 self.end_relocation(&leaving.client_id);
             } else {

@@ -11,4 +11,3 @@
 
 mod chaos;
 mod scenarios;
-mod world;

@@ -390,6 +390,10 @@ impl Overlay {
     /// word of a third node may be out of date: the other process is asked.
     fn on_identity_held(&mut self, now: Instant, holder: Holder) {
         let Some(incarnation) = holder.incarnation else {
+            if holder.address == self.config.address {
+                thicket_session::reach!("overlay/handshake: a former process is up");
+                self.former_is_up_until = Some(now + self.config.timing.link_grace);
+            }
             return self.dialler.hear(now, &holder.address, None);
         };
         if incarnation < self.incarnation() {

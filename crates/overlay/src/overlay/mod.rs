@@ -100,6 +100,8 @@ pub struct Overlay {
     last_pause: Option<(Instant, Instant)>,
     /// Processes with our identity whose incarnation we went above.
     jumped_over: Vec<u64>,
+    /// Others have a former process of this node for up. Until then they may yet notice: who is there is not known before.
+    former_is_up_until: Option<Instant>,
     leaving: bool,
     scratch: Vec<u8>,
 }
@@ -175,6 +177,7 @@ impl Overlay {
             last_round: now,
             last_pause: None,
             jumped_over: Vec::new(),
+            former_is_up_until: None,
             leaving: false,
             scratch: Vec::new(),
             config,
@@ -257,7 +260,13 @@ impl Overlay {
             .peers
             .iter()
             .all(|peer| peer.is_out() || peer.interests.is_ready());
-        peers_ready && !self.waits_for_a_link()
+        peers_ready && !self.waits_for_a_link() && !self.waits_for_its_former()
+    }
+
+    /// Whether others still have a former process of this node for up, and so refuse its links.
+    fn waits_for_its_former(&self) -> bool {
+        let is_awaited = |until: Instant| until > self.last_round;
+        self.former_is_up_until.is_some_and(is_awaited) && self.linked_peers().next().is_none()
     }
 
     /// The workers concerned have taken these numbered messages: they are acknowledged, their credit returns. Numbers that

@@ -131,6 +131,10 @@ impl Overlay {
             .chain(self.links_gained.map(|since| since + GATHERING))
             .chain(dial)
             .chain(refill)
+            .chain(
+                self.former_is_up_until
+                    .filter(|until| *until > self.last_round),
+            )
             .chain(self.next_tunnel_due())
             .chain(self.next_resend())
             .chain(self.next_breath())
@@ -144,7 +148,7 @@ impl Overlay {
         is_linked.then(|| self.last_round + self.config.timing.hello_interval)
     }
 
-    fn linked_peers(&self) -> impl Iterator<Item = (NodeSlot, LinkId)> + '_ {
+    pub(super) fn linked_peers(&self) -> impl Iterator<Item = (NodeSlot, LinkId)> + '_ {
         self.peers
             .iter()
             .enumerate()
@@ -168,6 +172,7 @@ impl Overlay {
         if selected.is_empty() {
             return;
         }
+        thicket_session::reach!("time lease");
         let fields = vec![("paused_ms", paused.as_millis().to_string())];
         self.event(EventLevel::Warn, "this node stood still", fields);
         for id in selected {
@@ -217,8 +222,14 @@ impl Overlay {
             .collect();
         for (id, deadline) in ended {
             match deadline {
-                Deadline::Silence => self.close_silent_link(now, id),
-                Deadline::Handshake => self.close_link(now, id),
+                Deadline::Silence => {
+                    thicket_session::reach!("time out_after");
+                    self.close_silent_link(now, id);
+                }
+                Deadline::Handshake => {
+                    thicket_session::reach!("time handshake_timeout");
+                    self.close_link(now, id);
+                }
             }
         }
         // A node that takes our bytes so slowly, while it sends its own, would make us keep control for ever.
@@ -230,6 +241,7 @@ impl Overlay {
             .map(|(id, _)| *id)
             .collect();
         for id in full {
+            thicket_session::reach!("overlay/rounds: a link takes too little");
             self.close_silent_link(now, id);
         }
     }
@@ -249,6 +261,9 @@ impl Overlay {
             // A node that others reach is reached over them; that it is gone they will have found out soon.
             let is_elsewhere = self.trees.topology().contains(peer.node)
                 && now < since + self.config.timing.link_grace;
+            if peer.link.is_none() && now >= since + self.config.timing.link_grace {
+                thicket_session::reach!("time link_grace");
+            }
             if peer.link.is_none() && is_over && !is_elsewhere {
                 let took = now.since(since).as_millis();
                 self.counters.repairs += 1;
@@ -274,6 +289,9 @@ impl Overlay {
             now >= self.record_sent + self.config.timing.record_interval && self.record_is_stale();
         if !is_due && !self.links_are_due(now, &links, &epochs) {
             return;
+        }
+        if is_due {
+            thicket_session::reach!("time record_interval");
         }
         self.links_gained = None;
         self.links_moved = false;
@@ -312,7 +330,11 @@ impl Overlay {
             return false;
         }
         let since = *self.links_gained.get_or_insert(now);
-        now >= since + GATHERING
+        let is_over = now >= since + GATHERING;
+        if is_over {
+            thicket_session::reach!("time GATHERING");
+        }
+        is_over
     }
 
     fn epoch_of(&self, node: NodeId) -> u64 {
@@ -426,6 +448,7 @@ impl Overlay {
         else {
             return;
         };
+        thicket_session::reach!("time hello_interval");
         link.next_hello = Some(now + self.config.timing.hello_interval);
         // Bytes that wait for the socket say that we live; a hello behind them would measure the queue.
         if link.pending().len() >= self.config.limits.out_buffer_bytes {

@@ -338,6 +338,7 @@ impl Overlay {
                 .resend_at(self.config.timing.resend_after)
                 .is_some_and(|at| now >= at)
             {
+                thicket_session::reach!("time resend_after");
                 self.send_again(now, slot_of_index(index));
                 if let Some(peer) = self.peers.get_mut(index) {
                     peer.flow.resent(now);

@@ -40,6 +40,7 @@ impl Overlay {
             let due = *self.unlinked.entry(node).or_insert(now + after);
             let is_under_way = self.tunnels.values().any(|tunnel| tunnel.node == node);
             if own < node && now >= due && !is_under_way && !self.leaving {
+                thicket_session::reach!("time tunnel_after");
                 self.unlinked.insert(node, now + after * 4);
                 self.open_tunnel(now, node);
             }

@@ -230,9 +230,9 @@ impl Inbound {
         }
     }
 
-    /// The message was refused with PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9].
-    pub fn handle_refused(&mut self, id: PacketId) {
-        self.ids.remove(&id);
+    /// The message was refused with PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9]. Whether its client waits for an answer.
+    pub fn handle_refused(&mut self, id: PacketId) -> bool {
+        matches!(self.ids.remove(&id), Some((State::Received, _)))
     }
 
     /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.

@@ -385,6 +385,13 @@ impl Outbound {
         slot.or_else(inherited).map_or(0, |slot| slot.sequence)
     }
 
+    /// Whether what is in flight under an identifier was sent since the client connected last.
+    #[must_use]
+    pub fn is_sent(&self, id: PacketId) -> bool {
+        self.all_slots()
+            .any(|(other, slot)| other == id && slot.sent)
+    }
+
     /// Bytes of the messages in flight that are kept.
     #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {

@@ -269,6 +269,7 @@ impl Hub {
         }
         self.forget_hints_for_strangers();
         if self.hints.sweep_at <= now.instant {
+            thicket_session::reach!("time SWEEP");
             self.hints.sweep_at = now.instant + SWEEP;
             self.expire_hints(now);
         }

@@ -650,13 +650,18 @@ impl Worker {
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         for shadow in self.sessions.shadows_mut() {
-            shadow
-                .pending
-                .retain(|pending| !since(pending.since, FORGOTTEN));
+            shadow.pending.retain(|pending| {
+                let is_over = since(pending.since, FORGOTTEN);
+                if is_over {
+                    thicket_session::reach!("time FORGOTTEN");
+                }
+                !is_over
+            });
             shadow.passed.retain(|_, at| !since(*at, FORGOTTEN));
             for awaited in shadow.awaited.values_mut().filter(|it| !it.is_asked) {
                 let asked = wanted.entry(shadow.source).or_default();
                 if since(awaited.since, PATIENCE) && asked.len() < ASKED {
+                    thicket_session::reach!("time worker/copies/backup PATIENCE");
                     awaited.is_asked = true;
                     asked.push((shadow.number, awaited.sequence));
                 } else {

@@ -94,8 +94,12 @@ impl Orphans {
     /// Forgets what was replaced long enough ago.
     pub(super) fn forget_replaced(&mut self, now: Instant) {
         let is_kept = |since: Instant| since + REMEMBERED > now;
+        let before = self.announced.len();
         self.announced
             .retain(|_, announced| announced.over_since.is_none_or(is_kept));
+        if self.announced.len() < before {
+            thicket_session::reach!("time REMEMBERED");
+        }
     }
 }
 
@@ -366,7 +370,11 @@ impl Worker {
             .collect();
         let mut count = 0;
         for (uid, key) in due {
-            self.sources.orphans.waiting.remove(&uid);
+            if let Some(orphan) = self.sources.orphans.waiting.remove(&uid)
+                && orphan.since + SUCCESSION <= now.instant
+            {
+                thicket_session::reach!("time SUCCESSION");
+            }
             count += usize::from(self.go_on(now, key, changes));
         }
         count

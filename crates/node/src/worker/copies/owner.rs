@@ -257,6 +257,7 @@ impl Worker {
             }
         }
         let of_node = |(stream, _): &(&(u64, u64, u8), &mut Mark)| stream.0 == node.0;
+        thicket_session::reach!("worker/copies: a node had given this one up");
         for (_, mark) in self.marks.iter_mut().filter(of_node) {
             mark.restart(now.instant);
         }
@@ -359,6 +360,7 @@ impl Worker {
             self.mail(Peer::Hub, content);
         }
         for node in overrun {
+            thicket_session::reach!("worker/copies: a backup is too far behind");
             self.handle_copies_lost(node);
         }
     }

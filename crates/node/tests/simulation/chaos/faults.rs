@@ -1,7 +1,8 @@
 //! What happens to nodes, to their clocks and to the network between them.
 
+use super::plan::Fault;
 use super::run::{ENDING_MILLIS, FORK_MILLIS, MOVING_MILLIS, Run, STEP_MILLIS};
-use crate::world::net::Parting;
+use thicket_simulation::net::Parting;
 
 /// How long a node stands still, ms: from, to. Hellos go every 300 ms, a node is down after 1 s, a handshake may take 5 s.
 const PAUSES: [(u64, u64); 6] = [
@@ -15,7 +16,122 @@ const PAUSES: [(u64, u64); 6] = [
 /// The longest of them.
 pub const LONGEST_PAUSE_MILLIS: u64 = 12_000;
 
+/// So long a link may be missing after the network is well again, ms: until somebody notices that it is silent, a dial that was under way
+/// fails, and the longest wait before the next one is over.
+const MISSING_MILLIS: u64 = 9_500;
+
+/// How a fault ends.
+#[derive(Debug, Clone)]
+pub enum Cure {
+    /// By itself.
+    Nothing,
+    /// These nodes see each other again.
+    Heal(Vec<(usize, usize)>),
+    /// The node is started again.
+    Start(usize),
+}
+
 impl Run {
+    /// One of the plan's faults begins, if what is promised holds when it does.
+    pub fn begin_fault(&mut self) -> super::checks::Verdict {
+        let fault = *self.random.pick(self.plan.faults);
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let (from, to) = *self.random.pick(&PAUSES);
+        let millis = self.random.between(from, to);
+        let is_free = match self.faults.len() {
+            0 => self.is_settled() && self.world.is_covered(),
+            count => count < self.plan.overlap,
+        };
+        if !is_free || self.world.nodes[node].machines.is_none() {
+            return Ok(());
+        }
+        if let Some(log) = &mut self.log {
+            let now = self.world.net.now;
+            log.push(format!("{now:>8} node {node}: {fault:?} for {millis} ms"));
+        }
+        let cure = match fault {
+            Fault::Pause => {
+                self.world.net.pause(node, millis);
+                Cure::Nothing
+            }
+            Fault::Freeze => {
+                self.world.freeze(node, millis);
+                Cure::Nothing
+            }
+            Fault::OneWay => self.part_from_some(node, Parting::OneWay { from: node }),
+            Fault::BlackHole => self.part_from_some(node, Parting::Vanish),
+            Fault::HalfOpen => {
+                if let Cure::Heal(pairs) = self.part_from_some(node, Parting::Vanish) {
+                    for (one, other) in pairs {
+                        self.world.net.heal(one, other);
+                    }
+                }
+                Cure::Nothing
+            }
+            Fault::StalledDisk => {
+                self.world.stall_disk(node, millis);
+                Cure::Nothing
+            }
+            Fault::FailedDisk => {
+                let writes = self.random.below(6);
+                self.world.nodes[node].disk.fail_after(writes);
+                self.pass(20)?;
+                self.end(node)?;
+                Cure::Start(node)
+            }
+            Fault::Kill => {
+                self.end(node)?;
+                Cure::Start(node)
+            }
+            Fault::PowerLoss => {
+                self.note_end_of(node)?;
+                self.ledger.kills.push(self.world.net.now);
+                self.world.lose_power(node);
+                Cure::Start(node)
+            }
+        };
+        let until = self.world.net.now + millis;
+        if matches!(fault, Fault::OneWay | Fault::BlackHole | Fault::HalfOpen) {
+            self.faults.push((until + MISSING_MILLIS, Cure::Nothing));
+        }
+        self.faults.push((until, cure));
+        Ok(())
+    }
+
+    /// Parts a node from one other, or from all.
+    fn part_from_some(&mut self, node: usize, parting: Parting) -> Cure {
+        let mut others: Vec<usize> = (0..self.plan.nodes).filter(|it| *it != node).collect();
+        if self.random.chance(1, 2) {
+            others = vec![*self.random.pick(&others)];
+        }
+        others.retain(|other| self.world.net.parting(node, *other).is_none());
+        for other in &others {
+            self.world.net.part(node, *other, parting);
+        }
+        Cure::Heal(others.into_iter().map(|other| (node, other)).collect())
+    }
+
+    /// Ends the faults that are to be over at `now`.
+    pub fn cure_faults(&mut self, now: u64) {
+        let is_over = |fault: &mut (u64, Cure)| fault.0 <= now;
+        let over: Vec<(u64, Cure)> = self.faults.extract_if(.., is_over).collect();
+        for (_, cure) in over {
+            if let Some(log) = &mut self.log {
+                let now = self.world.net.now;
+                log.push(format!("{now:>8} over: {cure:?}"));
+            }
+            match cure {
+                Cure::Nothing => {}
+                Cure::Heal(pairs) => {
+                    for (one, other) in pairs {
+                        self.world.net.heal(one, other);
+                    }
+                }
+                Cure::Start(node) => self.world.start(node),
+            }
+        }
+    }
+
     /// A node stands still for a while.
     pub fn pause(&mut self) {
         let node = self.random.below(self.plan.nodes as u64) as usize;
@@ -203,7 +319,8 @@ impl Run {
         let now = self.world.net.now;
         let is_over =
             |(_, end): &(u64, Option<u64>)| end.is_some_and(|end| end + FORK_MILLIS < now);
-        self.ledger.disturbed.iter().all(is_over) && self.world.net.partings().is_empty()
+        let is_calm = self.faults.is_empty() && self.world.net.partings().is_empty();
+        self.ledger.disturbed.iter().all(is_over) && is_calm
     }
 
     pub fn act_on_network(&mut self) {

@@ -107,6 +107,8 @@ pub struct Ledger {
     pub has_partings: bool,
     /// While nodes were parted clients stayed where they were.
     pub is_still: bool,
+    /// Messages are refused where there is no room for them.
+    pub is_cramped: bool,
     /// When a node was killed.
     pub kills: Vec<u64>,
     /// Connections that ended: client, node, when. If the node dies in the next moment, the will may have gone out and go out again, or

@@ -6,6 +6,7 @@ mod checks;
 mod faults;
 mod ledger;
 mod plan;
+mod reached;
 mod run;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,13 @@ fn play(name: &str, plan: Plan, once_failed: &[(RoutingMode, &[u64])]) {
         let count = number_from("THICKET_SEEDS").unwrap_or(SEEDS);
         // Every plan has about the same time.
         let count = (count * Plan::ALONE.actions as u64 / plan.actions as u64).max(1);
+        // There are many kinds of faults: of each a quarter is played.
+        let share = if plan.faults.is_empty() && !plan.is_cramped {
+            1
+        } else {
+            4
+        };
+        let count = count.div_ceil(share);
         let again = once_failed
             .iter()
             .flat_map(|(mode, seeds)| seeds.iter().map(|seed| (*mode, *seed)));
@@ -311,6 +319,90 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
     play(
         "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
         Plan::PAUSED_MAJORITY_ROAMING,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_are_not_heard_by_those_they_hear_lose_nothing() {
+    play(
+        "nodes_that_are_not_heard_by_those_they_hear_lose_nothing",
+        Plan::ONE_WAY,
+        &[(RoutingMode::Mesh, &[8]), (RoutingMode::Flood, &[7])],
+    );
+}
+
+#[test]
+fn nodes_whose_packets_vanish_lose_nothing() {
+    play(
+        "nodes_whose_packets_vanish_lose_nothing",
+        Plan::UNHEARD,
+        &[(RoutingMode::Mesh, &[4, 20]), (RoutingMode::Tree, &[14])],
+    );
+}
+
+#[test]
+fn nodes_that_are_suspended_with_their_clocks_lose_nothing() {
+    play(
+        "nodes_that_are_suspended_with_their_clocks_lose_nothing",
+        Plan::FROZEN,
+        &[(RoutingMode::Mesh, &[4, 8])],
+    );
+}
+
+#[test]
+fn nodes_whose_disks_stall_or_fail_lose_nothing() {
+    play(
+        "nodes_whose_disks_stall_or_fail_lose_nothing",
+        Plan::STALLED,
+        &[(RoutingMode::Mesh, &[8])],
+    );
+}
+
+#[test]
+fn a_cluster_with_one_slow_node_loses_nothing() {
+    play(
+        "a_cluster_with_one_slow_node_loses_nothing",
+        Plan::SLOW,
+        &[(RoutingMode::Flood, &[7])],
+    );
+}
+
+#[test]
+fn nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged() {
+    play(
+        "nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged",
+        Plan::CRAMPED,
+        &[(RoutingMode::Tree, &[118])],
+    );
+}
+
+#[test]
+#[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
+fn faults_that_overlap_lose_nothing_with_two_backups() {
+    play(
+        "faults_that_overlap_lose_nothing_with_two_backups",
+        Plan::OVERLAPPING,
+        &[],
+    );
+}
+
+#[test]
+#[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
+fn a_node_that_stands_still_while_another_one_is_parted_loses_nothing() {
+    play(
+        "a_node_that_stands_still_while_another_one_is_parted_loses_nothing",
+        Plan::PAUSED_AND_PARTED,
+        &[],
+    );
+}
+
+#[test]
+#[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
+fn with_a_majority_faults_that_overlap_lose_nothing() {
+    play(
+        "with_a_majority_faults_that_overlap_lose_nothing",
+        Plan::OVERLAPPING_MAJORITY,
         &[],
     );
 }

@@ -1,6 +1,6 @@
 //! What a run is like; its seed decides the rest.
 
-use crate::world::net::Weather;
+use thicket_simulation::net::Weather;
 
 /// How many of what, and what may happen.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +45,82 @@ pub struct Plan {
     /// In half of the runs a node's clock is now and then set back or forward by up to an hour.
     pub sets_clocks: bool,
     pub weather: Weather,
+    /// What happens now and then, for times on both sides of every time-out, when every session has its backups and all has been quiet
+    /// for a while. Meanwhile clients stay as they are, unless they roam, and publish.
+    pub faults: &'static [Fault],
+    /// So many faults at once: the later ones begin in the middle of the first.
+    pub overlap: usize,
+    /// Nodes have a data directory, whatever happens to it.
+    pub stores: bool,
+    /// One node is ten times slower than the others.
+    pub is_slow: bool,
+    /// Clocks go at different speeds.
+    pub drifts: bool,
+    /// Queues, windows and buffers are as small as can be, and what finds no room is refused.
+    pub is_cramped: bool,
+}
+
+/// Something that happens to a node, and is over after a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The node stands still.
+    Pause,
+    /// The node stands still, and so do its clocks, as a suspended virtual machine's.
+    Freeze,
+    /// The node is not heard by one other, or by all.
+    OneWay,
+    /// What the node and one other send to each other vanishes, or what it and all others send.
+    BlackHole,
+    /// A link of the node breaks without a word to either end.
+    HalfOpen,
+    /// The disk of the node takes long to write.
+    StalledDisk,
+    /// The disk of the node fails in the middle of a round, and the node ends with an error; it is back with what was written before.
+    FailedDisk,
+    /// The process of the node is gone, and back.
+    Kill,
+    /// The machine of the node loses its power: its links are half-open at the other nodes. It is back.
+    PowerLoss,
 }
 
 impl Plan {
+    /// Nodes are out of sight of each other now and then, in the middle of what they do.
+    pub const fn is_disturbed(&self) -> bool {
+        self.splits || self.majority || self.pauses || !self.faults.is_empty()
+    }
+
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 28] = [
+        ("ALONE", Self::ALONE),
+        ("KILLED", Self::KILLED),
+        ("LINKED", Self::LINKED),
+        ("DYING", Self::DYING),
+        ("DYING_IN_TWOS", Self::DYING_IN_TWOS),
+        ("DYING_IN_THREES", Self::DYING_IN_THREES),
+        ("DYING_MIXED", Self::DYING_MIXED),
+        ("DARK", Self::DARK),
+        ("CUT", Self::CUT),
+        ("SPLIT", Self::SPLIT),
+        ("PARTED", Self::PARTED),
+        ("SIDES", Self::SIDES),
+        ("MAJORITY", Self::MAJORITY),
+        ("PAUSED", Self::PAUSED),
+        ("PAUSED_ROAMING", Self::PAUSED_ROAMING),
+        ("PAUSED_PAIR", Self::PAUSED_PAIR),
+        ("PAUSED_WITH_TWO_BACKUPS", Self::PAUSED_WITH_TWO_BACKUPS),
+        ("PAUSED_MAJORITY", Self::PAUSED_MAJORITY),
+        ("PAUSED_MAJORITY_ROAMING", Self::PAUSED_MAJORITY_ROAMING),
+        ("ONE_WAY", Self::ONE_WAY),
+        ("UNHEARD", Self::UNHEARD),
+        ("FROZEN", Self::FROZEN),
+        ("STALLED", Self::STALLED),
+        ("SLOW", Self::SLOW),
+        ("CRAMPED", Self::CRAMPED),
+        ("OVERLAPPING", Self::OVERLAPPING),
+        ("PAUSED_AND_PARTED", Self::PAUSED_AND_PARTED),
+        ("OVERLAPPING_MAJORITY", Self::OVERLAPPING_MAJORITY),
+    ];
+
     /// One node.
     pub const ALONE: Self = Self {
         nodes: 1,
@@ -72,6 +145,12 @@ impl Plan {
         skew: 0,
         sets_clocks: true,
         weather: Weather::ROUGH,
+        faults: &[],
+        overlap: 1,
+        stores: false,
+        is_slow: false,
+        drifts: false,
+        is_cramped: false,
     };
     /// One node that is killed and started again.
     pub const KILLED: Self = Self {
@@ -187,5 +266,61 @@ impl Plan {
     pub const PAUSED_MAJORITY_ROAMING: Self = Self {
         roams: true,
         ..Self::PAUSED_MAJORITY
+    };
+    /// Bytes arrive one way only.
+    pub const ONE_WAY: Self = Self {
+        pauses: false,
+        faults: &[Fault::OneWay],
+        ..Self::PAUSED
+    };
+    /// Packets vanish, connections are half-open, machines lose their power unheard.
+    pub const UNHEARD: Self = Self {
+        faults: &[Fault::BlackHole, Fault::HalfOpen, Fault::PowerLoss],
+        stores: true,
+        ..Self::ONE_WAY
+    };
+    /// Nodes are suspended with their clocks, and clocks go at different speeds.
+    pub const FROZEN: Self = Self {
+        faults: &[Fault::Freeze],
+        drifts: true,
+        ..Self::ONE_WAY
+    };
+    /// Disks take long, or fail.
+    pub const STALLED: Self = Self {
+        faults: &[Fault::StalledDisk, Fault::StalledDisk, Fault::FailedDisk],
+        stores: true,
+        ..Self::ONE_WAY
+    };
+    /// A node is ten times slower than the others, and others stand still.
+    pub const SLOW: Self = Self {
+        faults: &[Fault::Pause, Fault::OneWay],
+        is_slow: true,
+        ..Self::ONE_WAY
+    };
+    /// Everything is full, and links break.
+    pub const CRAMPED: Self = Self {
+        is_cramped: true,
+        ..Self::CUT
+    };
+    /// Two nodes stand still, stall or die at once, with two backups of each session.
+    pub const OVERLAPPING: Self = Self {
+        nodes: 4,
+        backups: 2,
+        faults: &[Fault::Pause, Fault::StalledDisk, Fault::Kill],
+        overlap: 2,
+        stores: true,
+        drifts: true,
+        ..Self::ONE_WAY
+    };
+    /// A node stands still while another one is parted from some, with two backups of each session.
+    pub const PAUSED_AND_PARTED: Self = Self {
+        faults: &[Fault::Pause, Fault::OneWay, Fault::BlackHole],
+        ..Self::OVERLAPPING
+    };
+    /// The same where only a side with more than half of the nodes serves.
+    pub const OVERLAPPING_MAJORITY: Self = Self {
+        majority: true,
+        nodes: 5,
+        ..Self::OVERLAPPING
     };
 }

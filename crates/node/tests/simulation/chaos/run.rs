@@ -3,7 +3,7 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
-use thicket_node::Partition;
+use thicket_node::{OnFull, Partition};
 use thicket_overlay::routing::RoutingMode;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
@@ -14,9 +14,9 @@ use thicket_session::{
 use super::{
     faults::LONGEST_PAUSE_MILLIS,
     ledger::{Held, Ledger, Life, Publication, Record, payload_of, publication_of},
-    plan::Plan,
+    plan::{Fault, Plan},
 };
-use crate::world::{
+use thicket_simulation::{
     World,
     client::Told,
     net::{Place, Wake, Weather},
@@ -36,7 +36,25 @@ pub const ENDING_MILLIS: u64 = 1_000;
 pub const STEP_MILLIS: u64 = 3_600_000;
 /// Longer than any time-out in the nodes but keep-alives and expiries.
 const AGED_MILLIS: u64 = 40_000;
+/// Longest round of a slow node, ms.
+const SLOW_MILLIS: u64 = 40;
+/// How much faster or slower than time clocks go, millionths: far more than any quartz.
+const DRIFT_PPM: i64 = 20_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
+
+/// Nothing holds more than a few messages.
+fn cramp(spec: &mut NodeSpec) {
+    spec.limits.queue_messages = 40;
+    spec.limits.on_full = OnFull::Refuse;
+    spec.limits.inflight_maximum = 4;
+    spec.hint_bytes = 2_000;
+    spec.overlay_limits.batch_bytes = 1_000;
+    spec.overlay_limits.out_buffer_bytes = 4_000;
+    spec.overlay_limits.credit_bytes = 8_000;
+    spec.overlay_limits.resend_messages_per_node = 60;
+    spec.overlay_limits.resend_messages = 200;
+    spec.overlay_limits.interest_changes = 4;
+}
 
 /// A run under way.
 #[derive(Debug)]
@@ -54,6 +72,8 @@ pub struct Run {
     is_aged: bool,
     /// Who hears all wills; does nothing else.
     watcher: usize,
+    /// Faults that are not over, with when they are.
+    pub faults: Vec<(u64, super::faults::Cure)>,
     /// What clients did and heard, if somebody wants to read it.
     pub log: Option<Vec<String>>,
 }
@@ -74,16 +94,34 @@ impl Run {
             spec.wall_ahead = STEP_MILLIS + index as u64 * plan.skew;
             spec.limits.out_buffer_bytes = 4_000;
             spec.limits.relocate_after = 1;
-            spec.stores = plan.kills || plan.blacks_out;
+            spec.stores = plan.kills || plan.blacks_out || plan.stores;
             spec.small_log_bytes = 8_000;
+            if plan.is_slow {
+                let is_slowest = seed % plan.nodes as u64 == index as u64;
+                spec.round_millis = (
+                    0,
+                    if is_slowest {
+                        SLOW_MILLIS
+                    } else {
+                        SLOW_MILLIS / 10
+                    },
+                );
+            }
+            if plan.drifts {
+                spec.drift_ppm = DRIFT_PPM * (index as i64 % 3 - 1);
+            }
+            if plan.is_cramped {
+                cramp(&mut spec);
+            }
             world.add_node(spec);
             world.start(index);
         }
         let mut run = Self {
             world,
             ledger: Ledger {
-                is_split: plan.splits || plan.majority || plan.pauses,
-                has_partings: plan.parts,
+                is_split: plan.is_disturbed(),
+                has_partings: plan.parts || !plan.faults.is_empty(),
+                is_cramped: plan.is_cramped,
                 others: plan.nodes - 1,
                 is_still: !plan.roams,
                 ..Ledger::default()
@@ -96,6 +134,7 @@ impl Run {
             is_aged: !(seed / 8).is_multiple_of(2),
             watcher: 0,
             log: None,
+            faults: Vec::new(),
         };
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
@@ -185,6 +224,12 @@ impl Run {
             }
             if self.plan.pauses && self.random.chance(1, 30) {
                 self.pause();
+            }
+            if !self.plan.faults.is_empty() {
+                self.cure_faults(self.world.net.now);
+                if self.random.chance(1, 30) {
+                    self.begin_fault()?;
+                }
             }
             if self.plan.majority && self.plan.parts && self.random.chance(1, 30) {
                 self.part_or_heal()?;
@@ -612,13 +657,14 @@ impl Run {
             let record = &mut self.ledger.records[client];
             record.may_be_cleaned |= record.is_cleaning;
             self.world.net.give(end, Place::Nobody);
-            self.world.clients[client].forget_connection();
+            self.world.clients[client].forget_connection(&self.world.net);
             let _ = self.note(client);
         }
     }
 
     /// The network heals, everybody comes back, and all that was promised is done.
     fn come_to_rest(&mut self) -> super::checks::Verdict {
+        self.cure_faults(u64::MAX);
         for (one, other) in self.world.net.partings() {
             self.world.net.heal(one, other);
         }
@@ -692,10 +738,13 @@ impl Run {
             .collect();
         let others = self.plan.nodes as u64 - 1;
         // A node by itself replaces what it has, however its clock is set.
-        let skew = if self.plan.sets_clocks && others > 0 {
+        let drifts = u64::from(self.plan.drifts);
+        let drifted = drifts * self.world.net.now * 2 * DRIFT_PPM.unsigned_abs() / 1_000_000;
+        let frozen = self.plan.faults.contains(&Fault::Freeze);
+        let skew = if frozen || self.plan.sets_clocks && others > 0 {
             2 * STEP_MILLIS
         } else {
-            self.plan.skew * others
+            self.plan.skew * others + drifted
         };
         super::checks::retained_messages_converge(&self.ledger, &retained, skew)
     }

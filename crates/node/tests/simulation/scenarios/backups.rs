@@ -9,7 +9,7 @@ use super::{
     copies::{become_covered, send_again, subscriber_gone_from},
     id, resuming,
 };
-use crate::world::{
+use thicket_simulation::{
     World,
     net::{Parting, Weather},
     node::NodeSpec,
@@ -361,7 +361,7 @@ fn expect_copies(world: &World, expected: u64, when: &str) {
 }
 
 /// What a tester hears in a second, without packet identifiers.
-fn hear_unnumbered(world: &mut World, tester: crate::world::TesterId) -> Vec<String> {
+fn hear_unnumbered(world: &mut World, tester: thicket_simulation::TesterId) -> Vec<String> {
     let heard = world.hear(tester);
     let unnumbered = |said: &String| said.split(" #").next().unwrap_or_default().to_owned();
     heard.iter().map(unnumbered).collect()

@@ -3,7 +3,7 @@
 use thicket_mqtt::{Connect, Packet, Publish, Qos, Subscribe, Will};
 
 use super::{V5, cluster::client_at, id, resuming};
-use crate::world::{World, net::Weather, node::NodeSpec};
+use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
 const HOUR: u64 = 3_600_000;
 

@@ -6,7 +6,7 @@ use thicket_node::OnFull;
 use thicket_overlay::routing::RoutingMode;
 
 use super::{V5, V311, id, qos, resuming};
-use crate::world::{
+use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,

@@ -8,7 +8,7 @@ use super::{
     cluster::{client_at, plain},
     id, resuming,
 };
-use crate::world::{
+use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,

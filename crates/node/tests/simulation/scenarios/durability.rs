@@ -5,7 +5,7 @@ use thicket_mqtt::{
 };
 
 use super::{V5, V311, id, play_with, qos, resuming};
-use crate::world::{TesterId, World};
+use thicket_simulation::{TesterId, World};
 
 #[track_caller]
 fn play(scenario: impl Fn(&mut World)) {

@@ -5,7 +5,7 @@ use thicket_mqtt::{Connect, Packet, Publish, Qos};
 use thicket_node::{HintsReport, OnFull};
 
 use super::{V5, V311, cluster::client_at, copies::become_covered, id, resuming};
-use crate::world::{
+use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,

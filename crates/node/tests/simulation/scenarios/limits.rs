@@ -5,7 +5,7 @@ use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCo
 use thicket_node::OnFull;
 
 use super::{V5, V311, id, play, play_with, qos, resuming};
-use crate::world::{World, net::Weather, node::NodeSpec};
+use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
 fn plain(packet_id: u16) -> Acknowledgement<'static> {
     Acknowledgement::new(id(packet_id), ReasonCode::Success)
@@ -125,7 +125,7 @@ fn topic_aliases_work_in_both_directions_and_end_with_the_connection() {
         let client = world.client(connect, "CONNACK");
         world.subscribe(client, "#", 0);
         let publisher = world.plain("publisher");
-        let send = |world: &mut crate::world::World, topic, alias| {
+        let send = |world: &mut thicket_simulation::World, topic, alias| {
             let publish = Publish {
                 topic_alias: Some(alias),
                 ..Publish::new(topic, b"x")

@@ -9,7 +9,7 @@ use super::{
     copies::become_covered,
     id, qos, resuming,
 };
-use crate::world::{
+use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,

@@ -4,7 +4,7 @@ use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
 use thicket_node::{ForgetError, Partition};
 
 use super::{V5, V311, cluster::client_at, copies::become_covered, id, qos, resuming};
-use crate::world::{
+use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
     node::NodeSpec,
@@ -329,7 +329,13 @@ fn a_node_that_comes_later_learns_who_belongs_to_the_cluster() {
     );
 }
 
-impl World {
+/// Steps of these scenarios.
+trait Steps {
+    #[track_caller]
+    fn publish_at(&mut self, node: usize, topic: &str, payload: &str);
+}
+
+impl Steps for World {
     /// A client comes, publishes at QoS 1, is answered and goes.
     #[track_caller]
     fn publish_at(&mut self, node: usize, topic: &str, payload: &str) {
@@ -338,10 +344,6 @@ impl World {
         self.expect(publisher, &["PUBACK 1"]);
         self.hang_up(publisher);
         self.run_for(500);
-    }
-
-    fn forget(&mut self, node: usize, forgotten: &str) -> Result<(), ForgetError> {
-        self.nodes[node].forget(&mut self.net, forgotten)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{cell::Cell, collections::BTreeSet};
 use thicket_mqtt::{Connect, Packet, PacketId, Publish, Qos, Will};
 
 use super::{V5, cluster::plain, play_with};
-use crate::world::{TesterId, World, node::NodeSpec};
+use thicket_simulation::{TesterId, World, node::NodeSpec};
 
 fn soon(spec: &mut NodeSpec) {
     spec.limits.relocate_after = 4;

@@ -5,7 +5,7 @@ use thicket_mqtt::{
 };
 
 use super::{V5, cluster::client_at, id, play, qos, resuming};
-use crate::world::{TesterId, World, net::Weather, node::NodeSpec};
+use thicket_simulation::{TesterId, World, net::Weather, node::NodeSpec};
 
 fn retain(world: &mut World, client: TesterId, topic: &str, payload: &str) {
     let publish = Publish {

@@ -4,7 +4,7 @@ use thicket_access::{Acl, Algorithm, Policy, Tokens, Users, scram::Credential};
 use thicket_mqtt::{Connect, Login, Packet, PacketId, ProtocolVersion, Publish, Subscribe, Will};
 
 use super::{V5, V311, id, play_with, qos, resuming};
-use crate::world::{TesterId, World, node::NodeSpec};
+use thicket_simulation::{TesterId, World, node::NodeSpec};
 
 /// Made with another implementation: `sub` is `ann`, `exp` is 2000000000.
 const EC_KEY: &str = "\
@@ -47,7 +47,16 @@ pub fn as_user<'a>(name: &'a str, connect: Connect<'a>) -> Connect<'a> {
     Connect { login, ..connect }
 }
 
-impl World {
+/// Steps of these scenarios.
+trait Steps {
+    #[track_caller]
+    fn user(&mut self, name: &str, version: ProtocolVersion, client_id: &str) -> TesterId;
+    #[track_caller]
+    fn expect_acknowledged(&mut self, tester: TesterId, packet_id: u16);
+    fn count(&self, count: impl Fn(&thicket_node::Traffic) -> u64) -> u64;
+}
+
+impl Steps for World {
     #[track_caller]
     fn user(&mut self, name: &str, version: ProtocolVersion, client_id: &str) -> TesterId {
         self.client(as_user(name, Connect::new(version, client_id)), "CONNACK")

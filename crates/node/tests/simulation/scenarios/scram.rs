@@ -5,7 +5,7 @@ use thicket_mqtt::{Auth, Connect, Packet, ReasonCode};
 
 use super::rights::{policy, with};
 use super::{V5, play, play_with};
-use crate::world::{TesterId, World};
+use thicket_simulation::{TesterId, World};
 
 const ACL: &str = "pattern %u/#";
 
@@ -19,7 +19,17 @@ fn auth<'a>(reason_code: ReasonCode, method: Option<&'a str>, data: &'a [u8]) ->
     })
 }
 
-impl World {
+/// Steps of these scenarios.
+trait Steps {
+    #[track_caller]
+    fn challenged(&mut self, exchange: &ClientExchange) -> TesterId;
+    #[track_caller]
+    fn answer(&mut self, tester: TesterId, exchange: &mut ClientExchange);
+    #[track_caller]
+    fn proved(&mut self, name: &str) -> TesterId;
+}
+
+impl Steps for World {
     /// Says CONNECT with the first message of an exchange; the challenge was heard.
     #[track_caller]
     fn challenged(&mut self, exchange: &ClientExchange) -> TesterId {

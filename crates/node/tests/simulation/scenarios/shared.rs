@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use thicket_mqtt::{Packet, Subscribe};
 
 use super::{V5, id, play, qos, resuming};
-use crate::world::{TesterId, World};
+use thicket_simulation::{TesterId, World};
 
 /// Payloads that came to `tester`.
 fn payloads(world: &mut World, tester: TesterId) -> Vec<String> {

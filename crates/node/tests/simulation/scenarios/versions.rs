@@ -9,7 +9,7 @@ use super::{
     copies::become_covered,
     id, qos, resuming,
 };
-use crate::world::{World, net::Weather, node::NodeSpec};
+use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
 /// Plays a scenario on three nodes, one of which, each in turn, knows nothing newer than version 3.
 #[track_caller]

@@ -3,7 +3,7 @@
 use thicket_mqtt::{Connect, Disconnect, Packet, ReasonCode, Will};
 
 use super::{V5, V311, play, qos, resuming};
-use crate::world::{TesterId, World};
+use thicket_simulation::{TesterId, World};
 
 fn with_will(mut connect: Connect<'static>, delay_interval: u32) -> Connect<'static> {
     connect.will = Some(Will {

@@ -4,19 +4,24 @@ use std::sync::Arc;
 
 use thicket_access::Policy;
 use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, Takes};
-use thicket_overlay::{WireVersion, routing::RoutingMode};
+use thicket_overlay::{OverlayLimits, WireVersion, routing::RoutingMode};
 
 /// How a node is configured.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
+    /// How many workers it has.
     pub workers: u8,
+    /// Nodes of another name are strangers.
     pub cluster_name: String,
+    /// What its clients may use.
     pub limits: Limits,
+    /// Where clients come from.
     pub listeners: Vec<ListenerConfig>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
     /// Who may connect and do what; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
+    /// How messages find their way.
     pub routing: RoutingMode,
     /// When the nodes do not all see each other.
     pub partition: Partition,
@@ -32,9 +37,16 @@ pub struct NodeSpec {
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is out.
     pub hint_bytes: u64,
+    /// How long each round of a thread takes, ms: least and most.
+    pub round_millis: (u64, u64),
+    /// Its clocks go so much faster than time, millionths.
+    pub drift_ppm: i64,
+    /// What other nodes may make grow.
+    pub overlay_limits: OverlayLimits,
 }
 
 impl NodeSpec {
+    /// The defaults, with this many workers.
     pub fn new(workers: u8) -> Self {
         Self {
             workers,
@@ -56,6 +68,9 @@ impl NodeSpec {
             small_log_bytes: 16 * 1024,
             backups: 1,
             hint_bytes: HINT_BYTES,
+            round_millis: (0, 0),
+            drift_ppm: 0,
+            overlay_limits: OverlayLimits::default(),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_node::{ConnectionId, Peer};
 
-use super::{
+use crate::{
+    links::{Host, Links},
     pipe::{EndId, Pipe, Read, SocketId},
     random::{Random, mix},
 };
@@ -32,6 +33,7 @@ pub struct Weather {
 }
 
 impl Weather {
+    /// Nothing takes longer than a millisecond.
     pub const CALM: Self = Self {
         mail_delay: 0,
         link_delay: (0, 1),
@@ -39,6 +41,7 @@ impl Weather {
         cuts: 0,
         room: 1 << 20,
     };
+    /// Everything takes its time, and comes in pieces.
     pub const ROUGH: Self = Self {
         mail_delay: 4,
         link_delay: (0, 20),
@@ -59,8 +62,11 @@ pub enum Place {
     Client(usize),
     /// A machine of a node.
     Shell {
+        /// Its index in `World::nodes`.
         node: usize,
+        /// The machine.
         owner: Peer,
+        /// What the machine calls the connection.
         connection: ConnectionId,
     },
 }
@@ -68,9 +74,13 @@ pub enum Place {
 /// Who has to look up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
+    /// A machine of a node.
     Shell(usize, Peer),
+    /// A tester.
     Tester(usize),
+    /// A client.
     Client(usize),
+    /// Dials are due.
     Dials,
     /// Its node stands still: it looks up later.
     Nobody,
@@ -82,8 +92,18 @@ struct Socket {
     /// Towards end 0 and towards end 1.
     pipes: [Pipe; 2],
     places: [Place; 2],
-    /// Between these nodes, the lower first.
-    nodes: Option<(usize, usize)>,
+    /// Who dialled, and who accepted.
+    hosts: [Host; 2],
+}
+
+impl Socket {
+    /// The nodes of a link, the lower first.
+    fn nodes(&self) -> Option<(usize, usize)> {
+        match self.hosts {
+            [Host::Node(one), Host::Node(other)] => Some((one.min(other), one.max(other))),
+            _ => None,
+        }
+    }
 }
 
 /// How two nodes are parted.
@@ -93,14 +113,34 @@ pub enum Parting {
     Held,
     /// Connections are cut, and none come about.
     Cut,
+    /// Bytes from this node to the other one wait until it is over; those of the other one arrive. No connection comes about.
+    OneWay {
+        /// Who is not heard.
+        from: usize,
+    },
+    /// A black hole: what is written vanishes, no end is seen, and no connection comes about. Connections of before stay half-open for
+    /// ever: whoever went away did so unheard.
+    Vanish,
+}
+
+/// The thread that a machine of a node runs on: the hub is on that of the first worker.
+pub fn thread_of(peer: Peer) -> usize {
+    match peer {
+        Peer::Worker(id) => usize::from(id.0),
+        Peer::Hub => 0,
+    }
 }
 
 /// Time, connections, chance.
 #[derive(Debug)]
 pub struct Net {
+    /// Virtual time, ms.
     pub now: u64,
+    /// What all chance comes from.
     pub seed: u64,
+    /// Chance of the network and of the shells.
     pub random: Random,
+    /// How slow everything is where no link says otherwise.
     pub weather: Weather,
     sockets: Vec<Socket>,
     agenda: BTreeSet<(u64, u64, Wake)>,
@@ -109,10 +149,17 @@ pub struct Net {
     partings: BTreeMap<(usize, usize), Parting>,
     /// Nodes that stand still, and until when.
     paused: BTreeMap<usize, u64>,
+    /// Threads of nodes that are busy with one thing, a slow round or a write to a disk, and until when.
+    busy: BTreeMap<(usize, usize), u64>,
+    /// Links and routes, for those whose connections are more than weather.
+    pub links: Links,
+    /// Bytes written to connections between nodes, by who wrote and to whom.
+    sent: BTreeMap<(usize, usize), u64>,
 }
 
 impl Net {
-    pub const fn new(seed: u64, weather: Weather) -> Self {
+    /// A network without connections.
+    pub fn new(seed: u64, weather: Weather) -> Self {
         Self {
             now: 1,
             seed,
@@ -123,6 +170,9 @@ impl Net {
             wakes: 0,
             partings: BTreeMap::new(),
             paused: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            links: Links::default(),
+            sent: BTreeMap::new(),
         }
     }
 
@@ -169,12 +219,19 @@ impl Net {
             .is_some_and(|until| *until > self.now)
     }
 
+    /// A thread of a node does one thing until `at`, and looks at nothing else.
+    pub fn keep_busy(&mut self, node: usize, thread: usize, at: u64) {
+        let until = self.busy.entry((node, thread)).or_default();
+        *until = at.max(*until);
+    }
+
     fn paused_until(&self, wake: Wake) -> Option<u64> {
-        let Wake::Shell(node, _) = wake else {
+        let Wake::Shell(node, peer) = wake else {
             return None;
         };
-        let until = self.paused.get(&node).copied();
-        until.filter(|until| *until > self.now)
+        let paused = self.paused.get(&node).copied();
+        let busy = self.busy.get(&(node, thread_of(peer))).copied();
+        paused.max(busy).filter(|until| *until > self.now)
     }
 
     fn wake_place(&mut self, at: u64, place: Place) {
@@ -186,13 +243,13 @@ impl Net {
         }
     }
 
-    /// A connection between `from` and nobody yet; the end that dialled.
-    pub fn open(&mut self, from: Place, nodes: Option<(usize, usize)>) -> EndId {
+    /// A connection from `from`, who is at the first of the hosts, to nobody yet at the second; the end that dialled.
+    pub fn open(&mut self, from: Place, hosts: [Host; 2]) -> EndId {
         let room = self.weather.room;
         self.sockets.push(Socket {
             pipes: [Pipe::new(room), Pipe::new(room)],
             places: [from, Place::Nobody],
-            nodes,
+            hosts,
         });
         EndId {
             socket: SocketId(self.sockets.len() - 1),
@@ -210,16 +267,36 @@ impl Net {
     }
 
     fn delay(&mut self, socket: SocketId) -> u64 {
-        let (from, to) = match self.sockets[socket.0].nodes {
+        let (from, to) = match self.sockets[socket.0].nodes() {
             Some(_) => self.weather.link_delay,
             None => self.weather.client_delay,
         };
         self.random.between(from, to)
     }
 
-    fn is_held(&self, socket: SocketId) -> bool {
-        let pair = self.sockets[socket.0].nodes;
-        pair.is_some_and(|pair| self.partings.get(&pair) == Some(&Parting::Held))
+    /// When what the holder of `end` sends now is at the other one.
+    fn arrival(&mut self, end: EndId, bytes: usize) -> u64 {
+        if self.is_held(end) {
+            return NEVER;
+        }
+        let hosts = self.sockets[end.socket.0].hosts;
+        let route = (hosts[end.end], hosts[end.other().end]);
+        let (now, bytes) = (self.now, bytes as u64);
+        match self.links.arrival(&mut self.random, now, route, bytes) {
+            Some(at) => at,
+            None => self.now + self.delay(end.socket),
+        }
+    }
+
+    /// Whether what the holder of `end` sends waits for the end of a fault.
+    fn is_held(&self, end: EndId) -> bool {
+        let socket = &self.sockets[end.socket.0];
+        let parting = socket.nodes().and_then(|pair| self.partings.get(&pair));
+        match parting {
+            None | Some(Parting::Cut | Parting::Vanish) => false,
+            Some(Parting::Held) => true,
+            Some(Parting::OneWay { from }) => socket.hosts[end.end] == Host::Node(*from),
+        }
     }
 
     /// Writes what the connection takes of `bytes`; how many they were.
@@ -231,12 +308,13 @@ impl Net {
         if count == 0 {
             return 0;
         }
-        let at = if self.is_held(end.socket) {
-            NEVER
-        } else {
-            self.now + self.delay(end.socket)
-        };
+        let at = self.arrival(end, count);
         let socket = &mut self.sockets[end.socket.0];
+        if let [Host::Node(from), Host::Node(to)] =
+            [socket.hosts[end.end], socket.hosts[end.other().end]]
+        {
+            *self.sent.entry((from, to)).or_default() += count as u64;
+        }
         let at = socket.pipes[end.other().end].write(&bytes[..count], at);
         let place = socket.places[end.other().end];
         self.wake_place(at, place);
@@ -271,14 +349,13 @@ impl Net {
 
     /// The holder of `end` closes in order: what it wrote arrives.
     pub fn close(&mut self, end: EndId) {
-        let at = if self.is_held(end.socket) {
-            NEVER
-        } else {
-            self.now + self.delay(end.socket)
-        };
+        let at = self.arrival(end, 0);
         let socket = &mut self.sockets[end.socket.0];
         socket.places[end.end] = Place::Nobody;
         socket.pipes[end.end].deafen();
+        if socket.pipes[end.other().end].is_broken {
+            return;
+        }
         let at = socket.pipes[end.other().end].finish(at);
         let place = socket.places[end.other().end];
         self.wake_place(at, place);
@@ -299,9 +376,25 @@ impl Net {
     pub fn links(&self) -> Vec<SocketId> {
         let is_open = |socket: &Socket| !socket.pipes.iter().any(|pipe| pipe.is_deaf);
         (0..self.sockets.len())
-            .filter(|index| self.sockets[*index].nodes.is_some() && is_open(&self.sockets[*index]))
+            .filter(|index| {
+                self.sockets[*index].nodes().is_some() && is_open(&self.sockets[*index])
+            })
             .map(SocketId)
             .collect()
+    }
+
+    /// The holder of `end` is gone without a word: the other one hears nothing any more, and what it writes vanishes.
+    pub fn leave_half_open(&mut self, end: EndId) {
+        let socket = &mut self.sockets[end.socket.0];
+        socket.places[end.end] = Place::Nobody;
+        socket.pipes[end.end].deafen();
+        socket.pipes[end.other().end].fall_silent();
+    }
+
+    /// Bytes that nodes have written to the connections between them, by who wrote and to whom.
+    #[must_use]
+    pub const fn sent_between_nodes(&self) -> &BTreeMap<(usize, usize), u64> {
+        &self.sent
     }
 
     /// Parts two nodes.
@@ -315,7 +408,17 @@ impl Net {
                         pipe.hold(NEVER);
                     }
                 }
+                Parting::OneWay { from } => {
+                    let socket = &mut self.sockets[socket.0];
+                    let to = usize::from(socket.hosts[0] == Host::Node(from));
+                    socket.pipes[to].hold(NEVER);
+                }
                 Parting::Cut => self.cut(socket),
+                Parting::Vanish => {
+                    for pipe in &mut self.sockets[socket.0].pipes {
+                        pipe.fall_silent();
+                    }
+                }
             }
         }
     }
@@ -323,8 +426,9 @@ impl Net {
     /// Ends a parting.
     pub fn heal(&mut self, one: usize, other: usize) {
         let pair = (one.min(other), one.max(other));
-        if self.partings.remove(&pair) != Some(Parting::Held) {
-            return;
+        match self.partings.remove(&pair) {
+            Some(Parting::Held | Parting::OneWay { .. }) => {}
+            Some(Parting::Cut | Parting::Vanish) | None => return,
         }
         for socket in self.links_between(pair) {
             for end in 0..2 {
@@ -343,6 +447,15 @@ impl Net {
         self.partings.get(&pair).copied()
     }
 
+    /// Whether what `from` sends reaches `to`.
+    pub fn reaches(&self, from: usize, to: usize) -> bool {
+        match self.parting(from, to) {
+            None => true,
+            Some(Parting::OneWay { from: unheard }) => unheard != from,
+            Some(Parting::Held | Parting::Cut | Parting::Vanish) => false,
+        }
+    }
+
     /// All that are parted.
     pub fn partings(&self) -> Vec<(usize, usize)> {
         self.partings.keys().copied().collect()
@@ -350,7 +463,7 @@ impl Net {
 
     fn links_between(&self, pair: (usize, usize)) -> Vec<SocketId> {
         (0..self.sockets.len())
-            .filter(|index| self.sockets[*index].nodes == Some(pair))
+            .filter(|index| self.sockets[*index].nodes() == Some(pair))
             .map(SocketId)
             .collect()
     }

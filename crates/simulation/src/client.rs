@@ -8,7 +8,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{
+use crate::{
     net::{Net, Wake},
     pipe::{EndId, Read},
 };
@@ -16,29 +16,46 @@ use super::{
 /// What a client's owner is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
+    /// The server accepted the connection.
     Connected {
+        /// It had the session.
         session_present: bool,
     },
+    /// The server refused the connection.
     Refused(ReasonCode),
+    /// A message came.
     Message {
+        /// Its topic.
         topic: String,
+        /// Its payload.
         payload: Vec<u8>,
+        /// Its QoS on this connection.
         qos: Qos,
+        /// It was retained before.
         retain: bool,
     },
+    /// A publication is acknowledged: PUBACK, PUBREC with an error, or PUBCOMP.
     Acknowledged {
+        /// Of the publication.
         packet_id: PacketId,
+        /// What the server said of it.
         reason_code: ReasonCode,
     },
     /// Not sent again: what the server knew of it is gone.
     Discarded {
+        /// Of the publication.
         packet_id: PacketId,
     },
+    /// SUBACK.
     Subscribed {
+        /// Of the SUBSCRIBE.
         packet_id: PacketId,
+        /// One a filter.
         reason_codes: Vec<ReasonCode>,
     },
+    /// UNSUBACK.
     Unsubscribed {
+        /// Of the UNSUBSCRIBE.
         packet_id: PacketId,
     },
     /// The server ended the connection and said why.
@@ -52,17 +69,22 @@ pub enum Told {
 /// A client.
 #[derive(Debug)]
 pub struct SimulatedClient {
+    /// Its place in `World::clients`.
     pub index: usize,
+    /// The machine that speaks the protocol.
     pub machine: Client,
+    /// Its connection.
     pub end: Option<EndId>,
     /// The node it is connected to.
     pub node: usize,
-    told: VecDeque<Told>,
+    /// With when it was told, ms.
+    told: VecDeque<(u64, Told)>,
     /// Nothing of what it had to say was left when it closed.
     pub has_said_all: bool,
 }
 
 impl SimulatedClient {
+    /// A client that is not connected.
     pub fn new(index: usize, config: ClientConfig) -> Self {
         Self {
             index,
@@ -74,6 +96,7 @@ impl SimulatedClient {
         }
     }
 
+    /// Sends CONNECT over a new connection.
     pub fn connect(&mut self, net: &mut Net, end: EndId, clean_start: CleanStart) {
         self.end = Some(end);
         self.machine
@@ -87,17 +110,18 @@ impl SimulatedClient {
         if let Some(end) = self.end.take() {
             net.close(end);
             self.machine.handle_closed();
-            self.told.push_back(Told::Closed);
+            self.told.push_back((net.now, Told::Closed));
         }
     }
 
     /// The connection is somebody else's problem now.
-    pub fn forget_connection(&mut self) {
+    pub fn forget_connection(&mut self, net: &Net) {
         self.end = None;
         self.machine.handle_closed();
-        self.told.push_back(Told::Closed);
+        self.told.push_back((net.now, Told::Closed));
     }
 
+    /// Reads what has come, and does what is due.
     pub fn round(&mut self, net: &mut Net) {
         let now = Instant::from_millis(net.now);
         while let Some(end) = self.end {
@@ -105,7 +129,7 @@ impl SimulatedClient {
                 Read::Bytes(bytes) => {
                     let told = &mut self.told;
                     self.machine
-                        .handle_bytes(now, &bytes, |event| tell(told, event));
+                        .handle_bytes(now, &bytes, |event| tell(told, net.now, event));
                 }
                 Read::End => {
                     self.drop_connection(net);
@@ -115,7 +139,8 @@ impl SimulatedClient {
             self.finish(net);
         }
         let told = &mut self.told;
-        self.machine.handle_timeout(now, |event| tell(told, event));
+        self.machine
+            .handle_timeout(now, |event| tell(told, net.now, event));
         self.finish(net);
     }
 
@@ -142,17 +167,24 @@ impl SimulatedClient {
         }
     }
 
+    /// What it was told since the last call, in order.
     pub fn take_told(&mut self) -> Vec<Told> {
+        self.told.drain(..).map(|(_, told)| told).collect()
+    }
+
+    /// The same, each with the virtual time at which it came, ms.
+    pub fn take_told_at(&mut self) -> Vec<(u64, Told)> {
         self.told.drain(..).collect()
     }
 
+    /// Whether it is in service.
     pub fn is_connected(&self) -> bool {
         self.machine.state() == ConnectionState::Connected
     }
 }
 
-fn tell(told: &mut VecDeque<Told>, event: Event<'_>) {
-    told.push_back(match event {
+fn tell(told: &mut VecDeque<(u64, Told)>, now: u64, event: Event<'_>) {
+    let said = match event {
         Event::Connected {
             session_present, ..
         } => Told::Connected { session_present },
@@ -186,5 +218,6 @@ fn tell(told: &mut VecDeque<Told>, event: Event<'_>) {
         }
         Event::Disconnected(reason) => Told::Broken(format!("{reason:?}")),
         Event::Authentication(_) | Event::Pong => return,
-    });
+    };
+    told.push_back((now, said));
 }

@@ -1,22 +1,12 @@
 //! A whole cluster with its clients in one thread and in virtual time, from one seed.
 
-pub mod client;
-pub mod disk;
-pub mod net;
-pub mod node;
-pub mod pipe;
-pub mod random;
-pub mod spec;
-pub mod tester;
-pub mod users;
-pub mod words;
-
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
-use thicket_node::{MembershipReport, MemoryReport, Peer, SessionReport, Traffic};
+use thicket_node::{ForgetError, MembershipReport, MemoryReport, Peer, SessionReport, Traffic};
 use thicket_session::client::{CleanStart, ClientConfig};
 
-use self::{
+use crate::{
     client::SimulatedClient,
+    links::Host,
     net::{Net, Parting, Place, Wake, Weather},
     node::{Node, NodeSpec},
     pipe::{EndId, SocketId},
@@ -31,13 +21,25 @@ const DIAL_TIMEOUT: u64 = 3_000;
 /// A cluster and its clients.
 #[derive(Debug)]
 pub struct World {
+    /// Time, connections and faults.
     pub net: Net,
+    /// All nodes, running or not.
     pub nodes: Vec<Node>,
+    /// All clients, connected or not.
     pub clients: Vec<SimulatedClient>,
     testers: Vec<Tester>,
-    /// When, who dials, where to.
-    dials: Vec<(u64, usize, String)>,
+    dials: Vec<Dial>,
     next_discovery: u64,
+}
+
+/// A node dials.
+#[derive(Debug)]
+struct Dial {
+    at: u64,
+    from: usize,
+    address: String,
+    /// Nobody answered so far.
+    has_waited: bool,
 }
 
 /// A tester of the world.
@@ -45,6 +47,7 @@ pub struct World {
 pub struct TesterId(usize);
 
 impl World {
+    /// A world without nodes.
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self {
             net: Net::new(seed, weather),
@@ -63,6 +66,7 @@ impl World {
         index
     }
 
+    /// Starts a node.
     pub fn start(&mut self, node: usize) {
         self.nodes[node].start(&mut self.net);
         self.next_discovery = self.net.now;
@@ -85,6 +89,7 @@ impl World {
         self.nodes[node].reload(policy, &mut self.net);
     }
 
+    /// Stops a node in order.
     pub fn stop(&mut self, node: usize) {
         self.nodes[node].stop(&mut self.net);
     }
@@ -92,6 +97,39 @@ impl World {
     /// The process of a node is gone from one moment to the next.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill(&mut self.net);
+    }
+
+    /// A node removes another one that is down from the cluster.
+    pub fn forget(&mut self, node: usize, forgotten: &str) -> Result<(), ForgetError> {
+        self.nodes[node].forget(&mut self.net, forgotten)
+    }
+
+    /// The machine of a node loses its power: as [`World::kill`], but its links stay half-open at the other nodes.
+    pub fn lose_power(&mut self, node: usize) {
+        self.nodes[node].lose_power(&mut self.net);
+    }
+
+    /// A node stands still as a suspended virtual machine does: its own clocks do not go on meanwhile.
+    pub fn freeze(&mut self, node: usize, millis: u64) {
+        self.net.pause(node, millis);
+        self.nodes[node].stop_clocks_for(millis);
+    }
+
+    /// Whoever writes to the disk of a node waits for so long from now.
+    pub fn stall_disk(&mut self, node: usize, millis: u64) {
+        self.nodes[node].disk.stall_until(self.net.now + millis);
+    }
+
+    /// Lets time pass until something holds; how long that took, ms, or `None` if it did not within `limit`. Looked at every 10 ms.
+    pub fn run_until(&mut self, limit: u64, holds: impl Fn(&Self) -> bool) -> Option<u64> {
+        let from = self.net.now;
+        while !holds(self) {
+            if self.net.now - from >= limit {
+                return None;
+            }
+            self.run_for(10);
+        }
+        Some(self.net.now - from)
     }
 
     /// The disk of a node takes this many bytes more.
@@ -120,7 +158,7 @@ impl World {
                 continue;
             };
             for (other, address, runs) in &addresses {
-                if *runs && self.net.parting(index, *other).is_none() {
+                if *runs && self.net.reaches(*other, index) {
                     machines.heard_of.push_back(address.clone());
                 }
             }
@@ -156,7 +194,12 @@ impl World {
     fn note_dials(&mut self, node: usize) {
         for address in std::mem::take(&mut self.nodes[node].to_dial) {
             let at = self.net.now + self.net.random.between(0, 20);
-            self.dials.push((at, node, address));
+            self.dials.push(Dial {
+                at,
+                from: node,
+                address,
+                has_waited: false,
+            });
             self.net.wake(at, Wake::Dials);
         }
     }
@@ -165,21 +208,32 @@ impl World {
         let now = self.net.now;
         let (due, later) = std::mem::take(&mut self.dials)
             .into_iter()
-            .partition(|(at, ..)| *at <= now);
+            .partition(|dial| dial.at <= now);
         self.dials = later;
-        let due: Vec<(u64, usize, String)> = due;
-        for (at, from, address) in due {
+        let due: Vec<Dial> = due;
+        for dial in due {
+            let (from, address) = (dial.from, dial.address);
             let to = self.nodes.iter().position(|node| node.address() == address);
             let parting = to.and_then(|to| self.net.parting(from, to));
-            if parting == Some(Parting::Held) && now - at < DIAL_TIMEOUT {
-                self.dials.push((now + DIAL_TIMEOUT, from, address));
+            let waits = match parting {
+                Some(Parting::Held) => true,
+                Some(Parting::OneWay { .. } | Parting::Vanish) => !dial.has_waited,
+                Some(Parting::Cut) | None => false,
+            };
+            if waits {
+                self.dials.push(Dial {
+                    at: now + DIAL_TIMEOUT,
+                    from,
+                    address,
+                    has_waited: true,
+                });
                 self.net.wake(now + DIAL_TIMEOUT, Wake::Dials);
                 continue;
             }
             let to = to.filter(|to| parting.is_none() && self.nodes[*to].machines.is_some());
             let end = to.map(|to| {
-                let pair = (from.min(to), from.max(to));
-                let end = self.net.open(Place::Nobody, Some(pair));
+                let hosts = [Host::Node(from), Host::Node(to)];
+                let end = self.net.open(Place::Nobody, hosts);
                 self.nodes[to].accept(&mut self.net, end.other());
                 end
             });
@@ -194,12 +248,16 @@ impl World {
     /// A connection to a node, for a tester.
     pub fn open(&mut self, node: usize, version: ProtocolVersion) -> TesterId {
         let index = self.testers.len();
-        let end = self.net.open(Place::Tester(index), None);
+        let end = self.net.open(
+            Place::Tester(index),
+            [Host::Tester(index), Host::Node(node)],
+        );
         self.nodes[node].accept(&mut self.net, end.other());
         self.testers.push(Tester::new(version, end));
         TesterId(index)
     }
 
+    /// A tester by its identifier.
     pub fn tester(&mut self, id: TesterId) -> &mut Tester {
         &mut self.testers[id.0]
     }
@@ -211,11 +269,13 @@ impl World {
         id
     }
 
+    /// Sends a packet.
     pub fn send(&mut self, id: TesterId, packet: &Packet<'_>) {
         self.testers[id.0].send(packet);
         self.testers[id.0].write(&mut self.net);
     }
 
+    /// Sends bytes.
     pub fn send_bytes(&mut self, id: TesterId, bytes: &[u8]) {
         self.testers[id.0].send_bytes(bytes);
         self.testers[id.0].write(&mut self.net);
@@ -248,7 +308,10 @@ impl World {
 
     /// Connects a client to a node.
     pub fn connect_client(&mut self, client: usize, node: usize, clean_start: CleanStart) {
-        let end = self.net.open(Place::Client(client), None);
+        let end = self.net.open(
+            Place::Client(client),
+            [Host::Client(client), Host::Node(node)],
+        );
         self.nodes[node].accept(&mut self.net, end.other());
         self.clients[client].node = node;
         self.clients[client].connect(&mut self.net, end, clean_start);
@@ -262,6 +325,7 @@ impl World {
         }
     }
 
+    /// A link breaks: what is under way may be lost.
     pub fn cut_link(&mut self, link: SocketId) {
         self.net.cut(link);
     }

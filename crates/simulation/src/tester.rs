@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use thicket_mqtt::{Acknowledgement, Packet, PacketId, ProtocolVersion, ReasonCode, decode};
 
-use super::{
+use crate::{
     net::Net,
     pipe::{EndId, Read},
     words::words,
@@ -13,7 +13,9 @@ use super::{
 /// A connection with what was heard on it.
 #[derive(Debug)]
 pub struct Tester {
+    /// What it speaks.
     pub version: ProtocolVersion,
+    /// Its connection.
     pub end: Option<EndId>,
     to_write: Vec<u8>,
     unread: Vec<u8>,
@@ -27,6 +29,7 @@ pub struct Tester {
 }
 
 impl Tester {
+    /// A tester on a connection.
     pub const fn new(version: ProtocolVersion, end: EndId) -> Self {
         Self {
             version,
@@ -40,12 +43,14 @@ impl Tester {
         }
     }
 
+    /// Queues a packet.
     pub fn send(&mut self, packet: &Packet<'_>) {
         packet
             .encode(self.version, &mut self.to_write)
             .expect("scenarios send what can be encoded");
     }
 
+    /// Queues bytes.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.to_write.extend_from_slice(bytes);
     }
@@ -58,6 +63,7 @@ impl Tester {
         }
     }
 
+    /// Reads what has come, and writes what waits.
     pub fn round(&mut self, net: &mut Net) {
         while let Some(end) = self.end
             && !self.is_asleep
@@ -78,6 +84,7 @@ impl Tester {
         self.write(net);
     }
 
+    /// Writes what the connection takes.
     pub fn write(&mut self, net: &mut Net) {
         while let Some(end) = self.end
             && !self.to_write.is_empty()

@@ -12,10 +12,10 @@ use thicket_node::{
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
 
-pub use super::spec::NodeSpec;
-use super::{
+pub use crate::spec::NodeSpec;
+use crate::{
     disk::Disk,
-    net::{Net, Place, Wake},
+    net::{Net, Place, Wake, thread_of},
     pipe::{EndId, Read},
     users,
 };
@@ -83,25 +83,37 @@ impl Slots {
 /// The machines of a node that runs.
 #[derive(Debug)]
 pub struct Machines {
+    /// Its workers, by number.
     pub workers: Vec<Worker>,
+    /// Its hub.
     pub hub: Hub,
     threads: Vec<Slots>,
     mail: BTreeMap<(Peer, Peer), VecDeque<(u64, Letter)>>,
     accepts: Vec<VecDeque<(u64, EndId)>>,
     verdicts: Vec<VecDeque<(u64, ConnectionId, EndId, Verdict)>>,
+    /// Dials that have ended, with the connection if there is one.
     pub dialled: VecDeque<(String, Option<EndId>)>,
+    /// Addresses that discovery found.
     pub heard_of: VecDeque<String>,
+    /// Machines whose round waits for the disk, and what they have to write to connections after.
+    stuck: BTreeMap<Peer, Vec<ConnectionId>>,
 }
 
 /// A node, running or not.
 #[derive(Debug)]
 pub struct Node {
+    /// Its place in `World::nodes`.
     pub index: usize,
+    /// How it is configured.
     pub spec: NodeSpec,
+    /// What others call it.
     pub id: NodeId,
     incarnation: u64,
     /// Added to the time of the world for the node's own monotonic clock.
     clock_ahead: u64,
+    /// Its clocks stood still for so long in all, ms.
+    clock_behind: u64,
+    /// What runs, if it runs.
     pub machines: Option<Machines>,
     /// What it stored.
     pub disk: Disk,
@@ -117,6 +129,7 @@ pub struct Node {
 const KEPT_EVENTS: usize = 200;
 
 impl Node {
+    /// A node that does not run yet.
     pub fn new(index: usize, spec: NodeSpec, net: &mut Net) -> Self {
         Self {
             index,
@@ -124,6 +137,7 @@ impl Node {
             id: NodeId(net.random.next()),
             incarnation: 0,
             clock_ahead: net.random.below(1_000_000),
+            clock_behind: 0,
             machines: None,
             disk: Disk::default(),
             to_dial: Vec::new(),
@@ -132,15 +146,36 @@ impl Node {
         }
     }
 
+    /// Where others dial it.
     pub fn address(&self) -> String {
         format!("node-{}:1883", self.index)
     }
 
+    /// Its clocks now.
     pub fn clock(&self, net: &Net) -> Now {
+        let elapsed = self.elapsed(net.now);
         Now {
-            instant: Instant::from_millis(net.now + self.clock_ahead),
-            wall: WallClock::from_unix_millis(1_700_000_000_000 + net.now + self.spec.wall_ahead),
+            instant: Instant::from_millis(elapsed + self.clock_ahead),
+            wall: WallClock::from_unix_millis(1_700_000_000_000 + elapsed + self.spec.wall_ahead),
         }
+    }
+
+    /// Time as the node's clocks count it, ms.
+    fn elapsed(&self, now: u64) -> u64 {
+        let drifted = now.saturating_add_signed(now as i64 * self.spec.drift_ppm / 1_000_000);
+        drifted.saturating_sub(self.clock_behind)
+    }
+
+    /// When the node's monotonic clock shows `instant`, in the time of the world: not later, at most a millisecond earlier.
+    fn time_of(&self, instant: Instant) -> u64 {
+        let elapsed = instant.as_millis().saturating_sub(self.clock_ahead) + self.clock_behind;
+        let ppm = 1_000_000 + self.spec.drift_ppm;
+        (elapsed as i128 * 1_000_000 / i128::from(ppm)) as u64
+    }
+
+    /// The node's clocks stand still for so long from now. It must not be asked anything meanwhile.
+    pub(crate) const fn stop_clocks_for(&mut self, millis: u64) {
+        self.clock_behind += millis;
     }
 
     /// The next start has the incarnation of the first one again: its file was lost, or its clock set back.
@@ -178,6 +213,7 @@ impl Node {
             &self.address(),
         );
         overlay.routing.mode = self.spec.routing;
+        overlay.limits = self.spec.overlay_limits.clone();
         overlay.wire = self.spec.wire;
         if !self.spec.tunnels {
             overlay.timing.tunnel_after = Duration::from_secs(1_000_000);
@@ -206,6 +242,7 @@ impl Node {
             verdicts: (0..count).map(|_| VecDeque::new()).collect(),
             dialled: VecDeque::new(),
             heard_of: VecDeque::new(),
+            stuck: BTreeMap::new(),
             workers,
         });
         for peer in self.peers() {
@@ -225,6 +262,19 @@ impl Node {
                 Peer::Hub => machines.hub.shut_down(now),
             }
             self.finish_round(peer, net);
+        }
+        self.drop_machines(net);
+    }
+
+    /// As [`Self::kill`], but nobody hears of it over the links.
+    pub(crate) fn lose_power(&mut self, net: &mut Net) {
+        let threads = self.machines.iter_mut().flat_map(|it| &mut it.threads);
+        for slots in threads {
+            for link in slots.of(Peer::Hub) {
+                if let Some(slot) = slots.remove(link) {
+                    net.leave_half_open(slot.end);
+                }
+            }
         }
         self.drop_machines(net);
     }
@@ -284,6 +334,7 @@ impl Node {
         self.drop_machines(net);
     }
 
+    /// Its machines: the workers and the hub.
     pub fn peers(&self) -> Vec<Peer> {
         (0..self.spec.workers)
             .map(|id| Peer::Worker(WorkerId(id)))
@@ -318,6 +369,14 @@ impl Node {
         if self.machines.is_none() || !self.peers().contains(&peer) {
             return;
         }
+        let was_stuck = |machines: &Machines| machines.stuck.contains_key(&peer);
+        if self.machines.as_ref().is_some_and(was_stuck) {
+            self.finish_round(peer, net);
+            let is_over = self.machines.as_ref().is_some_and(|it| !was_stuck(it));
+            if !is_over {
+                return;
+            }
+        }
         let mut sources = vec![Source::Timeout, Source::Accepts, Source::Others];
         sources.extend(self.peers().into_iter().map(Source::Mail));
         let machines = self.machines.as_ref().expect("looked at above");
@@ -329,6 +388,38 @@ impl Node {
         }
         self.finish_round(peer, net);
         self.set_timeout(peer, net);
+        let (least, most) = self.spec.round_millis;
+        if most > 0 {
+            let at = net.now + net.random.between(least, most);
+            net.keep_busy(self.index, thread_of(peer), at);
+        }
+    }
+
+    /// Stores what has to be stored before the round may go on; false: it cannot go on now, or the node has ended.
+    fn store(
+        &mut self,
+        now: Now,
+        peer: Peer,
+        to_flush: &mut Vec<ConnectionId>,
+        net: &mut Net,
+    ) -> bool {
+        let Some(machines) = &mut self.machines else {
+            return false;
+        };
+        if let Some(until) = self.disk.stalled_until(net.now)
+            && machines.has_unstored(now, peer)
+        {
+            machines.stuck.insert(peer, std::mem::take(to_flush));
+            net.keep_busy(self.index, thread_of(peer), until);
+            net.wake(until, Wake::Shell(self.index, peer));
+            return false;
+        }
+        machines.store(now, peer, &mut self.disk);
+        if self.disk.has_failed() {
+            self.kill(net);
+            return false;
+        }
+        true
     }
 
     fn set_timeout(&self, peer: Peer, net: &mut Net) {
@@ -340,7 +431,7 @@ impl Node {
             Peer::Hub => machines.hub.poll_timeout(),
         };
         if let Some(at) = at {
-            let at = at.as_millis().saturating_sub(self.clock_ahead);
+            let at = self.time_of(at);
             net.wake(at.max(net.now + 1), Wake::Shell(self.index, peer));
         }
     }
@@ -383,22 +474,25 @@ impl Node {
     /// Ends the round and performs outputs until there is nothing left to do.
     fn finish_round(&mut self, peer: Peer, net: &mut Net) {
         let now = self.clock(net);
+        let stuck = |machines: &mut Machines| machines.stuck.remove(&peer);
+        let mut to_flush = self.machines.as_mut().and_then(stuck).unwrap_or_default();
         for turn in 0.. {
             assert!(turn < 10_000, "a round does not end (seed {})", net.seed);
-            let mut to_flush = Vec::new();
+            if !self.store(now, peer, &mut to_flush, net) {
+                return;
+            }
             match peer {
                 Peer::Worker(id) => self.perform_worker(now, id, &mut to_flush, net),
                 Peer::Hub => self.perform_hub(now, &mut to_flush, net),
             }
+            if !self.store(now, peer, &mut to_flush, net) {
+                return;
+            }
             let Some(machines) = &mut self.machines else {
                 return;
             };
-            machines.store(now, peer, &mut self.disk);
-            if self.disk.has_failed() {
-                return self.kill(net);
-            }
             machines.add_blocked(peer, &mut to_flush);
-            for connection in to_flush {
+            for connection in std::mem::take(&mut to_flush) {
                 machines.flush(now, peer, connection, net);
             }
             if !machines.wants_round(peer) {
@@ -419,10 +513,6 @@ impl Node {
             return;
         };
         let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
-        machines.store(now, peer, &mut self.disk);
-        if self.disk.has_failed() {
-            return self.kill(net);
-        }
         machines.workers[thread].end_round(now);
         while let Some(output) = machines.workers[thread].poll_output() {
             match output {
@@ -465,10 +555,6 @@ impl Node {
         let Some(machines) = &mut self.machines else {
             return;
         };
-        machines.store(now, Peer::Hub, &mut self.disk);
-        if self.disk.has_failed() {
-            return self.kill(net);
-        }
         machines.hub.end_round(now);
         while let Some(output) = machines.hub.poll_output() {
             match output {
@@ -482,6 +568,8 @@ impl Node {
                 HubOutput::Mail { to, mail } => {
                     machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
                 }
+                // Nobody here asks.
+                HubOutput::Placed { .. } => {}
                 HubOutput::End { problem } => panic!("a node has to end: {problem}"),
                 HubOutput::Event(event) => {
                     self.downs += u64::from(event.message == "node down");
@@ -510,14 +598,6 @@ fn keep(events: &mut VecDeque<(u64, thicket_node::Event)>, now: u64, event: thic
     events.push_back((now, event));
 }
 
-/// The hub runs on the thread of the first worker.
-fn thread_of(peer: Peer) -> usize {
-    match peer {
-        Peer::Worker(id) => usize::from(id.0),
-        Peer::Hub => 0,
-    }
-}
-
 impl Machines {
     /// Stores what the machine has to have stored before anything it said may leave.
     fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) {
@@ -535,6 +615,14 @@ impl Machines {
                     self.hub.handle_stored(status);
                 }
             }
+        }
+    }
+
+    /// Whether something of the machine has to be stored.
+    fn has_unstored(&mut self, now: Now, peer: Peer) -> bool {
+        match peer {
+            Peer::Worker(id) => self.workers[usize::from(id.0)].unstored(now).is_some(),
+            Peer::Hub => self.hub.unstored().is_some(),
         }
     }
 

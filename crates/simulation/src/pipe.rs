@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// A connection of the whole world; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,11 +11,14 @@ pub struct SocketId(pub usize);
 /// One end of a connection: 0 dialled, 1 accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndId {
+    /// The connection.
     pub socket: SocketId,
+    /// Which end.
     pub end: usize,
 }
 
 impl EndId {
+    /// The opposite end.
     pub const fn other(self) -> Self {
         Self {
             socket: self.socket,
@@ -34,6 +37,8 @@ pub struct Pipe {
     end_at: Option<u64>,
     /// The receiving end has closed: nobody reads.
     pub is_deaf: bool,
+    /// What is written vanishes, and no end is ever seen.
+    pub is_broken: bool,
     /// Bytes it takes in before the sender has to wait.
     pub room: usize,
 }
@@ -41,13 +46,16 @@ pub struct Pipe {
 /// What a read gave.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
+    /// These came.
     Bytes(Vec<u8>),
     /// No more will come.
     End,
+    /// Nothing has come yet.
     Nothing,
 }
 
 impl Pipe {
+    /// A pipe that takes in `room` bytes before its sender waits.
     pub fn new(room: usize) -> Self {
         Self {
             room,
@@ -57,7 +65,7 @@ impl Pipe {
 
     /// How much a write of `len` bytes is taken now.
     pub fn takes(&self, len: usize) -> usize {
-        if self.is_deaf || self.end_at.is_some() {
+        if self.is_deaf || self.is_broken || self.end_at.is_some() {
             len
         } else {
             len.min(self.room.saturating_sub(self.bytes))
@@ -70,7 +78,7 @@ impl Pipe {
             .pieces
             .back()
             .map_or(arrives_at, |(last, _)| arrives_at.max(*last));
-        if !self.is_deaf && self.end_at.is_none() {
+        if !self.is_deaf && !self.is_broken && self.end_at.is_none() {
             self.bytes += bytes.len();
             self.pieces.push_back((at, bytes.to_vec()));
         }
@@ -99,6 +107,14 @@ impl Pipe {
         let at = self.end_at.map_or(at, |earlier| earlier.min(at));
         self.end_at = Some(at);
         at
+    }
+
+    /// Nothing of what is under way or comes later arrives, and no end is seen.
+    pub fn fall_silent(&mut self) {
+        self.is_broken = true;
+        self.pieces.clear();
+        self.bytes = 0;
+        self.end_at = None;
     }
 
     /// Nobody reads any more.

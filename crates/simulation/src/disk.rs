@@ -24,6 +24,8 @@ pub struct Disk {
     pub removed_segments: u64,
     /// Writes until the power fails: the values of a round are one, its record is another.
     left: Option<u64>,
+    /// Until then no write ends.
+    stalled_until: u64,
 }
 
 impl Default for Disk {
@@ -34,6 +36,7 @@ impl Default for Disk {
             room: u64::MAX,
             removed_segments: 0,
             left: None,
+            stalled_until: 0,
         }
     }
 }
@@ -44,13 +47,25 @@ impl Disk {
         self.left = Some(writes);
     }
 
+    /// No write ends before `at`, in the time of the world.
+    pub fn stall_until(&mut self, at: u64) {
+        self.stalled_until = at;
+    }
+
+    /// Until when a write that begins now takes, if it does not end at once.
+    pub(crate) fn stalled_until(&self, now: u64) -> Option<u64> {
+        (self.stalled_until > now).then_some(self.stalled_until)
+    }
+
     /// Whether the power has failed, so that its node does nothing any more.
     pub fn has_failed(&self) -> bool {
         self.left == Some(0)
     }
 
+    /// The power is back.
     pub fn repair(&mut self) {
         self.left = None;
+        self.stalled_until = 0;
     }
 
     /// Whether there still is power for a write.
@@ -98,6 +113,7 @@ impl Disk {
             .push(unstored.record.to_vec());
     }
 
+    /// How full a log is.
     pub fn status(&self, log: u8) -> LogStatus {
         let bytes_of =
             |records: &Vec<Vec<u8>>| records.iter().map(|it| it.len() as u64).sum::<u64>();
@@ -114,6 +130,7 @@ impl Disk {
         }
     }
 
+    /// Removes the segments of a log before this one.
     pub fn remove_before(&mut self, log: u8, segment: u64) {
         let log = self.logs.entry(log).or_default();
         let kept = log.segments.split_off(&segment);

@@ -7,10 +7,12 @@ pub struct Random {
 }
 
 impl Random {
+    /// Numbers from a seed.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
+    /// The next number.
     pub const fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.state)

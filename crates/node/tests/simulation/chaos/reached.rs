@@ -1,0 +1,199 @@
+//! Which rare branches of the protocol the plans reach, and which constants of time they cross.
+//!
+//! A branch is named in the code by `thicket_session::reach!`. A constant of time is one that is declared as a `Duration`, or a field of
+//! `overlay::Timing`; where it has passed, the code says `reach!("time NAME")`, with the file's path before the name if two have it.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use thicket_overlay::routing::RoutingMode;
+
+use super::{plan::Plan, run::Run};
+
+/// Seeds of each plan that are played at most, until everything is reached.
+const MOST_SEEDS: u64 = 40;
+
+/// What no plan reaches, and why that is so, or what reaches it instead.
+const NOT_REACHED: [(&str, &str); 14] = [
+    (
+        "time FIRST_WAIT",
+        "no plan has clients that only publish: scenarios/relocation",
+    ),
+    (
+        "time LONGEST_WAIT",
+        "no plan has clients that only publish, nor lasts so long",
+    ),
+    (
+        "time LOAD_WINDOW",
+        "no plan has clients that only publish: scenarios/relocation",
+    ),
+    (
+        "time ARRIVED",
+        "no plan has clients that only publish: scenarios/relocation",
+    ),
+    (
+        "time worker/relocate PATIENCE",
+        "no plan has clients that only publish: scenarios/relocation",
+    ),
+    (
+        "time hub/relocations PATIENCE",
+        "no plan has clients that only publish: scenarios/relocation",
+    ),
+    (
+        "time REST",
+        "no time-out: how long a hub may reuse the deadline it has computed",
+    ),
+    (
+        "time RESUMED",
+        "no time-out: the age from which a pause explains nothing any more",
+    ),
+    (
+        "time STRAY_GRACE",
+        "no run goes on for so long after a start with messages of groups",
+    ),
+    ("time advertisement_life", "an hour: overlay/advertisements"),
+    (
+        "overlay/rounds: a link takes too little",
+        "64 MiB of control: no run sends so much",
+    ),
+    (
+        "worker/copies: a backup is too far behind",
+        "more than any run sends",
+    ),
+    (
+        "worker/merge: a branch that a clean start has ended",
+        "clients of plans with branches never start clean: scenarios/merging",
+    ),
+    (
+        "hub/claims: the session's node is not in sight",
+        "seen by no plan so far",
+    ),
+];
+
+/// Where the code lies.
+const SOURCES: [&str; 3] = ["../node/src", "../overlay/src", "../session/src/server"];
+
+/// Everything reached by runs of every plan, as many as it takes to reach what is wanted.
+fn play_until_reached(wanted: &[&String]) -> BTreeMap<&'static str, u64> {
+    let _ = thicket_session::reached::take();
+    // A refusal that crosses with the same publication again takes long to find.
+    let _ = Run::new(Plan::CRAMPED, RoutingMode::Tree, 118).play();
+    let mut reached = thicket_session::reached::take();
+    for seed in 0..MOST_SEEDS {
+        for (_, plan) in Plan::ALL {
+            let routing = RoutingMode::ALL[(seed % 4) as usize];
+            // By threes, as half of the runs are of clusters that are young, or have clocks that are set. Whether promises are kept is the
+            // business of other tests.
+            let _ = Run::new(plan, routing, 8 + 3 * seed).play();
+        }
+        for (point, count) in thicket_session::reached::take() {
+            *reached.entry(point).or_default() += count;
+        }
+        let is_missing = |point: &&&String| !reached.contains_key(point.as_str());
+        if wanted
+            .iter()
+            .filter(is_missing)
+            .all(|point| excuse(point).is_some())
+        {
+            break;
+        }
+    }
+    reached
+}
+
+fn excuse(point: &str) -> Option<&'static str> {
+    let found = NOT_REACHED.iter().find(|(name, _)| *name == point);
+    found.map(|(_, why)| *why)
+}
+
+fn files(under: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(under).expect("a folder of ours") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs") {
+            let text = fs::read_to_string(&path).expect("readable");
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let name = path.with_extension("").display().to_string();
+            let name = name.split("/src/").last().unwrap_or_default().to_owned();
+            found.push((name, code.to_owned()));
+        }
+    }
+}
+
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for folder in SOURCES {
+        files(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
+            &mut found,
+        );
+    }
+    found.sort();
+    found
+}
+
+/// Names between `before` and `after` in a file.
+fn names<'a>(code: &'a str, before: &'a str, after: &'a str) -> impl Iterator<Item = &'a str> {
+    let parts = code.split(before).skip(1);
+    parts.filter_map(move |part| {
+        let name = part.split(after).next()?;
+        let is_name = part.contains(after) && !name.contains('\n');
+        is_name.then_some(name)
+    })
+}
+
+/// Constants of time, as their points are named.
+fn constants(sources: &[(String, String)]) -> Vec<String> {
+    let mut constants: Vec<(String, String)> = Vec::new();
+    for (file, code) in sources {
+        for name in names(code, "const ", ": Duration") {
+            constants.push((file.clone(), name.into()));
+        }
+        if file == "config" {
+            for name in names(code, "    pub ", ": Duration") {
+                constants.push((file.clone(), name.into()));
+            }
+        }
+    }
+    let is_unique = |name: &str| constants.iter().filter(|(_, other)| other == name).count() == 1;
+    let named = constants.iter().map(|(file, name)| match is_unique(name) {
+        true => format!("time {name}"),
+        false => format!("time {file} {name}"),
+    });
+    named.collect()
+}
+
+#[test]
+fn every_rare_branch_is_reached_and_every_constant_of_time_is_crossed() {
+    let sources = sources();
+    let marked =
+        |code: &str| -> Vec<String> { names(code, "reach!(\"", "\")").map(Into::into).collect() };
+    let points: Vec<String> = sources.iter().flat_map(|(_, code)| marked(code)).collect();
+    let constants = constants(&sources);
+    assert!(constants.len() > 30, "constants are found: {constants:?}");
+    let mut wanted: Vec<&String> = points.iter().chain(&constants).collect();
+    wanted.sort();
+    wanted.dedup();
+    let is_gone = |(name, _): &&(&str, &str)| !wanted.iter().any(|point| point == name);
+    assert_eq!(NOT_REACHED.iter().find(is_gone), None, "it is no more");
+    let unmarked = constants.iter().filter(|it| !points.contains(it));
+    let unmarked: Vec<&String> = unmarked.filter(|it| excuse(it).is_none()).collect();
+    assert!(
+        unmarked.is_empty(),
+        "no reach! says that they passed: {unmarked:?}"
+    );
+    let reached = play_until_reached(&wanted);
+    let mut missing = Vec::new();
+    for point in wanted {
+        let count = reached.get(point.as_str()).copied().unwrap_or(0);
+        let why = excuse(point).filter(|_| count == 0);
+        println!(
+            "{count:>9} {point}{}",
+            why.map_or(String::new(), |why| format!(" ({why})"))
+        );
+        if count == 0 && why.is_none() {
+            missing.push(point);
+        }
+    }
+    assert!(missing.is_empty(), "never reached: {missing:?}");
+}

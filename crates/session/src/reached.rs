@@ -1,0 +1,31 @@
+//! Rare branches, counted while tests run: which of them a simulation has reached, and which time-outs it has crossed.
+//!
+//! A point is named where it is: `reach!("hub/claims: a claim is made again")`. It is counted for the thread that runs it, so that
+//! a simulation, which runs in one, knows its own. Release builds have none of it.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+thread_local! {
+    static REACHED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Counts a point of the code. A point whose name begins with `time ` is where a constant of time has passed.
+#[macro_export]
+macro_rules! reach {
+    ($point:literal) => {
+        if cfg!(debug_assertions) {
+            $crate::reached::note($point);
+        }
+    };
+}
+
+/// Counts a point; see [`reach!`](crate::reach).
+pub fn note(point: &'static str) {
+    REACHED.with_borrow_mut(|reached| *reached.entry(point).or_default() += 1);
+}
+
+/// How often each point was reached on this thread since the last call.
+#[must_use]
+pub fn take() -> BTreeMap<&'static str, u64> {
+    REACHED.take()
+}
