@@ -194,12 +194,11 @@ class Client:
         """The latest problem with a connection or the control plane, also one that passed."""
         return self._last_problem
 
-    async def wait_for_sessions(self, count: int) -> dict[int, str]:
-        """Waits until `count` sessions are connected."""
-        while len(self._addresses) != count:
+    async def wait_for_sessions(self, sessions: Mapping[int, str]) -> None:
+        """Waits until `sessions` are connected, each at its address, and no others."""
+        while self.sessions != dict(sessions):
             self._raise_if_ended()
             await self._changed.wait()
-        return self.sessions
 
     async def subscribe(self, topic_filter: str, qos: int = 0) -> int:
         """Subscribes; returns the QoS that the broker grants. Again for the same filter, the QoS of the first time stays."""
@@ -372,7 +371,7 @@ class Client:
         if number > 1:
             # A further session that the broker does not want: its topics are served by the first.
             self._plan.give_up(number)
-            self._routes.close(number)
+            self._routes.forget(number)
             self._sessions[number].assign(Assignment(leave=Leave.NOW))
             self._settle()
         elif not self._connecting.done():

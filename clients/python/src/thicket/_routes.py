@@ -66,6 +66,12 @@ class Routes:
         self._open.discard(session)
         self._notify()
 
+    def forget(self, session: int) -> None:
+        """No topic is placed on `session` any more."""
+        self._topics = {topic: place for topic, place in self._topics.items() if place != session}
+        self._filters = [(topic, place) for topic, place in self._filters if place != session]
+        self.close(session)
+
     def close_all(self) -> None:
         """Nothing is published any more."""
         self._open.clear()
