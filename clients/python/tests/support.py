@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "interop"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "interop"))
 
 import nodes
 
@@ -144,19 +144,8 @@ async def publish_all(
 
 # A broker made by hand: MQTT 5.0 as far as the tests need it.
 
-CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, DISCONNECT = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    8,
-    9,
-    10,
-    11,
-    12,
-    14,
-)
+CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
+SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, DISCONNECT = 8, 9, 10, 11, 12, 14
 SERVER_REFERENCE, USER_PROPERTY = 0x1C, 0x26
 
 

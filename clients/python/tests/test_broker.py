@@ -6,7 +6,22 @@ import unittest
 from typing import Any
 
 import support
-from support import CONNACK, DISCONNECT, PUBACK, PUBLISH, PUBREC, SUBACK, SUBSCRIBE, UNSUBACK, UNSUBSCRIBE, HandBroker, packet, properties
+from support import (
+    CONNACK,
+    DISCONNECT,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    HandBroker,
+    packet,
+    properties,
+)
 
 import thicket
 
@@ -78,6 +93,25 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await publishing
         await client.close()
         self.assertEqual((await there.read())[0], DISCONNECT)
+
+    async def test_a_message_of_qos_2_that_was_received_is_released_after_attempts_that_fail(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        publishing = asyncio.create_task(client.publish("t", "1", qos=2))
+        identifier = (await connection.expect(PUBLISH))[3:5]
+        await connection.write(packet(PUBREC, identifier))
+        self.assertEqual((await connection.expect(PUBREL))[:2], identifier)
+        await connection.write(packet(DISCONNECT, bytes([USE_ANOTHER_SERVER]) + properties(reference=self.second.address)))
+        await (await self.second.next()).write(refusal(USE_ANOTHER_SERVER, self.first.address))
+        (await self.first.next()).close()
+        back = await self.first.next()
+        await back.accept(session_present=True)
+        self.assertEqual((await back.expect(PUBREL))[:2], identifier)
+        await back.write(packet(PUBCOMP, identifier + b"\x92\0"))
+        await publishing
+        await client.close()
 
     async def test_a_lost_session_has_qos_1_published_anew_and_qos_2_reported(self) -> None:
         opening = asyncio.create_task(self.client(subscribe={"a": 1}).__aenter__())

@@ -388,6 +388,7 @@ class Session:
             arguments = {"clean_start": self._clean_start, "properties": properties}
         connect = partial(self._paho.connect, address[0], address[1], login.keep_alive, **arguments)
         self._connection += 1
+        self._keep_pubrels()
         await self._loop.run_in_executor(None, connect)
         sock = self._socket()
         if sock is None:
@@ -396,6 +397,15 @@ class Session:
         self._loop.add_reader(sock, self._on_readable)
         if self._paho.want_write():
             self._loop.add_writer(sock, self._on_writable)
+
+    def _keep_pubrels(self) -> None:
+        """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one.
+
+        This is the only private part of it that is used; tests fail if it changes.
+        """
+        for message in self._paho._out_messages.values():
+            if message.state == paho.mqtt_ms_resend_pubrel:
+                message.state = paho.mqtt_ms_wait_for_pubcomp
 
     def _socket(self) -> socket.socket | None:
         # Of the kinds that Paho has, those without WebSocket.
