@@ -41,6 +41,8 @@ pub struct ClientConfig {
     pub authentication: Option<AuthenticationConfig>,
     /// User properties of the CONNECT (5.0).
     pub user_properties: Vec<(String, String)>,
+    /// Name of a user property of SUBACK and PUBACK (5.0) whose values [`super::Client::poll_acknowledgement_property`] hands out.
+    pub acknowledgement_property: Option<String>,
     /// Who acknowledges received messages.
     pub acknowledgement: AcknowledgementMode,
     /// What is kept of sent messages of QoS 1 and 2.
@@ -133,6 +135,7 @@ impl ClientConfig {
             request_problem_information: true,
             authentication: None,
             user_properties: Vec::new(),
+            acknowledgement_property: None,
             acknowledgement: AcknowledgementMode::default(),
             inflight: InflightMode::default(),
             maximum_inflight: u16::MAX,

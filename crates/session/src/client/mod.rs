@@ -53,7 +53,9 @@ mod packets;
 #[cfg(test)]
 mod tests;
 
-use thicket_mqtt::{Disconnect, Packet, decode, frame_header};
+use std::collections::VecDeque;
+
+use thicket_mqtt::{Disconnect, Packet, PacketId, UserProperties, decode, frame_header};
 
 use self::aliases::{InboundAliases, OutboundAliases};
 use self::inbound::Inbound;
@@ -72,6 +74,9 @@ pub use event::{DisconnectReason, Event};
 /// A buffer for parts of packets that grew beyond this is given back.
 const KEPT_PARTIAL_BYTES: usize = 64 << 10;
 
+/// Properties of acknowledgements that wait to be taken; the oldest go first.
+const ACKNOWLEDGEMENT_PROPERTIES: usize = 64;
+
 /// The client side of one session. See the [module](self).
 #[derive(Debug)]
 pub struct Client {
@@ -82,6 +87,8 @@ pub struct Client {
     output: OutputBuffer,
     outbound: Outbound,
     inbound: Inbound,
+    /// Values of the property asked for, which nobody has taken yet.
+    acknowledgement_properties: VecDeque<(PacketId, String)>,
 }
 
 #[derive(Debug)]
@@ -128,6 +135,7 @@ impl Client {
             output: OutputBuffer::default(),
             outbound: Outbound::new(config.inflight),
             inbound: Inbound::new(config.acknowledgement, receive_maximum(&config)),
+            acknowledgement_properties: VecDeque::new(),
             config,
         }
     }
@@ -136,6 +144,17 @@ impl Client {
     #[must_use]
     pub const fn config(&self) -> &ClientConfig {
         &self.config
+    }
+
+    /// Says `properties` in the CONNECTs to come, instead of those configured (5.0).
+    pub fn set_user_properties(&mut self, properties: Vec<(String, String)>) {
+        self.config.user_properties = properties;
+    }
+
+    /// The oldest value not taken yet of the property that [`ClientConfig::acknowledgement_property`] names, and what it came for:
+    /// the identifier of a SUBSCRIBE or PUBLISH. Take them after each call that reads: of more than 64 the oldest are dropped.
+    pub fn poll_acknowledgement_property(&mut self) -> Option<(PacketId, String)> {
+        self.acknowledgement_properties.pop_front()
     }
 
     /// Where the client stands.
@@ -253,6 +272,21 @@ impl Client {
         match self.state {
             State::Connecting { .. } | State::Connected(_) => true,
             State::Disconnected | State::Closing => false,
+        }
+    }
+
+    /// Keeps what an acknowledgement says under the name asked for.
+    #[inline]
+    fn note_properties(&mut self, packet_id: PacketId, properties: &UserProperties<'_>) {
+        let Some(name) = &self.config.acknowledgement_property else {
+            return;
+        };
+        for (_, value) in properties.iter().filter(|(key, _)| key == name) {
+            if self.acknowledgement_properties.len() == ACKNOWLEDGEMENT_PROPERTIES {
+                self.acknowledgement_properties.pop_front();
+            }
+            self.acknowledgement_properties
+                .push_back((packet_id, (*value).to_owned()));
         }
     }
 

@@ -213,6 +213,7 @@ impl Client {
                 let (packet_id, reason_codes) = (suback.packet_id, &*suback.reason_codes);
                 self.outbound
                     .handle(packet_id, Answer::Suback(reason_codes.len()))?;
+                self.note_properties(packet_id, &suback.user_properties);
                 on_event(Event::Subscribed {
                     packet_id,
                     reason_codes,
@@ -273,7 +274,9 @@ impl Client {
             reason_code,
             ..
         } = *acknowledgement;
-        match self.outbound.handle(packet_id, answer)? {
+        let reaction = self.outbound.handle(packet_id, answer)?;
+        self.note_properties(packet_id, &acknowledgement.user_properties);
+        match reaction {
             Reaction::Ignore => {}
             Reaction::Settled => on_event(Event::Acknowledged {
                 packet_id,

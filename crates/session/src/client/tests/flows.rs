@@ -381,3 +381,21 @@ fn with_identifiers_only_a_broken_connection_discards() {
     )));
     assert!(bench.events().is_empty());
 }
+
+#[test]
+fn the_property_asked_for_is_handed_out_with_the_identifier_it_came_for() {
+    let mut bench = Bench::connected(ClientConfig {
+        acknowledgement_property: Some("place".to_owned()),
+        ..ClientConfig::new(V5, "c")
+    });
+    bench.publish(&message("a", "1", 1)).unwrap();
+    bench.publish(&message("a", "2", 1)).unwrap();
+    bench.feed(&Packet::Puback(Acknowledgement {
+        user_properties: vec![("other", "x"), ("place", "b:1883")],
+        ..acknowledgement(1)
+    }));
+    bench.feed(&Packet::Puback(acknowledgement(2)));
+    let next = bench.client.poll_acknowledgement_property();
+    assert_eq!(next, Some((id(1), "b:1883".to_owned())));
+    assert_eq!(bench.client.poll_acknowledgement_property(), None);
+}

@@ -1,0 +1,531 @@
+"""One object in front of the sessions of a client."""
+
+import asyncio
+import contextlib
+import random
+import secrets
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from . import _control
+from ._errors import ClosedError, ConnectError, Refused, TakenOver, ThicketError
+from ._ledger import Ledger
+from ._message import Message
+from ._placement import PLACE, Address, Request, format_address, parse_answer, parse_reference, session_name, sorted_unique
+from ._plan import Plan
+from ._routes import Routes
+from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
+from ._topics import check_filter, check_topic
+
+MOST_SESSIONS = 16
+# Brokers remembered at most.
+KNOWN = 64
+# Topics that change together are asked for together.
+GATHER_S = 0.02
+# Longest wait before a control plane that did not answer is asked again; drawn evenly.
+ASK_AGAIN_S = 20.0
+# How often topics that were published to without having been declared are looked for.
+LOOK_S = 1.0
+# After its last message on the old session a moved filter's messages may still wait on the new one.
+LATE_S = 2.0
+
+
+class Client:
+    """An MQTT client. `async with` connects and closes it, `async for` hands out its messages.
+
+    `servers`: URLs of brokers, or of nodes of one cluster, all `mqtt://HOST[:PORT]` or all `mqtts://...`; tried in an order drawn by lot.
+    `placement`: who is asked where to connect: `"mqtt"` (the broker itself, in the CONNECT of the first session), URLs of control planes,
+    or None.
+    `publish`, `subscribe` and `rates` (messages a second by topic) tell the control plane what is to come; other topics may be used, too.
+    `resume`: take up the session of an earlier run, and leave it at the broker when the client closes.
+    Times are in seconds. The README says what holds.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        client_id: str = "",
+        version: Literal[4, 5] = 5,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        will: Message | None = None,
+        keep_alive: int = 60,
+        session_expiry: int = 300,
+        resume: bool = False,
+        placement: Literal["mqtt"] | Sequence[str] | None = "mqtt",
+        max_sessions: int = 4,
+        publish: Iterable[str] = (),
+        subscribe: Mapping[str, int] | None = None,
+        rates: Mapping[str, float] | None = None,
+        receive_queue: int = 1024,
+        send_queue: int = 256,
+        dial_timeout: float = 3.0,
+        connect_timeout: float = 20.0,
+        first_pause: float = 0.1,
+        longest_pause: float = 10.0,
+        quiet: float = 0.5,
+    ) -> None:
+        self._known, is_tls = _parse_servers([servers] if isinstance(servers, str) else servers)
+        for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue), ("max_sessions", max_sessions)):
+            if value < 1:
+                raise ValueError(f"{name}: {value}: expected at least 1")
+        if max_sessions > MOST_SESSIONS:
+            raise ValueError(f"max_sessions: {max_sessions}: expected 1 to {MOST_SESSIONS}")
+        if version not in (4, 5):
+            raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
+        if resume and not (client_id and session_expiry):
+            raise ValueError("resume: expected a client_id, and a session_expiry above 0")
+        if isinstance(placement, str) and placement != "mqtt":
+            raise ValueError(f"placement: {placement!r}: expected 'mqtt', a list of URLs, or None")
+        self.client_id = client_id or f"thicket-{secrets.token_hex(8)}"
+        self._subscribe = dict(subscribe or {})
+        self._publish = tuple(publish)
+        for topic_filter in (*self._publish, *self._subscribe):
+            check_filter(topic_filter)
+        self._rates = dict(rates or {})
+        self._placement = placement if version == 5 else None
+        self._max_sessions = max_sessions
+        self._resume = resume
+        self._receive_queue = receive_queue
+        self._send_queue = send_queue
+        self._connect_timeout = connect_timeout
+        self._will = will
+        self._tls = (tls or ssl.create_default_context()) if is_tls else None
+        self._login = Login(self.client_id, version, username, password, self._tls, keep_alive, session_expiry, None)
+        self._timing = Timing(dial_timeout, first_pause, longest_pause, quiet)
+        self._plan = Plan(max_sessions, tls=is_tls)
+        self._ledger = Ledger()
+        self._sessions: dict[int, Session] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._messages: deque[Message] = deque()
+        self._subscribing: dict[str, list[asyncio.Future[int]]] = {}
+        self._unsubscribing: dict[str, list[asyncio.Future[None]]] = {}
+        self._granted: dict[str, int] = {}
+        self._to_be_read: set[int] = set()
+        self._addresses: dict[int, Address] = {}
+        self._is_placed = False
+        self._last_problem = ""
+        self._ended: ClosedError | None = ClosedError("the client was not opened: use it in `async with`")
+        self._run = secrets.token_hex(8)
+        self._published = 0
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        if self._sessions or self._tasks:
+            raise ClosedError("the client was opened before")
+        self._ended = None
+        self._routes = Routes()
+        # Set when a message comes, when there is room, when anything changes.
+        self._arrived = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._asks = asyncio.Event()
+        self._connecting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for topic_filter, qos in self._subscribe.items():
+            self._plan.subscribe(topic_filter, qos)
+        try:
+            if self._control_urls():
+                await self._ask()
+                self._start(self._keep_asking())
+            self._settle()
+            async with asyncio.timeout(self._connect_timeout):
+                await asyncio.shield(self._connecting)
+        except TimeoutError:
+            await self._end(ClosedError("the client is closed"), Leave.NOW)
+            raise ConnectError(f"no broker can be reached: {self._last_problem}") from None
+        except BaseException:
+            await self._end(ClosedError("the client is closed"), Leave.NOW)
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Sends what was handed over, ends the sessions, or with `resume` leaves them at the broker, and disconnects."""
+        await self._end(ClosedError("the client is closed"), Leave.NOW_AND_KEEP if self._resume else Leave.NOW)
+
+    async def _end(self, why: ClosedError, leave: Leave) -> None:
+        if self._ended is None:
+            self._ended = why
+        self._routes.close_all()
+        for session in self._sessions.values():
+            session.assign(Assignment(filters=session.assignment.filters, leave=leave))
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+        for task in list(self._background):
+            task.cancel()
+        self._fail_all(self._ended)
+
+    def _fail_all(self, why: ClosedError) -> None:
+        futures: list[asyncio.Future[Any]] = [future for waiting in self._subscribing.values() for future in waiting]
+        futures += [future for waiting in self._unsubscribing.values() for future in waiting]
+        for future in futures:
+            if not future.done():
+                future.set_exception(why)
+        if not self._connecting.done():
+            self._connecting.set_exception(why)
+            # Who waits for it is told; if nobody does, that is no fault.
+            self._connecting.exception()
+        self._notify()
+        self._arrived.set()
+
+    # What an application does
+
+    @property
+    def sessions(self) -> dict[int, str]:
+        """The sessions that are connected, by number from 1: the address of each."""
+        return {number: format_address(address) for number, address in sorted(self._addresses.items())}
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether a control plane has answered."""
+        return self._is_placed
+
+    @property
+    def last_problem(self) -> str:
+        """The latest problem with a connection or the control plane, also one that passed."""
+        return self._last_problem
+
+    async def wait_for_sessions(self, sessions: Mapping[int, str]) -> None:
+        """Waits until `sessions` are connected, each at its address, and no others."""
+        while self.sessions != dict(sessions):
+            self._raise_if_ended()
+            await self._changed.wait()
+
+    async def subscribe(self, topic_filter: str, qos: int = 0) -> int:
+        """Subscribes; returns the QoS that the broker grants. Again for the same filter, the QoS of the first time stays."""
+        check_filter(topic_filter)
+        _check_qos(qos)
+        self._raise_if_ended()
+        if self._plan.is_home(topic_filter) and topic_filter in self._granted:
+            return self._granted[topic_filter]
+        self._plan.subscribe(topic_filter, qos)
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._subscribing.setdefault(topic_filter, []).append(future)
+        self._ask_soon()
+        self._settle()
+        return await future
+
+    async def unsubscribe(self, topic_filter: str) -> None:
+        """Ends a subscription, on all sessions. Messages that are under way still come."""
+        self._raise_if_ended()
+        self._granted.pop(topic_filter, None)
+        if not self._plan.unsubscribe(topic_filter):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsubscribing.setdefault(topic_filter, []).append(future)
+        self._ask_soon()
+        self._settle()
+        await future
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        expiry: int | None = None,
+        content_type: str | None = None,
+        response_topic: str | None = None,
+        correlation_data: bytes | None = None,
+        user_properties: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next."""
+        is_text = isinstance(payload, str)
+        message = Message(
+            topic=topic,
+            payload=payload.encode() if isinstance(payload, str) else bytes(payload),
+            qos=qos,
+            retain=retain,
+            expiry=expiry,
+            is_text=is_text,
+            content_type=content_type,
+            response_topic=response_topic,
+            correlation_data=correlation_data,
+            user_properties=tuple(user_properties),
+        )
+        await (await self.send(message))
+
+    async def send(self, message: Message) -> "asyncio.Future[None]":
+        """Hands a message over, in order; the future is done when it is acknowledged. Waits while the queue of its session is full."""
+        check_topic(message.topic)
+        _check_qos(message.qos)
+        self._raise_if_ended()
+        identity = None
+        if message.qos == 2 and self._is_placed:
+            self._published += 1
+            identity = f"{self._run}-{self._published:x}"
+        number = await self._routes.enter(message.topic)
+        while number is not None and number in self._sessions and len(self._sessions[number].outgoing) >= self._send_queue:
+            await self._changed.wait()
+        if number is None or number not in self._sessions or self._ended is not None:
+            if number is not None:
+                self._routes.leave(message.topic)
+            raise self._ended or ClosedError("the client is closed")
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        session = self._sessions[number]
+        session.outgoing.append(Outgoing(message, identity, reply))
+        session.wake()
+        return reply
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """The messages of all subscriptions, until the client is closed; TakenOver if another client took its place."""
+        while True:
+            while self._messages:
+                was_full = self.is_full()
+                message = self._messages.popleft()
+                if was_full and not self.is_full():
+                    for session in self._sessions.values():
+                        session.resume_reading()
+                        session.wake()
+                yield message
+            if isinstance(self._ended, TakenOver):
+                raise self._ended
+            if self._ended is not None:
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # What sessions tell
+
+    def is_full(self) -> bool:
+        return len(self._messages) >= self._receive_queue
+
+    def known(self) -> list[Address]:
+        return list(self._known)
+
+    def on_message(self, number: int, message: Message, identity: str | None) -> None:
+        if self._ledger.admits(number, message, identity):
+            self._messages.append(message)
+            self._arrived.set()
+
+    def on_connected(self, number: int, address: Address, placement: str | None) -> None:
+        self._plan.note_address(number, address)
+        self._addresses[number] = address
+        if placement is not None and number == 1 and self._placement == "mqtt":
+            self._follow(placement)
+        if number == 1 and not self._connecting.done():
+            self._connecting.set_result(None)
+        self._settle()
+        self._notify()
+
+    def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None:
+        if error is None:
+            self._plan.on_subscribed(number, topic_filter)
+            self._granted[topic_filter] = qos
+            is_done = self._plan.home(topic_filter) == number
+        else:
+            is_done = not self._plan.on_refused(number, topic_filter)
+        if is_done:
+            for future in self._subscribing.pop(topic_filter, []):
+                if future.done():
+                    continue
+                if error is None:
+                    future.set_result(qos)
+                else:
+                    future.set_exception(error)
+        self._settle()
+
+    def on_unsubscribed(self, number: int, topic_filter: str) -> None:
+        if self._plan.on_unsubscribed(number, topic_filter):
+            for future in self._unsubscribing.pop(topic_filter, []):
+                if not future.done():
+                    future.set_result(None)
+        self._settle()
+
+    def on_drained(self, number: int) -> None:
+        self._end_moves(self._plan.on_drained(number))
+        self._settle()
+
+    def on_better(self, topic: str, address: Address, *, is_filter: bool) -> None:
+        if is_filter and not self._plan.may_move(topic):
+            return
+        number = self._plan.session_at(address)
+        if number is None:
+            return
+        if not is_filter:
+            self._routes.place(topic, number)
+        elif self._plan.move_to(topic, number):
+            self._ledger.begin(topic)
+        self._settle()
+
+    def on_refused(self, number: int, error: Refused) -> None:
+        self._last_problem = str(error)
+        if number > 1:
+            # A further session that the broker does not want: its topics are served by the first.
+            self._plan.give_up(number)
+            self._routes.forget(number)
+            self._sessions[number].assign(Assignment(leave=Leave.NOW))
+            self._settle()
+        elif not self._connecting.done():
+            self._connecting.set_exception(error)
+
+    def on_problem(self, number: int, problem: str) -> None:
+        self._last_problem = problem
+        self._addresses.pop(number, None)
+        self._ask_soon()
+        self._notify()
+
+    def on_taken_over(self) -> None:
+        if self._ended is None:
+            self._start(self._end(TakenOver("another client took over the session"), Leave.NOW))
+
+    def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None:
+        self._routes.leave(outgoing.message.topic)
+        self._notify()
+        if outgoing.reply.done():
+            return
+        if error is None:
+            outgoing.reply.set_result(None)
+        else:
+            outgoing.reply.set_exception(error)
+            # Who waits for it is told; if nobody does, that is no fault.
+            outgoing.reply.exception()
+
+    def on_left(self, number: int) -> None:
+        self._addresses.pop(number, None)
+        self._sessions.pop(number, None)
+        self._tasks.pop(number, None)
+        self._routes.close(number)
+        self._to_be_read.discard(number)
+        self._end_moves(self._plan.on_left(number, is_routed=self._routes.uses(number)))
+        if self._ended is None:
+            self._settle()
+        self._notify()
+
+    # Placement
+
+    def _control_urls(self) -> Sequence[str]:
+        return () if self._placement is None or isinstance(self._placement, str) else self._placement
+
+    def _request(self) -> Request:
+        published = sorted_unique([*self._publish, *self._routes.learned])
+        return Request(self.client_id, published, sorted_unique(self._plan.wishes), self._max_sessions, self._rates)
+
+    async def _ask(self) -> None:
+        login = None if self._login.username is None else (self._login.username, self._login.password or "")
+        try:
+            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._request().to_json())
+        except OSError as error:
+            self._last_problem = str(error)
+            self._start(self._ask_later(random.uniform(0, ASK_AGAIN_S)))
+        else:
+            self._follow(answer)
+
+    async def _ask_later(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._asks.set()
+
+    def _ask_soon(self) -> None:
+        self._asks.set()
+
+    async def _keep_asking(self) -> None:
+        learned = len(self._routes.learned)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._asks.wait()
+            if not self._asks.is_set() and learned == len(self._routes.learned):
+                continue
+            await asyncio.sleep(GATHER_S)
+            self._asks.clear()
+            learned = len(self._routes.learned)
+            await self._ask()
+            self._settle()
+
+    def _follow(self, text: str) -> None:
+        try:
+            placed = parse_answer(text, self.client_id, self._max_sessions)
+        except ValueError as error:
+            self._last_problem = f"the placement is not followed: {error}"
+            return
+        for topic_filter in self._plan.apply(placed):
+            self._ledger.begin(topic_filter)
+        self._to_be_read = {number for number, session in placed.items() if not session.publish and not session.subscribe}
+        self._routes.replace({topic: number for number, session in placed.items() for topic in session.publish})
+        for number in placed:
+            address = self._plan.address(number)
+            if address is not None and address[1] not in self._known and len(self._known) < KNOWN:
+                self._known.append(address[1])
+        self._is_placed = True
+
+    def _end_moves(self, filters: Iterable[str]) -> None:
+        for topic_filter in filters:
+            asyncio.get_running_loop().call_later(LATE_S, self._ledger.end, topic_filter)
+
+    def _settle(self) -> None:
+        """Opens the sessions that are missing and says to each what it shall be."""
+        if self._ended is not None:
+            return
+        request = self._request().to_properties() if self._placement == "mqtt" else []
+        for number in self._plan.sessions():
+            if number not in self._sessions:
+                self._open(number)
+            leave = Leave.STAY
+            is_used = self._routes.uses(number) and number not in self._to_be_read
+            if not is_used and self._plan.leaves(number):
+                self._routes.close(number)
+                leave = Leave.WHEN_READ
+            properties = [] if self._placement is None else [(PLACE, "1")]
+            if number == 1:
+                properties += request
+            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), tuple(properties), leave))
+
+    def _open(self, number: int) -> None:
+        name = session_name(self.client_id, number)
+        login = self._login
+        login = Login(
+            name, login.version, login.username, login.password, login.tls, login.keep_alive, login.session_expiry,
+            self._will if number == 1 else None,
+        )  # fmt: skip
+        clean_start = not (self._resume or number in self._to_be_read)
+        session = Session(number, self, login, self._timing, clean_start=clean_start)
+        self._sessions[number] = session
+        self._tasks[number] = asyncio.get_running_loop().create_task(session.run(), name=name)
+        self._routes.open(number)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def _check_qos(qos: int) -> None:
+    if qos not in (0, 1, 2):
+        raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
+
+
+def _parse_servers(urls: Sequence[str]) -> tuple[list[Address], bool]:
+    """The addresses, and whether there is TLS."""
+    if not urls:
+        raise ValueError("servers: expected at least one URL")
+    addresses = []
+    schemes = set()
+    for url in urls:
+        parts = urlsplit(url)
+        is_tls = parts.scheme in ("mqtts", "ssl", "tls")
+        found = parse_reference(parts.netloc, 8883 if is_tls else 1883)
+        if not (is_tls or parts.scheme in ("mqtt", "tcp")) or not found or parts.path.strip("/"):
+            raise ValueError(f"servers: {url!r}: expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
+        addresses.append(found[0])
+        schemes.add(is_tls)
+    if len(schemes) > 1:
+        raise ValueError("servers: expected one scheme for all")
+    return addresses, schemes.pop()

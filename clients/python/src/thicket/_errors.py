@@ -1,0 +1,39 @@
+"""What can go wrong.
+
+ThicketError
+├── ConnectError        no broker took the client
+├── Refused             the broker refused what was asked for: reason_code
+├── OutcomeUnknown      a message of QoS 2 was under way when the broker lost the session
+└── ClosedError         the client has ended
+    └── TakenOver       because another client uses its identifier
+
+Wrong arguments are ValueError.
+"""
+
+
+class ThicketError(Exception):
+    """What can go wrong, besides wrong arguments."""
+
+
+class ConnectError(ThicketError):
+    """No broker of those named took the first connection in time."""
+
+
+class Refused(ThicketError):  # noqa: N818 - the specification's word
+    """The broker refused what was asked for. The client serves on."""
+
+    def __init__(self, reason_code: int, reason: str) -> None:
+        super().__init__(f"refused by the broker: {reason} (0x{reason_code:02x})")
+        self.reason_code = reason_code
+
+
+class OutcomeUnknown(ThicketError):  # noqa: N818 - says what is known
+    """The message may have arrived, once, or not. It is not sent again."""
+
+
+class ClosedError(ThicketError):
+    """The client has ended, or was never opened."""
+
+
+class TakenOver(ClosedError):  # noqa: N818 - the specification's word
+    """Another client uses the same client identifier. This one has ended."""

@@ -1,0 +1,91 @@
+"""A message, in either direction."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import MQTTMessage
+
+# A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2.
+MESSAGE_ID = "thicket-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that was received, or is to be published."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    # Seconds (5.0).
+    expiry: int | None = None
+    is_text: bool = False
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user_properties: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def text(self) -> str:
+        """The payload as text; UnicodeDecodeError if it is none."""
+        return self.payload.decode()
+
+
+def received(message: "MQTTMessage") -> tuple[Message, str | None]:
+    """What came, and the identity that its publisher gave it."""
+    properties = message.properties
+    user = list(getattr(properties, "UserProperty", ()) if properties else ())
+    identity = next((value for name, value in user if name == MESSAGE_ID), None)
+
+    def of(name: str) -> object:
+        return getattr(properties, name, None) if properties else None
+
+    expiry, content_type, response_topic, correlation = (
+        of(name) for name in ("MessageExpiryInterval", "ContentType", "ResponseTopic", "CorrelationData")
+    )
+    return (
+        Message(
+            topic=message.topic,
+            payload=bytes(message.payload),
+            qos=message.qos,
+            retain=message.retain,
+            expiry=expiry if isinstance(expiry, int) else None,
+            is_text=of("PayloadFormatIndicator") == 1,
+            content_type=content_type if isinstance(content_type, str) else None,
+            response_topic=response_topic if isinstance(response_topic, str) else None,
+            correlation_data=correlation if isinstance(correlation, bytes) else None,
+            user_properties=tuple((name, value) for name, value in user if name != MESSAGE_ID),
+        ),
+        identity,
+    )
+
+
+def new_properties(kind: int) -> Properties:
+    """The properties of a packet, empty."""
+    return Properties(kind)  # type: ignore[no-untyped-call]
+
+
+def to_properties(message: Message, identity: str | None) -> Properties | None:
+    """The properties of the PUBLISH; None if there are none."""
+    user = list(message.user_properties)
+    if identity is not None:
+        user.append((MESSAGE_ID, identity))
+    values = {
+        "MessageExpiryInterval": message.expiry,
+        "PayloadFormatIndicator": 1 if message.is_text else None,
+        "ContentType": message.content_type,
+        "ResponseTopic": message.response_topic,
+        "CorrelationData": message.correlation_data,
+        "UserProperty": user or None,
+    }
+    given = {name: value for name, value in values.items() if value is not None}
+    if not given:
+        return None
+    properties = new_properties(PacketTypes.PUBLISH)
+    for name, value in given.items():
+        setattr(properties, name, value)
+    return properties

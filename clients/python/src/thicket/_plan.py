@@ -1,0 +1,198 @@
+"""What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
+
+A filter whose home changes stays at its old session until the new one has it; then the old one unsubscribes, and is left when it is silent
+and has nothing else. If the new session is refused it, the old one is its home again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ._placement import Address, Placed, parse_reference, unite
+from ._topics import overlap
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """How a session shall have a filter."""
+
+    qos: int
+    # Another session has it as well, and was sent what is retained.
+    is_moved: bool
+
+
+@dataclass
+class _Slot:
+    address: tuple[int, Address] | None = None
+    is_leaving: bool = False
+    # Moved filters whose last messages may still come.
+    draining: set[str] = field(default_factory=set)
+
+
+class Plan:
+    """Filters, sessions, and which shall have which."""
+
+    def __init__(self, max_sessions: int, *, tls: bool) -> None:
+        self._max_sessions = max_sessions
+        self._tls = tls
+        self._answers = 0
+        self._qos: dict[str, int] = {}
+        self._home: dict[str, int] = {}
+        self._at: dict[str, set[int]] = {}
+        self._moving: set[str] = set()
+        self._slots: dict[int, _Slot] = {1: _Slot()}
+
+    @property
+    def wishes(self) -> list[str]:
+        """The filters that the application wants."""
+        return list(self._home)
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        """The application wants a filter; one that overlaps another goes to its session."""
+        if topic_filter not in self._home:
+            homes = (home for other, home in self._home.items() if overlap(topic_filter, other))
+            self._home[topic_filter] = next(homes, 1)
+        self._qos[topic_filter] = qos
+
+    def unsubscribe(self, topic_filter: str) -> bool:
+        """The application does not want a filter any more. Answers whether any session has it."""
+        self._home.pop(topic_filter, None)
+        self._qos.pop(topic_filter, None)
+        return topic_filter in self._at
+
+    def home(self, topic_filter: str) -> int | None:
+        return self._home.get(topic_filter)
+
+    def is_home(self, topic_filter: str) -> bool:
+        """Whether the session that shall have the filter has it."""
+        return self._home.get(topic_filter) in self._at.get(topic_filter, ())
+
+    def apply(self, placed: Mapping[int, Placed]) -> list[str]:
+        """Follows an answer of the control plane. Answers the filters that begin to move."""
+        self._answers += 1
+        for number, session in placed.items():
+            slot = self._slots.setdefault(number, _Slot())
+            reference = session.tls if self._tls else session.address
+            addresses = parse_reference(reference or "", 8883 if self._tls else 1883)
+            if addresses:
+                slot.address = (self._answers, addresses[0])
+        told = {topic_filter: number for number, session in placed.items() for topic_filter in session.subscribe}
+        kept = {topic_filter: home if home in placed else 1 for topic_filter, home in self._home.items()}
+        homes = unite({topic_filter: told.get(topic_filter, home) for topic_filter, home in kept.items()})
+        return [topic_filter for topic_filter, home in homes.items() if self._settle(topic_filter, home)]
+
+    def session_at(self, address: Address) -> int | None:
+        """The session for an address, an old one or a new one. None: there are enough already."""
+        for number, slot in self._slots.items():
+            if not slot.is_leaving and slot.address is not None and slot.address[1] == address:
+                return number
+        for number in range(1, self._max_sessions + 1):
+            if number not in self._slots:
+                self._answers += 1
+                self._slots[number] = _Slot(address=(self._answers, address))
+                return number
+        return None
+
+    def may_move(self, topic_filter: str) -> bool:
+        """Whether a filter may have a session of its own; one that overlaps others stays with them."""
+        if topic_filter not in self._home:
+            return False
+        return not any(other != topic_filter and overlap(other, topic_filter) for other in self._home)
+
+    def move_to(self, topic_filter: str, home: int) -> bool:
+        """Moves one filter. Answers whether it begins to move."""
+        return self.may_move(topic_filter) and self._settle(topic_filter, home)
+
+    def _settle(self, topic_filter: str, home: int) -> bool:
+        changes = self._home[topic_filter] != home
+        self._home[topic_filter] = home
+        if not changes or topic_filter not in self._at or topic_filter in self._moving:
+            return False
+        self._moving.add(topic_filter)
+        return True
+
+    def note_address(self, number: int, address: Address) -> None:
+        """Where a session is, if nobody said where it shall be."""
+        slot = self._slots.get(number)
+        if slot is not None and slot.address is None:
+            slot.address = (0, address)
+
+    def on_subscribed(self, number: int, topic_filter: str) -> None:
+        self._at.setdefault(topic_filter, set()).add(number)
+
+    def on_refused(self, number: int, topic_filter: str) -> bool:
+        """The broker does not let a session have a filter. Answers whether another has it still."""
+        others = self._at.get(topic_filter, set()) - {number}
+        if others and topic_filter in self._home:
+            self._home[topic_filter] = min(others)
+            return True
+        self.unsubscribe(topic_filter)
+        return False
+
+    def on_unsubscribed(self, number: int, topic_filter: str) -> bool:
+        """A session does not have a filter any more. Answers whether none has it."""
+        sessions = self._at.get(topic_filter)
+        if sessions is None:
+            return True
+        sessions.discard(number)
+        home = self._home.get(topic_filter)
+        if topic_filter in self._moving and (home is None or home in sessions) and number in self._slots:
+            self._slots[number].draining.add(topic_filter)
+        if not sessions:
+            del self._at[topic_filter]
+        return not sessions
+
+    def on_drained(self, number: int) -> list[str]:
+        """A session is silent. Answers the filters whose move is over."""
+        slot = self._slots.get(number)
+        if slot is None:
+            return []
+        over = [topic_filter for topic_filter in slot.draining if topic_filter in self._moving]
+        slot.draining.clear()
+        self._moving.difference_update(over)
+        return over
+
+    def on_left(self, number: int, *, is_routed: bool) -> list[str]:
+        """A session has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over."""
+        over = self.on_drained(number)
+        if number in self._slots and (is_routed or number in self._home.values()):
+            self._slots[number].is_leaving = False
+        else:
+            self._slots.pop(number, None)
+        for topic_filter in list(self._at):
+            self._at[topic_filter].discard(number)
+            if not self._at[topic_filter]:
+                del self._at[topic_filter]
+        return over
+
+    def give_up(self, number: int) -> None:
+        """A session is not to be had: the first takes what it should have had."""
+        for topic_filter, home in self._home.items():
+            if home == number:
+                self._home[topic_filter] = 1
+
+    def sessions(self) -> list[int]:
+        """Those that should be there."""
+        return sorted(set(self._slots) | set(self._home.values()))
+
+    def address(self, number: int) -> tuple[int, Address] | None:
+        slot = self._slots.get(number)
+        return slot.address if slot is not None else None
+
+    def filters(self, number: int) -> dict[str, Subscription]:
+        """What a session shall have now."""
+        slot = self._slots.get(number)
+        if slot is not None and slot.is_leaving:
+            return {}
+        filters = {}
+        for topic_filter, home in self._home.items():
+            sessions = self._at.get(topic_filter, set())
+            if home == number or (number in sessions and home not in sessions):
+                filters[topic_filter] = Subscription(self._qos[topic_filter], bool(sessions - {number}))
+        return filters
+
+    def leaves(self, number: int) -> bool:
+        """Marks a session as one to be left, unless it has or shall have something. The first stays."""
+        slot = self._slots.setdefault(number, _Slot())
+        if number != 1 and not self.filters(number) and not any(number in sessions for sessions in self._at.values()):
+            slot.is_leaving = True
+        return slot.is_leaving

@@ -1,0 +1,98 @@
+"""Which session a topic is published on.
+
+A topic changes its session only when nothing of it is under way on the old one: so the messages of one topic stay in order.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from ._topics import is_exact, matches
+
+# Topics remembered that nobody declared, for the next placement.
+LEARNED = 1000
+
+
+class Routes:
+    """Topics, sessions, and what is under way."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, int] = {}
+        self._filters: list[tuple[str, int]] = []
+        self._open: set[int] = set()
+        # Topics with messages under way: the session they are on, and how many.
+        self._busy: dict[str, tuple[int, int]] = {}
+        self._changed = asyncio.Event()
+        self.learned: set[str] = set()
+
+    async def enter(self, topic: str) -> int | None:
+        """The session of `topic`, with one more message under way; waits while others are on another. None: closed."""
+        while True:
+            session = self._find(topic)
+            if session not in self._open:
+                return None
+            on, count = self._busy.get(topic, (session, 0))
+            if on == session:
+                self._busy[topic] = (session, count + 1)
+                return session
+            changed = self._changed
+            await changed.wait()
+
+    def leave(self, topic: str) -> None:
+        """A message of `topic` is settled."""
+        on, count = self._busy[topic]
+        if count > 1:
+            self._busy[topic] = (on, count - 1)
+        else:
+            del self._busy[topic]
+            self._notify()
+
+    def replace(self, placed: Mapping[str, int]) -> None:
+        """From now on these topics and filters go to these sessions, and all others to the first."""
+        self._topics = {topic: session for topic, session in placed.items() if is_exact(topic)}
+        self._filters = [(topic, session) for topic, session in placed.items() if not is_exact(topic)]
+        self._notify()
+
+    def place(self, topic: str, session: int) -> None:
+        """One topic goes to `session` from now on."""
+        self._topics[topic] = session
+        self._notify()
+
+    def open(self, session: int) -> None:
+        self._open.add(session)
+        self._notify()
+
+    def close(self, session: int) -> None:
+        """What goes to `session` from now on goes to the first."""
+        self._open.discard(session)
+        self._notify()
+
+    def forget(self, session: int) -> None:
+        """No topic is placed on `session` any more."""
+        self._topics = {topic: place for topic, place in self._topics.items() if place != session}
+        self._filters = [(topic, place) for topic, place in self._filters if place != session]
+        self.close(session)
+
+    def close_all(self) -> None:
+        """Nothing is published any more."""
+        self._open.clear()
+        self._notify()
+
+    def uses(self, session: int) -> bool:
+        """Whether `session` has topics, or messages under way."""
+        return (
+            session in self._topics.values()
+            or any(place == session for _, place in self._filters)
+            or any(place == session for place, _ in self._busy.values())
+        )
+
+    def _find(self, topic: str) -> int:
+        session = self._topics.get(topic)
+        if session is None:
+            session = next((place for topic_filter, place in self._filters if matches(topic_filter, topic)), None)
+        if session is None and len(self.learned) < LEARNED:
+            self.learned.add(topic)
+        return session if session is not None and session in self._open else 1
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,705 @@
+"""One session of a client: a task that keeps it connected and makes it what its Assignment says.
+
+Paho keeps the session's state (packet identifiers, what is under way) over connections that break; it is driven by the event loop. Only its
+`connect`, which blocks, runs on a thread of the loop's executor.
+"""
+
+import asyncio
+import contextlib
+import enum
+import os
+import random
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from ._errors import ClosedError, OutcomeUnknown, Refused, ThicketError
+from ._message import Message, new_properties, received, to_properties
+from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
+from ._plan import Subscription
+
+# A connection that ended sooner counts as an attempt that failed.
+LASTING_S = 1.0
+# Redirections followed in a row before the pause of a failed attempt.
+MOST_HOPS = 4
+# Messages of QoS 1 and 2 under way, a session; fewer if the broker says so.
+MOST_UNDER_WAY = 100
+# Messages given to Paho at once; the next when these are written.
+BATCH = 64
+# Messages of QoS 1 and 2 that a broker may send ahead of our acknowledgements, a session.
+RECEIVE_MAXIMUM = 1024
+# Longest wait for acknowledgements when the client closes.
+LAST_WORDS_S = 3.0
+# How often Paho looks after keep alive.
+MISC_S = 1.0
+
+USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
+# Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
+PASSING = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
+DO_NOT_SEND = 2
+
+
+class Leave(enum.Enum):
+    """Whether a session is to be left."""
+
+    STAY = enum.auto()
+    # When nothing comes any more and all that was to be sent is acknowledged. The session ends.
+    WHEN_READ = enum.auto()
+    # When all that was to be sent is acknowledged, or it takes too long.
+    NOW = enum.auto()
+    NOW_AND_KEEP = enum.auto()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a session shall be; only the latest counts."""
+
+    # Where the control plane wants it, and the number of its answer: a new one is followed even if the address is the same.
+    address: tuple[int, Address] | None = None
+    filters: dict[str, Subscription] = field(default_factory=dict)
+    properties: tuple[tuple[str, str], ...] = ()
+    leave: Leave = Leave.STAY
+
+
+@dataclass
+class Outgoing:
+    """A message on its way to the broker."""
+
+    message: Message
+    identity: str | None
+    reply: asyncio.Future[None]
+    # The connection on which it was given to Paho.
+    connection: int = 0
+
+
+@dataclass(frozen=True)
+class Login:
+    """How a client is known to its brokers."""
+
+    client_id: str
+    version: int
+    username: str | None
+    password: str | None
+    tls: ssl.SSLContext | None
+    keep_alive: int
+    session_expiry: int
+    will: Message | None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Bounds and pauses, in seconds."""
+
+    dial: float
+    first_pause: float
+    longest_pause: float
+    quiet: float
+
+
+class Owner(Protocol):
+    """What a session tells its client."""
+
+    def is_full(self) -> bool: ...
+    def known(self) -> list[Address]: ...
+    def on_message(self, number: int, message: Message, identity: str | None) -> None: ...
+    def on_connected(self, number: int, address: Address, placement: str | None) -> None: ...
+    def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None: ...
+    def on_unsubscribed(self, number: int, topic_filter: str) -> None: ...
+    def on_drained(self, number: int) -> None: ...
+    def on_better(self, topic: str, address: Address, *, is_filter: bool) -> None: ...
+    def on_refused(self, number: int, error: Refused) -> None: ...
+    def on_problem(self, number: int, problem: str) -> None: ...
+    def on_taken_over(self) -> None: ...
+    def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None: ...
+    def on_left(self, number: int) -> None: ...
+
+
+@dataclass
+class _Lost:
+    problem: str
+
+
+@dataclass
+class _Redirected:
+    addresses: list[Address]
+
+
+@dataclass
+class _Switch:
+    address: Address
+
+
+@dataclass
+class _Refused:
+    error: Refused
+
+
+class _TakenOver:
+    pass
+
+
+class _Left:
+    pass
+
+
+_End = _Lost | _Redirected | _Switch | _Refused | _TakenOver | _Left
+
+
+class Session:
+    """One session. See the module."""
+
+    def __init__(self, number: int, owner: Owner, login: Login, timing: Timing, *, clean_start: bool) -> None:
+        self.outgoing: deque[Outgoing] = deque()
+        self.assignment = Assignment()
+        self._number = number
+        self._owner = owner
+        self._login = login
+        self._timing = timing
+        self._clean_start = clean_start
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._wake = asyncio.Event()
+        self._paho = self._new_paho()
+        self._end: _End | None = None
+        self._is_connected = False
+        self._is_stale = False
+        self._connection = 0
+        self._under_way_limit = MOST_UNDER_WAY
+        self._waiting: dict[int, Outgoing] = {}
+        self._subscribed: set[str] = set()
+        self._asked: dict[int, tuple[str, ...]] = {}
+        self._unasked: dict[int, tuple[str, ...]] = {}
+        self._refused: set[str] = set()
+        self._candidates: deque[Address] = deque()
+        self._last: Address | None = None
+        self._followed = 0
+        self._hops = 0
+        self._failures = 0
+        self._probe: asyncio.Task[bool] | None = None
+        self._probed: Address | None = None
+        self._previous: int | None = None
+        self._last_arrival = 0.0
+        # Since when silence is waited for; None: it is not.
+        self._quiet_since: float | None = None
+        self._is_drained = False
+        self._closing_until: float | None = None
+        self._is_reading = False
+
+    def assign(self, assignment: Assignment) -> None:
+        """Says what the session shall be from now on."""
+        if assignment != self.assignment and self.assignment.leave not in (Leave.NOW, Leave.NOW_AND_KEEP):
+            self.assignment = assignment
+            self.wake()
+
+    def wake(self) -> None:
+        """Has the session look at what it should do."""
+        self._wake.set()
+
+    def resume_reading(self) -> None:
+        """There is room for messages again."""
+        sock = self._socket()
+        if sock is not None and not self._is_reading and self._is_connected:
+            self._is_reading = True
+            self._loop.add_reader(sock, self._on_readable)
+            # TLS may hold bytes that no socket tells of.
+            self._loop.call_soon(self._on_readable)
+
+    async def run(self) -> None:
+        """Serves until the session is left."""
+        try:
+            await self._serve_all()
+        finally:
+            self._drop_connection()
+            for outgoing in [*self._waiting.values(), *self.outgoing]:
+                self._owner.on_settled(outgoing, ClosedError("the client is closed"))
+            self._waiting.clear()
+            self.outgoing.clear()
+            self._owner.on_left(self._number)
+
+    async def _serve_all(self) -> None:
+        address: Address | None = None
+        while True:
+            if address is None:
+                address = await self._next_address()
+            if address is None:
+                return
+            self._last = address
+            begun = self._loop.time()
+            end = await self._serve(address)
+            if self._loop.time() - begun > LASTING_S:
+                self._failures = 0
+            address = end.address if isinstance(end, _Switch) else None
+            if not isinstance(end, _Switch):
+                self._forget_previous()
+            match end:
+                case _Lost():
+                    self._hops = 0
+                    self._owner.on_problem(self._number, f"{format_address(self._last)}: {end.problem}")
+                case _Redirected():
+                    self._hops += 1
+                    self._candidates = deque(end.addresses if self._hops <= MOST_HOPS else ())
+                    self._hops %= MOST_HOPS + 1
+                case _Refused():
+                    self._hops = 0
+                    self._owner.on_refused(self._number, end.error)
+                case _TakenOver():
+                    self._owner.on_taken_over()
+                    return
+                case _Left():
+                    return
+                case _Switch():
+                    pass
+
+    def _is_leaving_now(self) -> bool:
+        return self.assignment.leave in (Leave.NOW, Leave.NOW_AND_KEEP)
+
+    async def _next_address(self) -> Address | None:
+        """The next address to try. None: the session is to be left, and there is nothing to be read."""
+        while not self._is_leaving_now():
+            if self._candidates:
+                return self._candidates.popleft()
+            if self._last is not None or self._failures:
+                limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
+                await self._wait(random.uniform(0, limit))
+                if self._is_leaving_now():
+                    return None
+            self._failures += 1
+            self._candidates = self._fresh_candidates()
+        return None
+
+    def _fresh_candidates(self) -> deque[Address]:
+        """Where it was, where it should be, and then any other."""
+        first = [self._last] if self._last is not None else []
+        if self.assignment.address is not None:
+            number, address = self.assignment.address
+            first = [address, *first] if number > self._followed else [*first, address]
+            self._followed = max(self._followed, number)
+        others = self._owner.known()
+        random.shuffle(others)
+        return deque(dict.fromkeys([*first, *others]))
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something is to be looked at, or `seconds` have passed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _serve(self, address: Address) -> _End:
+        if self._is_stale:
+            self._renew()
+        self._end = None
+        if self._quiet_since is not None:
+            self._quiet_since = self._loop.time()
+        try:
+            await self._connect(address)
+        except (OSError, ValueError, paho.WebsocketConnectionError) as error:
+            self._drop_connection()
+            return _Lost(str(error) or type(error).__name__)
+        deadline = self._loop.time() + self._timing.dial
+        next_misc = self._loop.time() + MISC_S
+        try:
+            while self._end is None:
+                now = self._loop.time()
+                if now >= next_misc:
+                    self._paho.loop_misc()
+                    next_misc = now + MISC_S
+                if self._is_connected:
+                    self._act(address)
+                elif now >= deadline:
+                    return _Lost("no CONNACK in time")
+                elif self._is_leaving_now():
+                    return _Left()
+                if self._end is None:
+                    await self._wait(self._next_deadline(next_misc if self._is_connected else min(next_misc, deadline)))
+            if isinstance(self._end, _Left):
+                await self._flush()
+            return self._end
+        finally:
+            self._cancel_probe()
+            if isinstance(self._end, _Switch):
+                self._keep_previous()
+            self._drop_connection()
+
+    def _next_deadline(self, at: float) -> float:
+        times = [at]
+        if self._quiet_since is not None:
+            times.append(max(self._quiet_since, self._last_arrival) + self._timing.quiet)
+        if self._closing_until is not None:
+            times.append(self._closing_until)
+        return min(times) - self._loop.time()
+
+    # Paho
+
+    def _new_paho(self) -> paho.Client:
+        login = self._login
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2, login.client_id, protocol=paho.MQTTv5 if login.version == 5 else paho.MQTTv311,
+            clean_session=None if login.version == 5 else self._clean_start, reconnect_on_failure=False,
+        )  # fmt: skip
+        if login.username is not None:
+            client.username_pw_set(login.username, login.password)
+        if login.tls is not None:
+            client.tls_set_context(login.tls)
+        if login.will is not None:
+            will = login.will
+            client.will_set(will.topic, will.payload, will.qos, will.retain, to_properties(will, None) if login.version == 5 else None)
+        # The bounds are ours: Paho gets no message that it would have to queue.
+        client.max_inflight_messages_set(65_535)
+        client.max_queued_messages_set(0)
+        client.connect_timeout = self._timing.dial
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
+        client.on_socket_open = self._on_socket_open
+        client.on_socket_close = self._on_socket_close
+        client.on_socket_register_write = self._on_socket_register_write
+        client.on_socket_unregister_write = self._on_socket_unregister_write
+        return client
+
+    async def _connect(self, address: Address) -> None:
+        login = self._login
+        arguments: dict[str, Any] = {}
+        if login.version == 5:
+            properties = new_properties(PacketTypes.CONNECT)
+            if login.session_expiry:
+                properties.SessionExpiryInterval = login.session_expiry
+            properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            user = list(self.assignment.properties)
+            if self._hops:
+                user.append((REDIRECTED, str(self._hops)))
+            if user:
+                properties.UserProperty = user
+            arguments = {"clean_start": self._clean_start, "properties": properties}
+        connect = partial(self._paho.connect, address[0], address[1], login.keep_alive, **arguments)
+        self._connection += 1
+        self._keep_pubrels()
+        await self._loop.run_in_executor(None, connect)
+        sock = self._socket()
+        if sock is None:
+            raise OSError("the broker closed the connection")
+        self._is_reading = True
+        self._loop.add_reader(sock, self._on_readable)
+        if self._paho.want_write():
+            self._loop.add_writer(sock, self._on_writable)
+
+    def _keep_pubrels(self) -> None:
+        """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one.
+
+        This is the only private part of it that is used; tests fail if it changes.
+        """
+        for message in self._paho._out_messages.values():
+            if message.state == paho.mqtt_ms_resend_pubrel:
+                message.state = paho.mqtt_ms_wait_for_pubcomp
+
+    def _socket(self) -> socket.socket | None:
+        # Of the kinds that Paho has, those without WebSocket.
+        sock = self._paho.socket()
+        return sock if isinstance(sock, socket.socket) else None
+
+    def _drop_connection(self) -> None:
+        self._is_connected = False
+        self._is_reading = False
+        sock = self._socket()
+        if sock is not None:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+            with contextlib.suppress(OSError):
+                # Paho closes it when it connects again, or is forgotten; the broker shall know now.
+                if self._previous is None:
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def _keep_previous(self) -> None:
+        """Paho closes the connection before it makes the next. The broker shall see it open until that one has the session."""
+        sock = self._socket()
+        if sock is not None:
+            self._previous = os.dup(sock.fileno())
+
+    def _forget_previous(self) -> None:
+        if self._previous is not None:
+            os.close(self._previous)
+            self._previous = None
+
+    def _renew(self) -> None:
+        """The broker lost the session: what Paho has under way would go out again, also what must not."""
+        self._is_stale = False
+        waiting, self._waiting = self._waiting, {}
+        self._paho = self._new_paho()
+        for outgoing in reversed(waiting.values()):
+            if outgoing.message.qos == 2:
+                self._owner.on_settled(outgoing, OutcomeUnknown("the broker lost the session while this message of QoS 2 was under way"))
+            else:
+                self.outgoing.appendleft(outgoing)
+
+    def _on_socket_open(self, _client: paho.Client, _userdata: object, _sock: object) -> None:
+        """On the executor's thread: `_connect` goes on when that is done."""
+
+    def _on_socket_close(self, _client: paho.Client, _userdata: object, sock: Any) -> None:
+        # On the executor's thread it is the socket of an earlier connection, which the loop has forgotten.
+        if threading.get_ident() == self._thread:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+
+    def _on_socket_register_write(self, _client: paho.Client, _userdata: object, sock: Any) -> None:
+        # Before the connection stands, `_connect` does it.
+        if threading.get_ident() == self._thread:
+            self._loop.add_writer(sock, self._on_writable)
+
+    def _on_socket_unregister_write(self, _client: paho.Client, _userdata: object, sock: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._loop.remove_writer(sock)
+            self.wake()
+
+    def _on_readable(self) -> None:
+        while (sock := self._socket()) is not None and self._is_reading:
+            self._paho.loop_read()
+            if self._owner.is_full() and self._is_connected:
+                self._is_reading = False
+                self._loop.remove_reader(sock)
+                return
+            if not (isinstance(sock, ssl.SSLSocket) and sock.fileno() >= 0 and sock.pending()):
+                return
+
+    def _on_writable(self) -> None:
+        if self._socket() is not None:
+            self._paho.loop_write()
+
+    async def _flush(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while self._socket() is not None and self._paho.want_write():
+                    self._paho.loop_write()
+                    await asyncio.sleep(0.01)
+
+    # What Paho tells
+
+    def _on_connect(
+        self, _client: paho.Client, _userdata: object, flags: paho.ConnectFlags, code: ReasonCode, properties: Properties | None
+    ) -> None:
+        if code.is_failure:
+            self._end = self._ended(code, properties, is_refusal=True)
+            self.wake()
+            return
+        self._clean_start = False
+        if not flags.session_present:
+            self._on_session_lost()
+            if self._is_stale:
+                return
+        self._is_connected = True
+        self._hops = 0
+        self._candidates.clear()
+        self._forget_previous()
+        self._asked.clear()
+        self._unasked.clear()
+        self._under_way_limit = min(MOST_UNDER_WAY, getattr(properties, "ReceiveMaximum", MOST_UNDER_WAY))
+        user = getattr(properties, "UserProperty", ())
+        placement = next((value for name, value in user if name == PLACEMENT), None)
+        self._owner.on_connected(self._number, self._last or ("", 0), placement)
+        self.wake()
+
+    def _on_session_lost(self) -> None:
+        for topic_filter in sorted(self._subscribed):
+            self._owner.on_unsubscribed(self._number, topic_filter)
+        self._subscribed.clear()
+        if self._waiting:
+            # Nothing of what Paho has under way may leave: the connection ends here, and a new Paho takes the new session.
+            self._is_stale = True
+            sock = self._socket()
+            if sock is not None:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            self._candidates.appendleft(self._last or ("", 0))
+            self._end = _Lost("the broker does not have the session any more")
+            self.wake()
+
+    def _on_disconnect(
+        self, _client: paho.Client, _userdata: object, flags: paho.DisconnectFlags, code: ReasonCode, properties: Properties | None
+    ) -> None:
+        self._is_connected = False
+        if self._end is None:
+            if flags.is_disconnect_packet_from_server:
+                self._end = self._ended(code, properties, is_refusal=False)
+            else:
+                self._end = _Lost(str(code))
+        self.wake()
+
+    def _ended(self, code: ReasonCode, properties: Properties | None, *, is_refusal: bool) -> _End:
+        reference = getattr(properties, "ServerReference", None)
+        if code.value in (USE_ANOTHER_SERVER, SERVER_MOVED) and reference:
+            addresses = parse_reference(reference, 8883 if self._login.tls else 1883)
+            return _Redirected(addresses) if addresses else _Lost(f"sent to {reference!r}, which is no server")
+        if code.value == SESSION_TAKEN_OVER:
+            return _TakenOver()
+        if is_refusal and code.value not in PASSING:
+            return _Refused(Refused(code.value, str(code)))
+        return _Lost(str(code))
+
+    def _on_message(self, _client: paho.Client, _userdata: object, message: paho.MQTTMessage) -> None:
+        self._last_arrival = self._loop.time()
+        self._owner.on_message(self._number, *received(message))
+
+    def _on_publish(self, _client: paho.Client, _userdata: object, mid: int, code: ReasonCode, properties: Properties | None) -> None:
+        outgoing = self._waiting.pop(mid, None)
+        if outgoing is None:
+            return
+        self._note_better(outgoing.message.topic, properties, is_filter=False)
+        error = Refused(code.value, str(code)) if code.is_failure else None
+        if code.value == IDENTIFIER_NOT_FOUND and outgoing.connection != self._connection:
+            # Said of a PUBREL that went out again: the broker had completed the exchange.
+            error = None
+        self._owner.on_settled(outgoing, error)
+        self.wake()
+
+    def _note_better(self, topic: str, properties: Properties | None, *, is_filter: bool) -> None:
+        user = getattr(properties, "UserProperty", ()) if properties else ()
+        for name, value in user:
+            if name == PLACE and (addresses := parse_reference(value, 8883 if self._login.tls else 1883)):
+                self._owner.on_better(topic, addresses[0], is_filter=is_filter)
+
+    def _on_subscribe(
+        self, _client: paho.Client, _userdata: object, mid: int, codes: list[ReasonCode], properties: Properties | None
+    ) -> None:
+        for topic_filter, code in zip(self._asked.pop(mid, ()), codes, strict=False):
+            self._note_better(topic_filter, properties, is_filter=True)
+            if code.is_failure:
+                self._refused.add(topic_filter)
+                self._owner.on_subscribed(self._number, topic_filter, 0, Refused(code.value, str(code)))
+            else:
+                self._subscribed.add(topic_filter)
+                self._owner.on_subscribed(self._number, topic_filter, code.value, None)
+        self.wake()
+
+    def _on_unsubscribe(
+        self, _client: paho.Client, _userdata: object, mid: int, _codes: list[ReasonCode], _properties: Properties | None
+    ) -> None:
+        for topic_filter in self._unasked.pop(mid, ()):
+            self._subscribed.discard(topic_filter)
+            self._owner.on_unsubscribed(self._number, topic_filter)
+        self._is_drained = False
+        self._quiet_since = self._loop.time()
+        self.wake()
+
+    # What the session does
+
+    def _act(self, address: Address) -> None:
+        self._ask_for_subscriptions()
+        self._publish()
+        self._follow_placement(address)
+        self._look_for_silence()
+        self._leave()
+
+    def _ask_for_subscriptions(self) -> None:
+        wanted = self.assignment.filters
+        self._refused &= wanted.keys()
+        asked = {name for names in [*self._asked.values(), *self._unasked.values()] for name in names}
+        for topic_filter, how in wanted.items():
+            if topic_filter in self._subscribed or topic_filter in asked or topic_filter in self._refused:
+                continue
+            # One filter a packet: so an answer about a better node is about one.
+            if self._login.version == 5:
+                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else 0)
+                _, mid = self._paho.subscribe(topic_filter, options=options)
+            else:
+                _, mid = self._paho.subscribe(topic_filter, how.qos)
+            if mid is not None:
+                self._asked[mid] = (topic_filter,)
+        surplus = [name for name in sorted(self._subscribed) if name not in wanted and name not in asked]
+        if surplus:
+            _, mid = self._paho.unsubscribe(surplus[:BATCH])
+            if mid is not None:
+                self._unasked[mid] = tuple(surplus[:BATCH])
+
+    def _publish(self) -> None:
+        """Sends what waits, as far as the broker takes it; the next when these are written."""
+        if self._paho.want_write() and len(self._waiting) > 0:
+            return
+        for _ in range(min(BATCH, len(self.outgoing))):
+            message = self.outgoing[0].message
+            if message.qos and len(self._waiting) >= self._under_way_limit:
+                return
+            outgoing = self.outgoing.popleft()
+            properties = to_properties(message, outgoing.identity) if self._login.version == 5 else None
+            info = self._paho.publish(message.topic, message.payload, message.qos, message.retain, properties)
+            if message.qos:
+                outgoing.connection = self._connection
+                self._waiting[info.mid] = outgoing
+            else:
+                self._owner.on_settled(outgoing, None)
+
+    def _follow_placement(self, address: Address) -> None:
+        """Tries where the control plane wants the session; the connection here serves until that is known to listen."""
+        if self._probe is not None and self._probe.done():
+            is_there = self._probe.result()
+            self._probe = None
+            if is_there and self._probed is not None:
+                self._end = _Switch(self._probed)
+        if self.assignment.address is None or self.assignment.address[0] <= self._followed:
+            return
+        self._followed, wanted = self.assignment.address
+        self._cancel_probe()
+        if wanted != address:
+            self._probed = wanted
+            self._probe = self._loop.create_task(self._is_listening(wanted))
+            self._probe.add_done_callback(lambda _: self.wake())
+
+    async def _is_listening(self, address: Address) -> bool:
+        connecting: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.open_connection(*address)
+        try:
+            async with asyncio.timeout(self._timing.dial):
+                _, writer = await connecting
+        except OSError as error:
+            self._owner.on_problem(self._number, f"{format_address(address)}: {error}")
+            return False
+        writer.close()
+        return True
+
+    def _cancel_probe(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
+
+    def _look_for_silence(self) -> None:
+        if self._quiet_since is None or self._owner.is_full():
+            return
+        if self._loop.time() - max(self._quiet_since, self._last_arrival) >= self._timing.quiet:
+            self._quiet_since = None
+            self._is_drained = True
+            self._owner.on_drained(self._number)
+
+    def _leave(self) -> None:
+        leave = self.assignment.leave
+        is_sent = not self.outgoing and not self._waiting
+        if leave is Leave.STAY:
+            return
+        if leave is Leave.WHEN_READ:
+            if self._quiet_since is None and not self._is_drained:
+                self._quiet_since = self._loop.time()
+            if not (is_sent and self._is_drained):
+                return
+        elif not is_sent:
+            if self._closing_until is None:
+                self._closing_until = self._loop.time() + LAST_WORDS_S
+            if self._loop.time() < self._closing_until:
+                return
+        properties = None
+        if self._login.version == 5 and self._login.session_expiry and leave is not Leave.NOW_AND_KEEP:
+            properties = new_properties(PacketTypes.DISCONNECT)
+            properties.SessionExpiryInterval = 0
+        # Before Paho's callback, which would take it for a loss.
+        self._end = _Left()
+        self._paho.disconnect(properties=properties)

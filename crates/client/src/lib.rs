@@ -1,0 +1,326 @@
+//! An MQTT client whose sessions are where its topics are.
+//!
+//! One [`Client`] publishes, subscribes and hands out messages. Behind it are one or several sessions: at a Thicket cluster the client asks
+//! where its topics are and opens up to [`Options::max_sessions`] sessions there (Detti IV.A); at any other broker it is a plain client with
+//! one session. It connects again when a connection breaks, to any node it knows, and follows the cluster when it is sent elsewhere.
+//!
+//! ```no_run
+//! use thicket_client::{Client, Message, Options, Qos};
+//!
+//! # async fn example() -> Result<(), thicket_client::Error> {
+//! let client = Client::connect(Options::new("mqtt://localhost:1883")).await?;
+//! client.subscribe("site/+/temp", Qos::AtLeastOnce).await?;
+//! client.publish(Message::new("site/1/temp", "21").qos(Qos::AtLeastOnce)).await?;
+//! while let Some(message) = client.next().await {
+//!     println!("{} {}", message.topic, message.text().unwrap_or("(bytes)"));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What holds
+//! - [`Client::publish`] returns when the broker has acknowledged; what was not acknowledged is sent again after a lost connection.
+//! - At QoS 1 nothing is lost and some may come twice; at QoS 2 nothing comes twice, also while nodes of a cluster die, clients are sent
+//!   elsewhere, and subscriptions move between sessions: a client identifier has one session in a Thicket cluster, on which every exchange
+//!   goes on, and a subscription is made at its new session before it ends at the old one.
+//! - Messages of one topic stay in the order their publisher sent them in. A topic's publications change sessions only when none of it is
+//!   under way.
+//! - A subscription that moves: a message that our clients published at QoS 2 carries an identity (user property `thicket-id`, added while a
+//!   placement is followed and taken off by our clients), by which the second of two is dropped. Of other publishers' messages of QoS 2 the
+//!   second one that says the same is dropped while the filter moves.
+//!
+//! # What many sessions cannot promise
+//! - Order between topics on different sessions. Even of one publisher's two messages on two topics the later may come first, on the
+//!   receiving side and on the publishing side. With `max_sessions: 1` it is the broker's order.
+//! - The will and the session of an earlier run ([`Options::resume`]) belong to the first session. If it breaks, its will is published
+//!   although others may still be connected.
+//! - Filters that overlap, such as `a/#` and `a/b`, stay in one session, so that a message comes as often as from a plain broker.
+//! - Limits that a broker sets for a client count for each session.
+//!
+//! # What the standard cannot give
+//! A broker of another kind that loses a session, or sends the client to one that does not have it, leaves messages under way in doubt.
+//! Those of QoS 1 are published anew. Those of QoS 2 are not: [`Client::publish`] answers [`Error::OutcomeUnknown`]. Subscriptions are made
+//! again; what was published in between does not come.
+//!
+//! # Bounds
+//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the client reads no more, or lets publishers wait. What was
+//! received is acknowledged when it is read from the socket: at most the queue and one read of 16 KiB are lost if the process ends.
+
+mod control;
+mod director;
+mod endpoint;
+mod error;
+mod ledger;
+mod message;
+mod options;
+mod placement;
+mod plan;
+mod random;
+mod routes;
+mod session;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thicket_session::topic::TopicName;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::director::{Command, Director, Parts};
+use self::ledger::Ledger;
+use self::plan::Plan;
+use self::routes::Routes;
+use self::session::{Outgoing, Pending, Report, Shared};
+
+pub use error::Error;
+pub use message::{Message, MessageProperties};
+pub use options::{Options, Placement};
+pub use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
+pub use thicket_session::client::WillConfig;
+pub use thicket_transport::tls::ClientTls;
+
+/// Commands and reports under way; whoever sends more waits.
+const UNDER_WAY: usize = 64;
+
+/// A client. See the [crate's documentation](crate). Clones are the same client; when the last is dropped its connections break, and the
+/// broker keeps the sessions for [`Options::session_expiry`]. [`Client::close`] ends them.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client_id: String,
+    commands: mpsc::Sender<Command>,
+    messages: tokio::sync::Mutex<mpsc::Receiver<Message>>,
+    routes: Arc<Routes>,
+    status: watch::Receiver<Status>,
+    /// The beginning of the identities of this run's messages.
+    run: u64,
+    published: AtomicU64,
+}
+
+/// How a client stands.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// The sessions that are connected, by number from 1: the address of each.
+    pub sessions: BTreeMap<usize, String>,
+    /// Whether a control plane has answered.
+    pub is_placed: bool,
+    /// The latest problem with a connection or the control plane, also one that passed.
+    pub last_problem: Option<String>,
+    /// Why the client has ended.
+    pub ended: Option<Error>,
+}
+
+/// The answer to a message that was handed over by [`Client::send`].
+#[derive(Debug)]
+pub struct Sent(oneshot::Receiver<Result<(), Error>>);
+
+impl Client {
+    /// Connects; returns when the first session is there.
+    ///
+    /// # Errors
+    /// [`Error::Option`]; [`Error::Refused`] by the first broker that answers; [`Error::Unreachable`].
+    pub async fn connect(options: Options) -> Result<Self, Error> {
+        let (scheme, addresses) = options.check()?;
+        let tls = match scheme {
+            endpoint::Scheme::Mqtt => None,
+            endpoint::Scheme::Mqtts => Some(
+                options
+                    .tls
+                    .load()
+                    .map_err(|error| Error::option("tls", error.to_string()))?,
+            ),
+        };
+        let mut options = options;
+        if !options.version.has_properties() {
+            options.placement = Placement::Off;
+        }
+        let client_id = match &*options.client_id {
+            "" => format!("thicket-{:016x}", random::number()),
+            given => given.to_owned(),
+        };
+        let (commands, command_end) = mpsc::channel(UNDER_WAY);
+        let (reports, report_end) = mpsc::channel::<(usize, Report)>(UNDER_WAY);
+        let (deliver, messages) = mpsc::channel(options.receive_queue);
+        let (connecting, connected) = oneshot::channel();
+        let (status, status_end) = watch::channel(Status::default());
+        let routes = Arc::new(Routes::default());
+        let limit = options.connect_timeout;
+        let shared = Shared {
+            port: scheme.port(),
+            tls,
+            dial_timeout: options.dial_timeout,
+            first_pause: options.first_pause,
+            longest_pause: options.longest_pause,
+            quiet: options.quiet,
+            known: Mutex::new(addresses),
+            ledger: Ledger::default(),
+            reports,
+            messages: deliver,
+            start: tokio::time::Instant::now(),
+        };
+        let director = Director::new(Parts {
+            client_id: client_id.clone(),
+            plan: Plan::new(options.max_sessions, scheme),
+            routes: Arc::clone(&routes),
+            shared: Arc::new(shared),
+            commands: command_end,
+            reports: report_end,
+            connecting,
+            status,
+            options,
+        });
+        tokio::spawn(director.run());
+        // What was begun ends when this is dropped on the way out.
+        let client = Self {
+            inner: Arc::new(Inner {
+                client_id,
+                commands,
+                messages: tokio::sync::Mutex::new(messages),
+                routes,
+                status: status_end,
+                run: random::number(),
+                published: AtomicU64::new(0),
+            }),
+        };
+        match tokio::time::timeout(limit, connected).await {
+            Ok(Ok(result)) => result.map(|()| client),
+            Ok(Err(_)) => Err(Error::Closed),
+            Err(_) => {
+                let problem = client.status().last_problem;
+                Err(Error::Unreachable(problem.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// The client identifier; sessions beyond the first have it with `~2` and so on behind it.
+    #[must_use]
+    pub fn client_id(&self) -> &str {
+        &self.inner.client_id
+    }
+
+    /// How the client stands now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.inner.status.borrow().clone()
+    }
+
+    /// Waits until `condition` holds. Answers the status then, or when the client has ended.
+    pub async fn wait_for(&self, mut condition: impl FnMut(&Status) -> bool) -> Status {
+        let mut status = self.inner.status.clone();
+        match status
+            .wait_for(|status| status.ended.is_some() || condition(status))
+            .await
+        {
+            Ok(status) => status.clone(),
+            Err(_) => self.status(),
+        }
+    }
+
+    /// Subscribes to `filter`; returns the QoS that the broker grants. Again for the same filter: the QoS of the first time stays until
+    /// the filter is unsubscribed.
+    ///
+    /// # Errors
+    /// [`Error::Filter`], [`Error::Refused`], [`Error::NotTaken`]; [`Error::Closed`], [`Error::TakenOver`].
+    pub async fn subscribe(&self, filter: &str, qos: Qos) -> Result<Qos, Error> {
+        options::check_filter(filter)?;
+        let (reply, answer) = oneshot::channel();
+        self.command(Command::Subscribe(filter.to_owned(), qos, reply))
+            .await?;
+        answer.await.map_err(|_| self.ended())?
+    }
+
+    /// Ends the subscription to `filter`, on all sessions. Messages that are under way still come.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::TakenOver`].
+    pub async fn unsubscribe(&self, filter: &str) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.command(Command::Unsubscribe(filter.to_owned(), reply))
+            .await?;
+        answer.await.map_err(|_| self.ended())?
+    }
+
+    /// Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next.
+    ///
+    /// # Errors
+    /// As [`Client::send`] and [`Sent::acknowledged`].
+    pub async fn publish(&self, message: Message) -> Result<(), Error> {
+        self.send(message).await?.acknowledged().await
+    }
+
+    /// Hands a message over, in order, and does not wait for its acknowledgement. Waits while the queue of its session is full.
+    ///
+    /// # Errors
+    /// [`Error::Topic`]; [`Error::Closed`], [`Error::TakenOver`].
+    pub async fn send(&self, mut message: Message) -> Result<Sent, Error> {
+        if let Err(source) = TopicName::check(&message.topic) {
+            let topic = message.topic;
+            return Err(Error::Topic { topic, source });
+        }
+        let inner = &self.inner;
+        if message.qos == Qos::ExactlyOnce && inner.status.borrow().is_placed {
+            let number = inner.published.fetch_add(1, Ordering::Relaxed);
+            let id = format!("{:x}-{number:x}", inner.run);
+            let name = message::MESSAGE_ID.to_owned();
+            message.properties.user.push((name, id));
+        }
+        let (reply, answer) = oneshot::channel();
+        let mut reply = reply;
+        loop {
+            let (door, ticket) = inner
+                .routes
+                .enter(&message.topic)
+                .await
+                .ok_or_else(|| self.ended())?;
+            let pending = Pending { reply, ticket };
+            match door.send(Outgoing { message, pending }).await {
+                Ok(()) => return Ok(Sent(answer)),
+                // That session is being left: another has the topic.
+                Err(mpsc::error::SendError(back)) => {
+                    message = back.message;
+                    reply = back.pending.reply;
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// The next message of any subscription, `None` when the client has ended. Of several callers each gets other messages.
+    pub async fn next(&self) -> Option<Message> {
+        self.inner.messages.lock().await.recv().await
+    }
+
+    /// Sends what was handed over, ends the sessions, or with [`Options::resume`] leaves them at the broker, and disconnects. Waits three
+    /// seconds for acknowledgements.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.command(Command::Close(done)).await.is_ok() {
+            // An error is an end as well.
+            let _ = closed.await;
+        }
+    }
+
+    async fn command(&self, command: Command) -> Result<(), Error> {
+        let sent = self.inner.commands.send(command).await;
+        sent.map_err(|_| self.ended())
+    }
+
+    fn ended(&self) -> Error {
+        self.status().ended.unwrap_or(Error::Closed)
+    }
+}
+
+impl Sent {
+    /// Waits until the message is acknowledged; at QoS 0 until it is with the session.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::NotTaken`], [`Error::OutcomeUnknown`], [`Error::Encode`]; [`Error::Closed`] if the client ended before
+    /// it was acknowledged.
+    pub async fn acknowledged(self) -> Result<(), Error> {
+        self.0.await.unwrap_or(Err(Error::Closed))
+    }
+}

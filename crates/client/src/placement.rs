@@ -1,0 +1,265 @@
+//! The contract with the control plane (`docs/clients.md`): what is asked, and what is answered.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+use thicket_session::topic::matches;
+
+/// User properties of CONNECT that ask for a placement; the first two once a topic or filter.
+pub(crate) const PUBLISH: &str = "thicket-publish";
+pub(crate) const SUBSCRIBE: &str = "thicket-subscribe";
+pub(crate) const MAX_SESSIONS: &str = "thicket-max-sessions";
+/// JSON: messages a second by topic.
+pub(crate) const RATES: &str = "thicket-rates";
+/// In CONNACK: the answer. In SUBACK and PUBACK, for clients that said [`PLACE`]: a better node.
+pub(crate) const PLACEMENT: &str = "thicket-placement";
+pub(crate) const PLACE: &str = "thicket-place";
+/// In CONNECT: how many redirections in a row led here.
+pub(crate) const REDIRECTED: &str = "thicket-redirected";
+
+/// What is asked of the control plane.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Request {
+    pub(crate) client_id: String,
+    pub(crate) publish: BTreeSet<String>,
+    pub(crate) subscribe: BTreeSet<String>,
+    pub(crate) max_sessions: usize,
+    pub(crate) rates: BTreeMap<String, f64>,
+}
+
+/// What it answers. Fields that are not known here are left aside, so that the contract can grow.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) sessions: Vec<Placed>,
+}
+
+/// One session of the client. Without topics it holds messages still: it is read to its end, and left.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct Placed {
+    #[serde(default)]
+    pub(crate) node: String,
+    pub(crate) address: String,
+    #[serde(default)]
+    pub(crate) tls: Option<String>,
+    pub(crate) client_id: String,
+    #[serde(default)]
+    pub(crate) publish: Vec<String>,
+    #[serde(default)]
+    pub(crate) subscribe: Vec<String>,
+}
+
+/// An answer that cannot be followed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AnswerError {
+    #[error("the placement is no JSON of the kind expected: {0}")]
+    Json(String),
+    #[error("the placement has {sessions} sessions, expected 1 to {maximum}")]
+    Count { sessions: usize, maximum: usize },
+    #[error(
+        "the placement names the session {0:?}, expected the client identifier or it with ~2 and so on"
+    )]
+    ClientId(String),
+    #[error("the placement names the session {0:?} twice")]
+    Twice(String),
+}
+
+impl Request {
+    /// The user properties of a CONNECT that ask the same.
+    pub(crate) fn to_properties(&self) -> Vec<(String, String)> {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut properties = vec![pair(MAX_SESSIONS, &self.max_sessions.to_string())];
+        properties.extend(self.publish.iter().map(|topic| pair(PUBLISH, topic)));
+        properties.extend(self.subscribe.iter().map(|filter| pair(SUBSCRIBE, filter)));
+        if let (false, Ok(rates)) = (self.rates.is_empty(), serde_json::to_string(&self.rates)) {
+            properties.push((RATES.to_owned(), rates));
+        }
+        properties
+    }
+}
+
+/// The name of session `number`, from 1, of `client_id`.
+pub(crate) fn session_name(client_id: &str, number: usize) -> String {
+    if number == 1 {
+        client_id.to_owned()
+    } else {
+        format!("{client_id}~{number}")
+    }
+}
+
+impl Answer {
+    /// Reads and checks an answer to `client_id`; the sessions by their number. Filters that overlap come together.
+    pub(crate) fn parse(
+        json: &str,
+        client_id: &str,
+        maximum: usize,
+    ) -> Result<BTreeMap<usize, Placed>, AnswerError> {
+        let answer: Self =
+            serde_json::from_str(json).map_err(|error| AnswerError::Json(error.to_string()))?;
+        let sessions = answer.sessions.len();
+        // Sessions to be read to their end may come on top.
+        let serving = |placed: &&Placed| !placed.publish.is_empty() || !placed.subscribe.is_empty();
+        if sessions == 0 || answer.sessions.iter().filter(serving).count() > maximum {
+            return Err(AnswerError::Count { sessions, maximum });
+        }
+        let mut placed = BTreeMap::new();
+        for session in answer.sessions {
+            let number = session_number(client_id, &session.client_id)
+                .ok_or_else(|| AnswerError::ClientId(session.client_id.clone()))?;
+            let name = session.client_id.clone();
+            if placed.insert(number, session).is_some() {
+                return Err(AnswerError::Twice(name));
+            }
+        }
+        unite_overlapping(&mut placed);
+        Ok(placed)
+    }
+}
+
+fn session_number(client_id: &str, name: &str) -> Option<usize> {
+    match name.strip_prefix(client_id)? {
+        "" => Some(1),
+        rest => {
+            let digits = rest.strip_prefix('~')?;
+            let number: usize = digits
+                .parse()
+                .ok()
+                .filter(|number| (2..=999).contains(number))?;
+            (number.to_string() == digits).then_some(number)
+        }
+    }
+}
+
+/// Two sessions whose filters match one topic would each get its messages: such filters go to the session of the first.
+fn unite_overlapping(placed: &mut BTreeMap<usize, Placed>) {
+    let mut homes: Vec<(String, usize)> = placed
+        .iter()
+        .flat_map(|(number, session)| {
+            session
+                .subscribe
+                .iter()
+                .map(move |filter| (filter.clone(), *number))
+        })
+        .collect();
+    if unite(&mut homes) {
+        for session in placed.values_mut() {
+            session.subscribe.clear();
+        }
+        for (filter, number) in homes {
+            if let Some(session) = placed.get_mut(&number) {
+                session.subscribe.push(filter);
+            }
+        }
+    }
+}
+
+/// Gives filters that overlap one home, the first's; answers whether any changed.
+pub(crate) fn unite(homes: &mut [(String, usize)]) -> bool {
+    let mut changed = false;
+    // Exact filters overlap with none but wildcards, and each pass may join two groups.
+    let wild: Vec<usize> = (0..homes.len())
+        .filter(|index| homes[*index].0.contains(['+', '#']))
+        .collect();
+    loop {
+        let mut moved = HashMap::new();
+        for &one in &wild {
+            for other in 0..homes.len() {
+                let (first, second) = (one.min(other), one.max(other));
+                if homes[first].1 != homes[second].1 && overlap(&homes[one].0, &homes[other].0) {
+                    moved.insert(homes[second].1, homes[first].1);
+                    homes[second].1 = homes[first].1;
+                }
+            }
+        }
+        if moved.is_empty() {
+            return changed;
+        }
+        changed = true;
+    }
+}
+
+/// Whether a topic can match both. Shared subscriptions overlap with none: each of their messages goes to one session.
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
+    if one.starts_with("$share/") || other.starts_with("$share/") {
+        return false;
+    }
+    let exact = |filter: &str| !filter.contains(['+', '#']);
+    if exact(other) {
+        return matches(one, other);
+    }
+    if exact(one) {
+        return matches(other, one);
+    }
+    let (mut one, mut other) = (one.split('/'), other.split('/'));
+    loop {
+        match (one.next(), other.next()) {
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some(a), Some(b)) if a == b || a == "+" || b == "+" => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlap_agrees_with_trying_every_topic() {
+        let levels = ["a", "b", ""];
+        let mut topics: Vec<String> = levels.iter().map(|level| (*level).to_owned()).collect();
+        for one in levels {
+            for two in levels {
+                topics.push(format!("{one}/{two}"));
+                topics.extend(levels.iter().map(|three| format!("{one}/{two}/{three}")));
+            }
+        }
+        let filters = [
+            "a", "+", "#", "a/b", "a/+", "+/b", "a/#", "+/+", "b/+/a", "+/#", "a/b/+", "/", "b/#",
+        ];
+        for one in filters {
+            for other in filters {
+                let expected = topics
+                    .iter()
+                    .filter(|topic| !topic.is_empty())
+                    .any(|topic| matches(one, topic) && matches(other, topic));
+                assert_eq!(overlap(one, other), expected, "{one:?} {other:?}");
+            }
+        }
+        assert!(!overlap("$share/g/a", "a"));
+    }
+
+    #[test]
+    fn an_answer_is_checked_and_filters_that_overlap_come_together() {
+        let parse = |json: &str| Answer::parse(json, "c", 2);
+        let good = parse(
+            r#"{"sessions":[{"node":"n1","address":"a:1","tls":null,"ws":null,"client_id":"c","publish":["t"],"subscribe":["a/+"]},
+                {"address":"b:1","client_id":"c~2","publish":[],"subscribe":["a/b","c"],"more":1}]}"#,
+        )
+        .expect("a good answer");
+        assert_eq!(good[&1].subscribe, ["a/+", "a/b"]);
+        assert_eq!(good[&2].subscribe, ["c"]);
+        let session = |name: &str| {
+            format!(r#"{{"address":"a:1","client_id":"{name}","subscribe":["{name}"]}}"#)
+        };
+        let many = |names: &[&str]| {
+            let sessions: Vec<String> = names.iter().map(|name| session(name)).collect();
+            parse(&format!(r#"{{"sessions":[{}]}}"#, sessions.join(",")))
+        };
+        assert!(matches!(
+            many(&[]),
+            Err(AnswerError::Count { sessions: 0, .. })
+        ));
+        assert!(matches!(
+            many(&["c", "c~2", "c~3"]),
+            Err(AnswerError::Count {
+                sessions: 3,
+                maximum: 2
+            })
+        ));
+        for name in ["d", "cc", "c~1", "c~02", "c~x", "c~"] {
+            assert_eq!(many(&[name]), Err(AnswerError::ClientId(name.to_owned())));
+        }
+        assert_eq!(many(&["c", "c"]), Err(AnswerError::Twice("c".to_owned())));
+        assert!(matches!(parse("{}"), Err(AnswerError::Json(_))));
+    }
+}

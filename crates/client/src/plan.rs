@@ -1,0 +1,370 @@
+//! What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
+//!
+//! | a filter's home | the old session | the new session |
+//! | --- | --- | --- |
+//! | changes | keeps it | subscribes; what is retained has come already |
+//! | and the new session has it | unsubscribes | keeps it |
+//! | and the old one is silent | is left, if nothing else is on it | keeps it |
+//! | and the new session is refused it | keeps it and is its home again | - |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thicket_mqtt::Qos;
+
+use crate::endpoint::{Address, Scheme};
+use crate::placement::{Placed, overlap, unite};
+use crate::session::Subscription;
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    max_sessions: usize,
+    scheme: Scheme,
+    /// Filters the application wants: their QoS, and the session that shall have each.
+    wishes: BTreeMap<String, (Qos, usize)>,
+    /// Sessions that have a filter, as far as known.
+    at: BTreeMap<String, BTreeSet<usize>>,
+    /// Filters on their way between sessions.
+    moving: BTreeSet<String>,
+    slots: BTreeMap<usize, Slot>,
+    answers: u64,
+}
+
+/// What is known of a session.
+#[derive(Debug, Default)]
+struct Slot {
+    address: Option<(u64, Address)>,
+    is_leaving: bool,
+    /// Moved filters whose last messages may still come.
+    draining: BTreeSet<String>,
+}
+
+impl Plan {
+    pub(crate) fn new(max_sessions: usize, scheme: Scheme) -> Self {
+        Self {
+            max_sessions,
+            scheme,
+            wishes: BTreeMap::new(),
+            at: BTreeMap::new(),
+            moving: BTreeSet::new(),
+            slots: BTreeMap::from([(1, Slot::default())]),
+            answers: 0,
+        }
+    }
+
+    pub(crate) fn wishes(&self) -> BTreeSet<String> {
+        self.wishes.keys().cloned().collect()
+    }
+
+    /// The application wants `filter`; one that overlaps another goes to its session.
+    pub(crate) fn subscribe(&mut self, filter: &str, qos: Qos) {
+        let home = match self.wishes.get(filter) {
+            Some((_, home)) => *home,
+            None => {
+                let other = self.wishes.iter().find(|(other, _)| overlap(filter, other));
+                other.map_or(1, |(_, (_, home))| *home)
+            }
+        };
+        self.wishes.insert(filter.to_owned(), (qos, home));
+    }
+
+    /// The application does not want `filter` any more. Answers whether any session has it.
+    pub(crate) fn unsubscribe(&mut self, filter: &str) -> bool {
+        self.wishes.remove(filter);
+        self.at.contains_key(filter)
+    }
+
+    /// Whether the session that shall have `filter` has it.
+    pub(crate) fn is_home(&self, filter: &str) -> bool {
+        match (self.home(filter), self.at.get(filter)) {
+            (Some(home), Some(sessions)) => sessions.contains(&home),
+            (None | Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    pub(crate) fn home(&self, filter: &str) -> Option<usize> {
+        self.wishes.get(filter).map(|(_, home)| *home)
+    }
+
+    /// Follows an answer of the control plane. Answers the filters that begin to move.
+    pub(crate) fn apply(&mut self, placed: &BTreeMap<usize, Placed>) -> Vec<String> {
+        self.answers += 1;
+        for (number, session) in placed {
+            let slot = self.slots.entry(*number).or_default();
+            let address = match self.scheme {
+                Scheme::Mqtt => Some(&session.address),
+                Scheme::Mqtts => session.tls.as_ref(),
+            };
+            let address = address.and_then(|address| {
+                Address::list(address, self.scheme.port())
+                    .into_iter()
+                    .next()
+            });
+            if let Some(address) = address {
+                slot.address = Some((self.answers, address));
+            }
+        }
+        let told = |filter: &String| {
+            let session = placed.iter().find(|(_, s)| s.subscribe.contains(filter));
+            session.map(|(number, _)| *number)
+        };
+        let mut homes: Vec<(String, usize)> = self
+            .wishes
+            .iter()
+            .map(|(filter, (_, home))| {
+                let kept = placed.contains_key(home).then_some(*home);
+                (filter.clone(), told(filter).or(kept).unwrap_or(1))
+            })
+            .collect();
+        unite(&mut homes);
+        homes
+            .into_iter()
+            .filter(|(filter, home)| self.settle_in(filter, *home))
+            .map(|(filter, _)| filter)
+            .collect()
+    }
+
+    /// The session for `address`, an old one or a new one. `None`: there are enough already.
+    pub(crate) fn session_at(&mut self, address: &Address) -> Option<usize> {
+        let there = self.slots.iter().find(|(_, slot)| {
+            !slot.is_leaving && slot.address.as_ref().is_some_and(|(_, at)| at == address)
+        });
+        if let Some((number, _)) = there {
+            return Some(*number);
+        }
+        let number = (1..=self.max_sessions).find(|number| !self.slots.contains_key(number))?;
+        let slot = self.slots.entry(number).or_default();
+        self.answers += 1;
+        slot.address = Some((self.answers, address.clone()));
+        Some(number)
+    }
+
+    /// Whether `filter` may have a session of its own; one that overlaps others stays with them.
+    pub(crate) fn may_move(&self, filter: &str) -> bool {
+        let keeps = |other: &String| other != filter && overlap(other, filter);
+        self.wishes.contains_key(filter) && !self.wishes.keys().any(keeps)
+    }
+
+    /// Moves one filter. Answers whether it begins to move.
+    pub(crate) fn move_to(&mut self, filter: &str, home: usize) -> bool {
+        self.may_move(filter) && self.settle_in(filter, home)
+    }
+
+    fn settle_in(&mut self, filter: &str, home: usize) -> bool {
+        let Some((_, old)) = self.wishes.get_mut(filter) else {
+            return false;
+        };
+        let changes = *old != home;
+        *old = home;
+        changes && self.at.contains_key(filter) && self.moving.insert(filter.to_owned())
+    }
+
+    /// Where a session is known to be, for those of an answer that say nothing of topics.
+    pub(crate) fn note_address(&mut self, number: usize, address: &Address) {
+        if let Some(slot) = self.slots.get_mut(&number)
+            && slot.address.is_none()
+        {
+            slot.address = Some((0, address.clone()));
+        }
+    }
+
+    pub(crate) fn on_subscribed(&mut self, number: usize, filter: &str) {
+        self.at.entry(filter.to_owned()).or_default().insert(number);
+    }
+
+    /// The broker does not let session `number` have `filter`. Answers whether another has it still.
+    pub(crate) fn on_refused(&mut self, number: usize, filter: &str) -> bool {
+        let elsewhere = self
+            .at
+            .get(filter)
+            .and_then(|sessions| sessions.iter().find(|other| **other != number));
+        match (elsewhere.copied(), self.wishes.get_mut(filter)) {
+            (Some(other), Some((_, home))) => {
+                *home = other;
+                true
+            }
+            (None, _) => {
+                self.wishes.remove(filter);
+                false
+            }
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Session `number` does not have `filter` any more. Answers whether none has it.
+    pub(crate) fn on_unsubscribed(&mut self, number: usize, filter: &str) -> bool {
+        let Some(sessions) = self.at.get_mut(filter) else {
+            return true;
+        };
+        sessions.remove(&number);
+        let left = sessions.len();
+        let is_home = |(_, home): &(Qos, usize)| sessions.contains(home);
+        if self.moving.contains(filter)
+            && self.wishes.get(filter).is_none_or(is_home)
+            && let Some(slot) = self.slots.get_mut(&number)
+        {
+            slot.draining.insert(filter.to_owned());
+        }
+        if left == 0 {
+            self.at.remove(filter);
+        }
+        left == 0
+    }
+
+    /// Session `number` is silent. Answers the filters whose move is over.
+    pub(crate) fn on_drained(&mut self, number: usize) -> Vec<String> {
+        let Some(slot) = self.slots.get_mut(&number) else {
+            return Vec::new();
+        };
+        let mut over = Vec::from_iter(std::mem::take(&mut slot.draining));
+        over.retain(|filter| self.moving.remove(filter));
+        over
+    }
+
+    /// Session `number` has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over.
+    pub(crate) fn on_left(&mut self, number: usize, is_routed: bool) -> Vec<String> {
+        let over = self.on_drained(number);
+        let is_wanted = is_routed || self.wishes.values().any(|(_, home)| *home == number);
+        match self.slots.get_mut(&number) {
+            Some(slot) if is_wanted => slot.is_leaving = false,
+            Some(_) | None => drop(self.slots.remove(&number)),
+        }
+        self.at.retain(|_, sessions| {
+            sessions.remove(&number);
+            !sessions.is_empty()
+        });
+        over
+    }
+
+    /// Session `number` is not to be had: the first takes what it should have had.
+    pub(crate) fn give_up(&mut self, number: usize) {
+        for (_, home) in self.wishes.values_mut() {
+            if *home == number {
+                *home = 1;
+            }
+        }
+    }
+
+    /// Sessions that should be there.
+    pub(crate) fn sessions(&self) -> Vec<usize> {
+        let homes = self.wishes.values().map(|(_, home)| *home);
+        let all: BTreeSet<usize> = self.slots.keys().copied().chain(homes).collect();
+        all.into_iter().collect()
+    }
+
+    pub(crate) fn address(&self, number: usize) -> Option<(u64, Address)> {
+        self.slots.get(&number)?.address.clone()
+    }
+
+    /// What session `number` shall have now.
+    pub(crate) fn filters(&self, number: usize) -> BTreeMap<String, Subscription> {
+        let mut filters = BTreeMap::new();
+        if self.slots.get(&number).is_some_and(|slot| slot.is_leaving) {
+            return filters;
+        }
+        for (filter, (qos, home)) in &self.wishes {
+            let at = self.at.get(filter);
+            let has = |session: &usize| at.is_some_and(|sessions| sessions.contains(session));
+            let is_moved = at.is_some_and(|sessions| sessions.iter().any(|s| *s != number));
+            if *home == number || (has(&number) && !has(home)) {
+                let qos = *qos;
+                filters.insert(filter.clone(), Subscription { qos, is_moved });
+            }
+        }
+        filters
+    }
+
+    /// Marks session `number` as one to be left, unless it has or shall have something. The first stays.
+    pub(crate) fn leaves(&mut self, number: usize) -> bool {
+        let is_used = number == 1
+            || !self.filters(number).is_empty()
+            || self.at.values().any(|sessions| sessions.contains(&number));
+        let slot = self.slots.entry(number).or_default();
+        // What was begun is ended: the next one of this name begins anew.
+        slot.is_leaving |= !is_used;
+        slot.is_leaving
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(sessions: &[(usize, &str, &[&str])]) -> BTreeMap<usize, Placed> {
+        sessions
+            .iter()
+            .map(|(number, address, filters)| {
+                let session = Placed {
+                    address: (*address).to_owned(),
+                    subscribe: filters.iter().map(|filter| (*filter).to_owned()).collect(),
+                    ..Placed::default()
+                };
+                (*number, session)
+            })
+            .collect()
+    }
+
+    fn names(filters: &BTreeMap<String, Subscription>) -> Vec<&str> {
+        filters.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_filter_is_at_its_new_session_before_it_leaves_the_old_one() {
+        let mut plan = Plan::new(4, Scheme::Mqtt);
+        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.subscribe("b", Qos::ExactlyOnce);
+        plan.on_subscribed(1, "a");
+        plan.on_subscribed(1, "b");
+        let moving = plan.apply(&placed(&[(1, "x:1", &["a"]), (2, "y:1", &["b"])]));
+        assert_eq!(moving, ["b"]);
+        assert_eq!(names(&plan.filters(1)), ["a", "b"]);
+        assert_eq!(names(&plan.filters(2)), ["b"]);
+        assert!(plan.filters(2)["b"].is_moved && !plan.filters(1)["a"].is_moved);
+        plan.on_subscribed(2, "b");
+        assert_eq!(names(&plan.filters(1)), ["a"]);
+        assert!(!plan.on_unsubscribed(1, "b"));
+        assert_eq!(plan.on_drained(1), ["b"]);
+        assert!(!plan.leaves(1) && !plan.leaves(2));
+        assert_eq!(plan.apply(&placed(&[(1, "x:1", &["a", "b"])])), ["b"]);
+        assert!(!plan.leaves(2), "it has the filter still");
+        plan.on_subscribed(1, "b");
+        assert!(!plan.leaves(2), "and may get messages");
+        plan.on_unsubscribed(2, "b");
+        assert!(plan.leaves(2));
+        assert_eq!(plan.on_left(2, false), ["b"]);
+        assert_eq!(plan.sessions(), [1]);
+    }
+
+    #[test]
+    fn a_refused_move_leaves_the_filter_where_it_was() {
+        let mut plan = Plan::new(4, Scheme::Mqtt);
+        plan.subscribe("a", Qos::AtLeastOnce);
+        plan.on_subscribed(1, "a");
+        plan.apply(&placed(&[(2, "y:1", &["a"])]));
+        assert!(plan.on_refused(2, "a"));
+        assert_eq!(plan.home("a"), Some(1));
+        assert!(plan.leaves(2));
+        assert!(!plan.on_refused(1, "b"));
+    }
+
+    #[test]
+    fn one_filter_follows_advice_unless_it_overlaps_or_there_are_enough_sessions() {
+        let mut plan = Plan::new(2, Scheme::Mqtt);
+        let address = |host: &str| Address {
+            host: host.to_owned(),
+            port: 1,
+        };
+        plan.note_address(1, &address("x"));
+        plan.subscribe("a", Qos::AtMostOnce);
+        plan.subscribe("b/+", Qos::AtMostOnce);
+        plan.subscribe("b/1", Qos::AtMostOnce);
+        assert_eq!(plan.session_at(&address("x")), Some(1));
+        assert_eq!(plan.session_at(&address("y")), Some(2));
+        assert_eq!(plan.session_at(&address("y")), Some(2));
+        assert_eq!(plan.session_at(&address("z")), None);
+        plan.on_subscribed(1, "a");
+        assert!(plan.move_to("a", 2));
+        assert!(!plan.move_to("b/1", 2), "it overlaps another");
+        assert!(!plan.move_to("c", 2), "nobody wants it");
+        assert_eq!(names(&plan.filters(2)), ["a"]);
+    }
+}

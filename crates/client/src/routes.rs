@@ -1,0 +1,219 @@
+//! Which session a topic is published on. Shared by all who publish, locked for a look-up and never while anything waits.
+//!
+//! A topic changes its session only when nothing of it is under way on the old one: so the messages of one topic stay in order.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thicket_session::topic::matches;
+use tokio::sync::{Notify, mpsc};
+
+use crate::session::Outgoing;
+
+/// Topics remembered that nobody declared, for the next placement.
+const LEARNED: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    table: Mutex<Table>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    topics: HashMap<String, usize>,
+    filters: Vec<(String, usize)>,
+    doors: HashMap<usize, mpsc::Sender<Outgoing>>,
+    /// Topics with messages under way: the session they are on, and how many.
+    busy: HashMap<String, (usize, usize)>,
+    learned: HashSet<String>,
+}
+
+/// The right to publish one message of a topic on one session, given back when the message is settled.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    routes: Arc<Routes>,
+    topic: String,
+}
+
+impl Ticket {
+    pub(crate) fn topic(&self) -> &str {
+        &self.topic
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.routes.leave(&self.topic);
+    }
+}
+
+impl Routes {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way to the session of `topic`; waits while messages of it are under way on another. `None`: the client is closed.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        topic: &str,
+    ) -> Option<(mpsc::Sender<Outgoing>, Ticket)> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Before the look, so that no change between the two is missed.
+            changed.as_mut().enable();
+            let found = self.table().enter(topic)?;
+            match found {
+                Some(door) => {
+                    let ticket = Ticket {
+                        routes: Arc::clone(self),
+                        topic: topic.to_owned(),
+                    };
+                    return Some((door, ticket));
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    fn leave(&self, topic: &str) {
+        let mut table = self.table();
+        if let Some((_, count)) = table.busy.get_mut(topic) {
+            *count -= 1;
+            if *count == 0 {
+                table.busy.remove(topic);
+                drop(table);
+                self.changed.notify_waiters();
+            }
+        }
+    }
+
+    /// From now on these topics and filters go to these sessions, and all others to the first.
+    pub(crate) fn replace(&self, placed: impl IntoIterator<Item = (String, usize)>) {
+        let mut table = self.table();
+        table.topics.clear();
+        table.filters.clear();
+        for (topic, session) in placed {
+            if topic.contains(['+', '#']) {
+                table.filters.push((topic, session));
+            } else {
+                table.topics.insert(topic, session);
+            }
+        }
+        drop(table);
+        self.changed.notify_waiters();
+    }
+
+    /// One topic goes to `session` from now on.
+    pub(crate) fn place(&self, topic: &str, session: usize) {
+        self.table().topics.insert(topic.to_owned(), session);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn open(&self, session: usize, door: mpsc::Sender<Outgoing>) {
+        self.table().doors.insert(session, door);
+        self.changed.notify_waiters();
+    }
+
+    /// Closes the way to `session`; what goes there from now on goes to the first.
+    pub(crate) fn close(&self, session: usize) {
+        self.table().doors.remove(&session);
+        self.changed.notify_waiters();
+    }
+
+    /// No topic is placed on `session` any more.
+    pub(crate) fn forget(&self, session: usize) {
+        let mut table = self.table();
+        table.doors.remove(&session);
+        table.topics.retain(|_, place| *place != session);
+        table.filters.retain(|(_, place)| *place != session);
+        drop(table);
+        self.changed.notify_waiters();
+    }
+
+    /// Nothing is published any more.
+    pub(crate) fn close_all(&self) {
+        self.table().doors.clear();
+        self.changed.notify_waiters();
+    }
+
+    /// Whether `session` has topics, or messages under way.
+    pub(crate) fn uses(&self, session: usize) -> bool {
+        let table = self.table();
+        table.topics.values().any(|place| *place == session)
+            || table.filters.iter().any(|(_, place)| *place == session)
+            || table.busy.values().any(|(place, _)| *place == session)
+    }
+
+    /// Topics that were published to without having been declared.
+    pub(crate) fn learned(&self) -> Vec<String> {
+        self.table().learned.iter().cloned().collect()
+    }
+
+    pub(crate) fn learned_count(&self) -> usize {
+        self.table().learned.len()
+    }
+}
+
+impl Table {
+    /// `None`: closed; `Some(None)`: not now.
+    #[allow(clippy::option_option, reason = "closed and busy are told apart, once")]
+    fn enter(&mut self, topic: &str) -> Option<Option<mpsc::Sender<Outgoing>>> {
+        let placed = self.topics.get(topic).copied().or_else(|| {
+            let filter = self
+                .filters
+                .iter()
+                .find(|(filter, _)| matches(filter, topic));
+            filter.map(|(_, session)| *session)
+        });
+        if placed.is_none() && self.learned.len() < LEARNED && !self.learned.contains(topic) {
+            self.learned.insert(topic.to_owned());
+        }
+        let session = placed
+            .filter(|session| self.doors.contains_key(session))
+            .unwrap_or(1);
+        let door = self.doors.get(&session)?.clone();
+        match self.busy.get_mut(topic) {
+            Some((on, count)) if *on == session => *count += 1,
+            Some(_) => return Some(None),
+            None => {
+                self.busy.insert(topic.to_owned(), (session, 1));
+            }
+        }
+        Some(Some(door))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_topic_changes_its_session_when_nothing_of_it_is_under_way() {
+        let routes = Arc::new(Routes::default());
+        let (first, _first_end) = mpsc::channel(1);
+        let (second, _second_end) = mpsc::channel(1);
+        routes.open(1, first.clone());
+        routes.open(2, second.clone());
+        let (door, ticket) = routes.enter("a").await.expect("open");
+        assert!(
+            door.same_channel(&first),
+            "an unknown topic goes to the first"
+        );
+        routes.replace([("a".to_owned(), 2), ("b/+".to_owned(), 2)]);
+        let waiting = tokio::spawn({
+            let routes = Arc::clone(&routes);
+            async move { routes.enter("a").await.expect("open") }
+        });
+        let (other, _other_ticket) = routes.enter("b/1").await.expect("open");
+        assert!(other.same_channel(&second), "another topic does not wait");
+        assert!(!waiting.is_finished());
+        drop(ticket);
+        let (door, _ticket) = waiting.await.expect("no panic");
+        assert!(door.same_channel(&second));
+        assert!(routes.uses(2) && !routes.uses(1));
+        routes.close_all();
+        assert!(routes.enter("c").await.is_none());
+    }
+}

@@ -1,0 +1,231 @@
+//! What a connection tells, copied out of its bytes, and what it changes in the session.
+
+use thicket_mqtt::{PacketId, Publish, ReasonCode};
+use thicket_session::client::{CleanStart, DisconnectReason, Event};
+use tokio::time::Instant;
+
+use super::serve::End;
+use super::{Asked, Drain, Outgoing, Report, Session};
+use crate::Error;
+use crate::endpoint::Address;
+use crate::message::Message;
+use crate::placement::PLACEMENT;
+
+/// An event of the client machine that outlives the bytes it came in.
+#[derive(Debug)]
+pub(super) enum Happened {
+    Connected {
+        session_present: bool,
+        placement: Option<String>,
+    },
+    Message(Box<(Message, Option<String>)>),
+    Acknowledged(PacketId, ReasonCode),
+    Discarded(PacketId, Option<Box<Message>>),
+    Subscribed(PacketId, ReasonCode),
+    Unsubscribed(PacketId),
+    Pong,
+    Ended(Ended),
+}
+
+#[derive(Debug)]
+pub(super) enum Ended {
+    Redirected(String),
+    Refused(ReasonCode),
+    TakenOver,
+    Lost(String),
+}
+
+impl Happened {
+    pub(super) fn from_event(event: &Event<'_>) -> Option<Self> {
+        Some(match event {
+            Event::Connected {
+                session_present,
+                connack,
+            } => Self::Connected {
+                session_present: *session_present,
+                placement: connack
+                    .user_properties
+                    .iter()
+                    .find(|(name, _)| *name == PLACEMENT)
+                    .map(|(_, value)| (*value).to_owned()),
+            },
+            Event::Message(publish) => Self::Message(Box::new(Message::received(publish))),
+            Event::Acknowledged {
+                packet_id,
+                reason_code,
+            } => Self::Acknowledged(*packet_id, *reason_code),
+            Event::Discarded { packet_id, publish } => {
+                Self::Discarded(*packet_id, publish.as_ref().and_then(to_send_again))
+            }
+            Event::Subscribed {
+                packet_id,
+                reason_codes,
+            } => Self::Subscribed(
+                *packet_id,
+                reason_codes.first().copied().unwrap_or_default(),
+            ),
+            Event::Unsubscribed { packet_id, .. } => Self::Unsubscribed(*packet_id),
+            Event::Pong => Self::Pong,
+            Event::Disconnected(reason) => Self::Ended(Ended::from_reason(reason)),
+            Event::Authentication(_) => return None,
+        })
+    }
+}
+
+/// A message whose session is gone goes out anew at QoS 1; at QoS 2 it might be there already.
+fn to_send_again(publish: &Publish<'_>) -> Option<Box<Message>> {
+    use thicket_mqtt::Qos;
+    match publish.qos {
+        Qos::AtMostOnce | Qos::AtLeastOnce => Some(Box::new(Message::received(publish).0)),
+        Qos::ExactlyOnce => None,
+    }
+}
+
+impl Ended {
+    fn from_reason(reason: &DisconnectReason<'_>) -> Self {
+        let (code, reference, is_refusal) = match reason {
+            DisconnectReason::Refused(connack) => {
+                (connack.reason_code, connack.server_reference, true)
+            }
+            DisconnectReason::ByServer(disconnect) => {
+                (disconnect.reason_code, disconnect.server_reference, false)
+            }
+            DisconnectReason::PeerError(error) => return Self::Lost(error.to_string()),
+            DisconnectReason::ConnectTimeout => return Self::Lost("no CONNACK in time".to_owned()),
+            DisconnectReason::PingTimeout => {
+                return Self::Lost("no answer to PINGREQ in time".to_owned());
+            }
+        };
+        match (code, reference) {
+            (ReasonCode::UseAnotherServer | ReasonCode::ServerMoved, Some(reference)) => {
+                Self::Redirected(reference.to_owned())
+            }
+            (ReasonCode::SessionTakenOver, _) => Self::TakenOver,
+            (
+                ReasonCode::ServerUnavailable
+                | ReasonCode::ServerBusy
+                | ReasonCode::ServerShuttingDown
+                | ReasonCode::UseAnotherServer
+                | ReasonCode::ServerMoved
+                | ReasonCode::QuotaExceeded
+                | ReasonCode::ConnectionRateExceeded
+                | ReasonCode::UnspecifiedError
+                | ReasonCode::ImplementationSpecificError,
+                _,
+            ) => Self::Lost(format!("{code:?}")),
+            (code, _) if is_refusal => Self::Refused(code),
+            (code, _) => Self::Lost(format!("DISCONNECT {code:?}")),
+        }
+    }
+}
+
+impl Session {
+    /// Takes in what happened; an answer ends the connection.
+    pub(super) async fn on_happened(
+        &mut self,
+        happened: Happened,
+        address: &Address,
+    ) -> Option<End> {
+        match happened {
+            Happened::Connected {
+                session_present,
+                placement,
+            } => {
+                self.clean_start = CleanStart::No;
+                self.hops = 0;
+                self.previous = None;
+                self.candidates.clear();
+                self.asked.clear();
+                if !session_present {
+                    for filter in std::mem::take(&mut self.subscribed) {
+                        self.report(Report::Unsubscribed { filter }).await;
+                    }
+                }
+                let address = address.clone();
+                self.report(Report::Connected { address, placement }).await;
+            }
+            Happened::Message(message) => {
+                self.last_arrival = Instant::now();
+                self.arrived.push_back(*message);
+            }
+            Happened::Acknowledged(packet_id, code) => {
+                if let Some(pending) = self.waiting.remove(&packet_id) {
+                    // Only a PUBCOMP says that it does not know the identifier: the exchange was over before PUBREL went out again.
+                    let is_over = code == ReasonCode::PacketIdentifierNotFound;
+                    pending.settle(if code.is_error() && !is_over {
+                        Err(Error::Refused(code))
+                    } else {
+                        Ok(())
+                    });
+                }
+            }
+            Happened::Discarded(packet_id, message) => {
+                if let Some(pending) = self.waiting.remove(&packet_id) {
+                    match message {
+                        Some(message) => self.first.push_back(Outgoing {
+                            message: *message,
+                            pending,
+                        }),
+                        None => pending.settle(Err(Error::OutcomeUnknown)),
+                    }
+                }
+            }
+            Happened::Subscribed(packet_id, code) => self.on_suback(packet_id, code).await,
+            Happened::Unsubscribed(packet_id) => {
+                if let Some(Asked::Unsubscribe(filters)) = self.asked.remove(&packet_id) {
+                    for filter in filters {
+                        self.subscribed.remove(&filter);
+                        self.report(Report::Unsubscribed { filter }).await;
+                    }
+                    let since = Instant::now();
+                    self.drain = Some(Drain::Quiet { since });
+                }
+            }
+            Happened::Pong => self.on_pong().await,
+            Happened::Ended(ended) => return Some(self.end(ended)),
+        }
+        None
+    }
+
+    async fn on_suback(&mut self, packet_id: PacketId, code: ReasonCode) {
+        let Some(Asked::Subscribe(filter)) = self.asked.remove(&packet_id) else {
+            return;
+        };
+        let result = if code.is_error() {
+            self.refused.insert(filter.clone());
+            Err(Error::Refused(code))
+        } else {
+            self.subscribed.insert(filter.clone());
+            Ok(code)
+        };
+        self.report(Report::Subscribed { filter, result }).await;
+    }
+
+    async fn on_pong(&mut self) {
+        if self.drain != Some(Drain::Pinged) {
+            return;
+        }
+        if self.last_arrival.elapsed() >= self.shared.quiet && self.arrived.is_empty() {
+            self.drain = Some(Drain::Done);
+            self.report(Report::Drained).await;
+        } else {
+            let since = self.last_arrival;
+            self.drain = Some(Drain::Quiet { since });
+        }
+    }
+
+    fn end(&self, ended: Ended) -> End {
+        match ended {
+            Ended::Redirected(reference) => {
+                let addresses = Address::list(&reference, self.shared.port);
+                if addresses.is_empty() {
+                    return End::Lost(format!("sent to {reference:?}, which is no server"));
+                }
+                End::Redirected(addresses)
+            }
+            Ended::Refused(code) => End::Refused(code),
+            Ended::TakenOver => End::TakenOver,
+            Ended::Lost(problem) => End::Lost(problem),
+        }
+    }
+}

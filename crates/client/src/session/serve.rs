@@ -1,0 +1,464 @@
+//! One connection of a session, from CONNECT to its end.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use thicket_mqtt::{Disconnect, ReasonCode, RetainHandling, SubscribeFilter, SubscriptionOptions};
+use thicket_session::client::ConnectionState;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::Instant;
+
+use super::events::Happened;
+use super::{Asked, Drain, Leave, Outgoing, Report, Session};
+use crate::Error;
+use crate::endpoint::{Address, Stream, dial};
+use crate::placement::REDIRECTED;
+
+/// One read of the socket.
+const READ: usize = 16 << 10;
+/// Messages taken from the queue before they are written.
+const BATCH: usize = 64;
+/// Longest wait for acknowledgements when the client closes.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum End {
+    Lost(String),
+    Redirected(Vec<Address>),
+    /// The control plane wants the session elsewhere, and a connection stands there.
+    Switch {
+        stream: Stream,
+        address: Address,
+        previous: (ReadHalf<Stream>, WriteHalf<Stream>),
+    },
+    Refused(ReasonCode),
+    TakenOver,
+    Left,
+}
+
+type Dialling = Pin<Box<dyn Future<Output = (Address, io::Result<Stream>)> + Send>>;
+
+/// What lives as long as a connection.
+struct Connection {
+    reader: ReadHalf<Stream>,
+    writer: WriteHalf<Stream>,
+    buffer: Box<[u8]>,
+    is_flushed: bool,
+    /// The way to the node the control plane wants, while this one serves on.
+    dialling: Option<Dialling>,
+    /// When the wait for last acknowledgements ends.
+    closing: Option<Instant>,
+}
+
+/// What a select came up with.
+enum Woken {
+    Read(io::Result<usize>),
+    Written(io::Result<usize>),
+    Flushed(io::Result<()>),
+    Room,
+    Outgoing(Option<Outgoing>),
+    Assigned,
+    Dialled(Address, io::Result<Stream>),
+    Timeout,
+    Unwanted,
+}
+
+impl Session {
+    pub(super) async fn serve(&mut self, stream: Stream, address: &Address) -> End {
+        let (reader, writer) = tokio::io::split(stream);
+        let mut connection = Connection {
+            reader,
+            writer,
+            buffer: vec![0; READ].into(),
+            is_flushed: true,
+            dialling: None,
+            closing: None,
+        };
+        if let Err(error) = self.begin() {
+            return End::Lost(error);
+        }
+        if self.drain.is_some_and(|drain| drain != Drain::Done) {
+            let since = Instant::now();
+            self.drain = Some(Drain::Quiet { since });
+        }
+        loop {
+            if let Some(end) = self.act(&mut connection, address).await {
+                self.say_last_words(&mut connection).await;
+                return end;
+            }
+            let woken = self.wait(&mut connection).await;
+            // The session has one connection at a time: what is under way here comes again there.
+            if let Woken::Dialled(address, Ok(stream)) = woken {
+                return End::Switch {
+                    stream,
+                    address,
+                    previous: (connection.reader, connection.writer),
+                };
+            }
+            if let Some(end) = self.on_woken(woken, &mut connection, address).await {
+                self.say_last_words(&mut connection).await;
+                return end;
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), String> {
+        let mut properties = self.assignment.borrow().properties.clone();
+        if self.hops > 0 {
+            properties.push((REDIRECTED.to_owned(), self.hops.to_string()));
+        }
+        self.client.set_user_properties(properties);
+        self.client
+            .connect(self.now(), self.clean_start)
+            .map_err(|error| error.to_string())
+    }
+
+    fn now(&self) -> thicket_session::Instant {
+        let millis = self.shared.start.elapsed().as_millis();
+        thicket_session::Instant::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.state() == ConnectionState::Connected
+    }
+
+    async fn wait(&mut self, connection: &mut Connection) -> Woken {
+        let has_output = !self.client.output().is_empty();
+        let takes = self.client.state() == ConnectionState::Connected && self.first.is_empty();
+        let deadline = self.deadline(connection);
+        let Connection {
+            reader,
+            writer,
+            buffer,
+            is_flushed,
+            dialling,
+            ..
+        } = connection;
+        let dialled = async {
+            match dialling {
+                Some(dialling) => dialling.await,
+                None => std::future::pending().await,
+            }
+        };
+        let writing = async {
+            if has_output {
+                Woken::Written(writer.write(self.client.output()).await)
+            } else {
+                Woken::Flushed(writer.flush().await)
+            }
+        };
+        tokio::select! {
+            woken = writing, if has_output || !*is_flushed => woken,
+            read = reader.read(buffer), if self.arrived.is_empty() => Woken::Read(read),
+            permit = self.shared.messages.reserve(), if !self.arrived.is_empty() => match permit {
+                Ok(permit) => {
+                    if let Some((message, id)) = self.arrived.pop_front()
+                        && self.shared.ledger.admits(self.number, &message, id.as_deref())
+                    {
+                        permit.send(message);
+                    }
+                    Woken::Room
+                }
+                Err(_) => Woken::Unwanted,
+            },
+            outgoing = self.outgoing.recv(), if takes && !self.outgoing.is_closed() => Woken::Outgoing(outgoing),
+            changed = self.assignment.changed() => match changed {
+                Ok(()) => Woken::Assigned,
+                Err(_) => Woken::Unwanted,
+            },
+            (address, stream) = dialled => Woken::Dialled(address, stream),
+            () = tokio::time::sleep_until(deadline) => Woken::Timeout,
+        }
+    }
+
+    fn deadline(&self, connection: &Connection) -> Instant {
+        let of_client = self
+            .client
+            .poll_timeout()
+            .map(|at| self.shared.start + Duration::from_millis(at.as_millis()));
+        let of_drain = match self.drain {
+            Some(Drain::Quiet { since }) => Some(since.max(self.last_arrival) + self.shared.quiet),
+            Some(Drain::Pinged | Drain::Done) | None => None,
+        };
+        [of_client, of_drain, connection.closing]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+    }
+
+    async fn on_woken(
+        &mut self,
+        woken: Woken,
+        connection: &mut Connection,
+        address: &Address,
+    ) -> Option<End> {
+        match woken {
+            Woken::Read(Ok(0)) => {
+                return Some(End::Lost("the broker closed the connection".into()));
+            }
+            Woken::Read(Ok(count)) => {
+                let now = self.now();
+                let mut happened = Vec::new();
+                self.client
+                    .handle_bytes(now, &connection.buffer[..count], |event| {
+                        happened.extend(Happened::from_event(&event));
+                    });
+                return self.on_all(happened, address).await;
+            }
+            Woken::Timeout => {
+                let now = self.now();
+                let mut happened = Vec::new();
+                self.client
+                    .handle_timeout(now, |event| happened.extend(Happened::from_event(&event)));
+                return self.on_all(happened, address).await;
+            }
+            Woken::Written(Ok(count)) => {
+                self.client.consume(count);
+                connection.is_flushed = false;
+            }
+            Woken::Flushed(Ok(())) => connection.is_flushed = true,
+            Woken::Read(Err(error)) | Woken::Written(Err(error)) | Woken::Flushed(Err(error)) => {
+                return Some(End::Lost(error.to_string()));
+            }
+            Woken::Outgoing(outgoing) => self.first.extend(outgoing),
+            Woken::Dialled(place, dialled) => {
+                connection.dialling = None;
+                if let Err(error) = dialled {
+                    self.report(Report::Problem(format!("{place}: {error}")))
+                        .await;
+                }
+            }
+            Woken::Unwanted => return Some(End::Left),
+            Woken::Room | Woken::Assigned => {}
+        }
+        None
+    }
+
+    async fn on_all(&mut self, happened: Vec<Happened>, address: &Address) -> Option<End> {
+        // The events below forget what the identifiers stood for.
+        while let Some((packet_id, place)) = self.client.poll_acknowledgement_property() {
+            let (topic, is_filter) =
+                match (self.asked.get(&packet_id), self.waiting.get(&packet_id)) {
+                    (Some(Asked::Subscribe(filter)), _) => (filter.clone(), true),
+                    (_, Some(pending)) => (pending.ticket.topic().to_owned(), false),
+                    (Some(Asked::Unsubscribe(_)) | None, None) => continue,
+                };
+            if let Some(address) = Address::list(&place, self.shared.port).into_iter().next() {
+                let better = Report::Better {
+                    topic,
+                    is_filter,
+                    address,
+                };
+                self.report(better).await;
+            }
+        }
+        let mut end = None;
+        for happened in happened {
+            end = self.on_happened(happened, address).await.or(end);
+        }
+        end
+    }
+
+    /// Makes the session more like what it shall be.
+    async fn act(&mut self, connection: &mut Connection, address: &Address) -> Option<End> {
+        let assignment = self.assignment.borrow_and_update().clone();
+        if !self.is_connected() {
+            return matches!(assignment.leave, Leave::Now { .. }).then_some(End::Left);
+        }
+        self.ask_for_subscriptions(&assignment.filters).await;
+        self.publish_waiting().await;
+        self.follow_placement(&assignment, connection, address);
+        self.ping_after_silence();
+        self.leave(assignment.leave, connection)
+    }
+
+    async fn ask_for_subscriptions(
+        &mut self,
+        wanted: &std::collections::BTreeMap<String, super::Subscription>,
+    ) {
+        let now = self.now();
+        self.refused.retain(|filter| wanted.contains_key(filter));
+        let mut asked = std::collections::BTreeSet::new();
+        for request in self.asked.values() {
+            match request {
+                Asked::Subscribe(filter) => drop(asked.insert(filter.clone())),
+                Asked::Unsubscribe(filters) => asked.extend(filters.iter().cloned()),
+            }
+        }
+        let missing = wanted.iter().filter(|(filter, _)| {
+            !self.subscribed.contains(*filter)
+                && !asked.contains(*filter)
+                && !self.refused.contains(*filter)
+        });
+        let missing: Vec<_> = missing
+            .map(|(filter, how)| (filter.clone(), *how))
+            .collect();
+        // One filter a packet: so an answer about a better node is about one.
+        for (filter, how) in missing {
+            let request = SubscribeFilter {
+                filter: &filter,
+                options: SubscriptionOptions {
+                    qos: how.qos,
+                    no_local: false,
+                    retain_as_published: false,
+                    retain_handling: if how.is_moved {
+                        RetainHandling::DoNotSend
+                    } else {
+                        RetainHandling::SendAtSubscribe
+                    },
+                },
+            };
+            match self.client.subscribe(now, &[request], None) {
+                Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Subscribe(filter))),
+                // Tried again when an identifier is free.
+                Err(error) if error.is_would_block() => break,
+                Err(error) => {
+                    self.refused.insert(filter.clone());
+                    let result = Err(Error::misuse(error));
+                    self.report(Report::Subscribed { filter, result }).await;
+                }
+            }
+        }
+        let surplus = self
+            .subscribed
+            .iter()
+            .filter(|filter| !wanted.contains_key(*filter) && !asked.contains(*filter));
+        let surplus: Vec<String> = surplus.take(BATCH).cloned().collect();
+        if !surplus.is_empty() {
+            let filters: Vec<&str> = surplus.iter().map(String::as_str).collect();
+            if let Ok(packet_id) = self.client.unsubscribe(now, &filters) {
+                self.asked.insert(packet_id, Asked::Unsubscribe(surplus));
+            }
+        }
+    }
+
+    /// Sends what waits, as far as the broker takes it.
+    async fn publish_waiting(&mut self) {
+        let now = self.now();
+        for _ in 0..BATCH {
+            let Some(outgoing) = self
+                .first
+                .pop_front()
+                .or_else(|| self.outgoing.try_recv().ok())
+            else {
+                return;
+            };
+            let Outgoing { message, pending } = outgoing;
+            let properties = match message.encode_properties() {
+                Ok(properties) => properties,
+                Err(error) => {
+                    pending.settle(Err(error.into()));
+                    continue;
+                }
+            };
+            match self.client.publish(now, &message.to_publish(&properties)) {
+                Ok(Some(packet_id)) => drop(self.waiting.insert(packet_id, pending)),
+                Ok(None) => pending.settle(Ok(())),
+                Err(error) if error.is_would_block() => {
+                    self.first.push_front(Outgoing { message, pending });
+                    return;
+                }
+                Err(error) => pending.settle(Err(Error::misuse(error))),
+            }
+        }
+    }
+
+    /// Connects to where the control plane wants the session; the connection here serves until that one stands.
+    fn follow_placement(
+        &mut self,
+        assignment: &super::Assignment,
+        connection: &mut Connection,
+        address: &Address,
+    ) {
+        let Some((number, wanted)) = &assignment.address else {
+            return;
+        };
+        if *number <= self.followed {
+            return;
+        }
+        self.followed = *number;
+        connection.dialling = None;
+        if wanted != address {
+            let (wanted, tls) = (wanted.clone(), self.shared.tls.clone());
+            let limit = self.shared.dial_timeout;
+            connection.dialling = Some(Box::pin(async move {
+                let stream = dial(wanted.clone(), tls, limit).await;
+                (wanted, stream)
+            }));
+        }
+    }
+
+    fn ping_after_silence(&mut self) {
+        let Some(Drain::Quiet { since }) = self.drain else {
+            return;
+        };
+        let silent = since.max(self.last_arrival).elapsed() >= self.shared.quiet;
+        if silent && self.arrived.is_empty() && self.client.ping(self.now()).is_ok() {
+            self.drain = Some(Drain::Pinged);
+        }
+    }
+
+    fn leave(&mut self, leave: Leave, connection: &mut Connection) -> Option<End> {
+        let keep_session = match leave {
+            Leave::Stay => return None,
+            Leave::WhenRead => {
+                if self.drain.is_none() {
+                    let since = Instant::now();
+                    self.drain = Some(Drain::Quiet { since });
+                }
+                false
+            }
+            Leave::Now { keep_session } => keep_session,
+        };
+        self.outgoing.close();
+        let is_sent = self.first.is_empty() && self.waiting.is_empty() && self.outgoing.is_empty();
+        let is_done = match leave {
+            Leave::Now { .. } => {
+                let limit = *connection
+                    .closing
+                    .get_or_insert_with(|| Instant::now() + LAST_WORDS);
+                is_sent || Instant::now() >= limit
+            }
+            Leave::Stay | Leave::WhenRead => {
+                is_sent
+                    && self.drain == Some(Drain::Done)
+                    && self.arrived.is_empty()
+                    && self.client.inflight() == 0
+            }
+        };
+        if !is_done {
+            return None;
+        }
+        let has_expiry = self.client.config().session_expiry_interval > 0;
+        let goodbye = Disconnect {
+            session_expiry_interval: (has_expiry && !keep_session).then_some(0),
+            ..Disconnect::new(ReasonCode::Success)
+        };
+        // It is connected, so the packet goes.
+        let _ = self.client.disconnect(&goodbye);
+        Some(End::Left)
+    }
+
+    /// Writes what is left to be said, as far as the broker listens.
+    async fn say_last_words(&mut self, connection: &mut Connection) {
+        if self.client.state() != ConnectionState::Closing {
+            return;
+        }
+        let (writer, client) = (&mut connection.writer, &mut self.client);
+        let saying = async {
+            while !client.output().is_empty() {
+                match writer.write(client.output()).await {
+                    Ok(count) if count > 0 => client.consume(count),
+                    Ok(_) | Err(_) => return,
+                }
+            }
+            // The broker may be gone already.
+            let _ = writer.shutdown().await;
+        };
+        let _ = tokio::time::timeout(LAST_WORDS, saying).await;
+    }
+}

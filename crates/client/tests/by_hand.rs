@@ -1,0 +1,438 @@
+//! What the client says and does, packet by packet, against brokers made by hand.
+
+use std::time::Duration;
+
+use thicket_client::{Client, Error, Message, Options, Qos, ReasonCode};
+use thicket_mqtt::{
+    Acknowledgement, Connack, Disconnect, Packet, PacketId, ProtocolVersion, Suback, Unsuback,
+    UserProperties, decode,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+const V5: ProtocolVersion = ProtocolVersion::V5;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Broker(TcpListener);
+
+struct Connection {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    /// Client identifier and user properties of the CONNECT.
+    client_id: String,
+    said: Vec<(String, String)>,
+}
+
+/// A packet of a client, as far as the tests look at it.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Connect(String, Vec<(String, String)>),
+    Publish(String, Option<PacketId>, bool),
+    Pubrel(PacketId),
+    Subscribe(PacketId, String, u8),
+    Unsubscribe(PacketId, String),
+    Disconnect(Option<u32>),
+    Other,
+}
+
+impl Said {
+    fn from_packet(packet: &Packet<'_>) -> Self {
+        match packet {
+            Packet::Connect(connect) => {
+                let owned = |pair: &(&str, &str)| (pair.0.to_owned(), pair.1.to_owned());
+                let properties = connect.user_properties.iter().map(owned).collect();
+                Self::Connect(connect.client_id.to_owned(), properties)
+            }
+            Packet::Publish(publish) => {
+                Self::Publish(publish.topic.to_owned(), publish.packet_id, publish.dup)
+            }
+            Packet::Pubrel(pubrel) => Self::Pubrel(pubrel.packet_id),
+            Packet::Subscribe(subscribe) => {
+                let one = &subscribe.filters[0];
+                let handling = one.options.retain_handling as u8;
+                Self::Subscribe(subscribe.packet_id, one.filter.to_owned(), handling)
+            }
+            Packet::Unsubscribe(request) => {
+                Self::Unsubscribe(request.packet_id, request.filters[0].to_owned())
+            }
+            Packet::Disconnect(disconnect) => Self::Disconnect(disconnect.session_expiry_interval),
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Broker {
+    async fn start() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").await.expect("a free port"))
+    }
+
+    fn address(&self) -> String {
+        self.0.local_addr().expect("bound").to_string()
+    }
+
+    /// The next client, after its CONNECT.
+    async fn next(&self) -> Connection {
+        let accepted = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        let (stream, _) = accepted.expect("in time").expect("a connection");
+        let mut connection = Connection {
+            stream,
+            bytes: Vec::new(),
+            client_id: String::new(),
+            said: Vec::new(),
+        };
+        match connection.read().await {
+            Said::Connect(client_id, said) => {
+                (connection.client_id, connection.said) = (client_id, said);
+            }
+            other => panic!("expected CONNECT: {other:?}"),
+        }
+        connection
+    }
+}
+
+impl Connection {
+    async fn read(&mut self) -> Said {
+        loop {
+            if let Some((packet, len)) = decode(&self.bytes, V5, u32::MAX).expect("a packet") {
+                let said = Said::from_packet(&packet);
+                self.bytes.drain(..len);
+                return said;
+            }
+            let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes));
+            let count = read.await.expect("in time").expect("a connection");
+            assert!(count > 0, "the client closed the connection");
+        }
+    }
+
+    async fn write(&mut self, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet.encode(V5, &mut bytes).expect("a good packet");
+        self.stream.write_all(&bytes).await.expect("a connection");
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let found = self.said.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| &**value)
+    }
+
+    async fn connack(&mut self, connack: Connack<'_>) {
+        self.write(&Packet::Connack(Box::new(connack))).await;
+    }
+
+    async fn accept(&mut self) {
+        self.connack(Connack::default()).await;
+    }
+
+    async fn resume(&mut self) {
+        let session_present = true;
+        self.connack(Connack {
+            session_present,
+            ..Connack::default()
+        })
+        .await;
+    }
+
+    async fn send_to(&mut self, address: &str) {
+        self.connack(Connack {
+            server_reference: Some(address),
+            ..Connack::new(ReasonCode::UseAnotherServer)
+        })
+        .await;
+    }
+
+    /// Answers the SUBSCRIBE that must come; the filter.
+    async fn grant(&mut self, place: impl Fn(&str) -> Option<String>) -> (String, u8) {
+        let Said::Subscribe(packet_id, filter, handling) = self.read().await else {
+            panic!("expected SUBSCRIBE");
+        };
+        let place = place(&filter);
+        let user_properties: UserProperties<'_> = place
+            .iter()
+            .map(|place| ("thicket-place", &**place))
+            .collect();
+        self.write(&Packet::Suback(Suback {
+            user_properties,
+            ..Suback::new(packet_id, vec![ReasonCode::GrantedQos1])
+        }))
+        .await;
+        (filter, handling)
+    }
+
+    async fn take_publish(&mut self) -> (String, PacketId, bool) {
+        match self.read().await {
+            Said::Publish(topic, Some(packet_id), dup) => (topic, packet_id, dup),
+            other => panic!("expected PUBLISH: {other:?}"),
+        }
+    }
+
+    async fn puback(&mut self, packet_id: PacketId, place: Option<&str>) {
+        let user_properties = place
+            .iter()
+            .map(|place| ("thicket-place", *place))
+            .collect();
+        let puback = Acknowledgement {
+            user_properties,
+            ..Acknowledgement::new(packet_id, ReasonCode::Success)
+        };
+        self.write(&Packet::Puback(puback)).await;
+    }
+}
+
+fn open(broker: &Broker, filters: &[&str]) -> JoinHandle<Result<Client, Error>> {
+    tokio::spawn(Client::connect(Options {
+        client_id: "c".to_owned(),
+        subscribe: filters
+            .iter()
+            .map(|filter| ((*filter).to_owned(), Qos::AtLeastOnce))
+            .collect(),
+        first_pause: Duration::from_millis(10),
+        quiet: Duration::from_millis(50),
+        ..Options::new(format!("mqtt://{}", broker.address()))
+    }))
+}
+
+fn publish(client: &Client, topic: &str, qos: Qos) -> JoinHandle<Result<(), Error>> {
+    let (client, message) = (client.clone(), Message::new(topic, "1").qos(qos));
+    tokio::spawn(async move { client.publish(message).await })
+}
+
+#[tokio::test]
+async fn connack_with_a_server_reference_is_followed_and_said_until_it_goes_round() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    for turn in 0..5 {
+        let (here, there) = if turn % 2 == 0 {
+            (&first, &second)
+        } else {
+            (&second, &first)
+        };
+        let mut connection = here.next().await;
+        assert_eq!(connection.value("thicket-max-sessions"), Some("4"));
+        let hops = (turn > 0).then(|| turn.to_string());
+        assert_eq!(connection.value("thicket-redirected"), hops.as_deref());
+        connection.send_to(&there.address()).await;
+    }
+    let mut last = first.next().await;
+    assert_eq!(last.value("thicket-redirected"), None, "it begins anew");
+    last.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    assert_eq!(client.status().sessions[&1], first.address());
+}
+
+#[tokio::test]
+async fn disconnect_with_a_server_reference_takes_what_is_under_way_along() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &["a"]);
+    let mut connection = first.next().await;
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    connection.grant(|_| None).await;
+    let once = publish(&client, "one", Qos::AtLeastOnce);
+    let (_, one, _) = connection.take_publish().await;
+    let twice = publish(&client, "two", Qos::ExactlyOnce);
+    let (_, two, _) = connection.take_publish().await;
+    let pubrec = Acknowledgement::new(two, ReasonCode::Success);
+    connection.write(&Packet::Pubrec(pubrec)).await;
+    assert_eq!(connection.read().await, Said::Pubrel(two));
+    let address = second.address();
+    let goodbye = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::ServerMoved)
+    };
+    connection.write(&Packet::Disconnect(goodbye)).await;
+    let mut there = second.next().await;
+    assert_eq!(there.value("thicket-redirected"), Some("1"));
+    there.resume().await;
+    let mut said = [there.read().await, there.read().await];
+    said.sort_by_key(|said| matches!(said, Said::Pubrel(_)));
+    let again = Said::Publish("one".to_owned(), Some(one), true);
+    assert_eq!(
+        said,
+        [again, Said::Pubrel(two)],
+        "the same exchanges, and no subscription"
+    );
+    there.puback(one, None).await;
+    let unknown = Acknowledgement::new(two, ReasonCode::PacketIdentifierNotFound);
+    there.write(&Packet::Pubcomp(unknown)).await;
+    once.await.expect("no panic").expect("acknowledged");
+    twice.await.expect("no panic").expect("it was received");
+    let closing = tokio::spawn(async move { client.close().await });
+    assert_eq!(there.read().await, Said::Disconnect(Some(0)));
+    closing.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_lost_session_has_qos_1_published_anew_and_qos_2_reported() {
+    let broker = Broker::start().await;
+    let opening = open(&broker, &["a"]);
+    let mut connection = broker.next().await;
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    connection.grant(|_| None).await;
+    let twice = publish(&client, "two", Qos::ExactlyOnce);
+    connection.take_publish().await;
+    let once = publish(&client, "one", Qos::AtLeastOnce);
+    connection.take_publish().await;
+    drop(connection);
+    let mut again = broker.next().await;
+    again.accept().await;
+    let unknown = twice.await.expect("no panic");
+    assert!(matches!(unknown, Err(Error::OutcomeUnknown)), "{unknown:?}");
+    let filter = again.grant(|_| None).await.0;
+    assert_eq!(filter, "a", "subscribed again");
+    let (topic, packet_id, dup) = again.take_publish().await;
+    assert_eq!((&*topic, dup), ("one", false));
+    again.puback(packet_id, None).await;
+    once.await.expect("no panic").expect("acknowledged");
+}
+
+#[tokio::test]
+async fn a_better_node_for_a_filter_or_a_topic_is_followed() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &["a", "stays"]);
+    let mut connection = first.next().await;
+    assert_eq!(connection.value("thicket-place"), Some("1"));
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let better = second.address();
+    for _ in 0..2 {
+        connection
+            .grant(|filter| (filter == "a").then(|| better.clone()))
+            .await;
+    }
+    let mut there = second.next().await;
+    assert_eq!(there.client_id, "c~2");
+    assert_eq!(
+        there.value("thicket-max-sessions"),
+        None,
+        "only the first asks"
+    );
+    there.accept().await;
+    let granted = there.grant(|_| None).await;
+    assert_eq!(
+        granted,
+        ("a".to_owned(), 2),
+        "nothing retained: that has come already"
+    );
+    let Said::Unsubscribe(packet_id, filter) = connection.read().await else {
+        panic!("expected UNSUBSCRIBE");
+    };
+    assert_eq!(filter, "a");
+    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
+    connection.write(&Packet::Unsuback(done)).await;
+    let publishing = publish(&client, "t", Qos::AtLeastOnce);
+    let packet_id = loop {
+        // Between them it asks whether anything is under way still.
+        if let Said::Publish(_, Some(packet_id), _) = connection.read().await {
+            break packet_id;
+        }
+    };
+    connection.puback(packet_id, Some(&better)).await;
+    publishing.await.expect("no panic").expect("acknowledged");
+    let publishing = publish(&client, "t", Qos::AtLeastOnce);
+    let (topic, packet_id, _) = there.take_publish().await;
+    assert_eq!(topic, "t");
+    there.puback(packet_id, None).await;
+    publishing.await.expect("no panic").expect("acknowledged");
+}
+
+#[tokio::test]
+async fn a_further_session_that_is_refused_leaves_its_topics_to_the_first() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &["a"]);
+    let mut connection = first.next().await;
+    let answer = format!(
+        r#"{{"sessions":[{{"address":"{}","client_id":"c"}},{{"address":"{}","client_id":"c~2","publish":["x"],"subscribe":["a"]}}]}}"#,
+        first.address(),
+        second.address()
+    );
+    connection
+        .connack(Connack {
+            user_properties: vec![("thicket-placement", &answer)],
+            ..Connack::default()
+        })
+        .await;
+    let client = opening.await.expect("no panic").expect("served");
+    let mut refused = second.next().await;
+    refused
+        .connack(Connack::new(ReasonCode::NotAuthorized))
+        .await;
+    let publishing = publish(&client, "x", Qos::AtLeastOnce);
+    let (mut has_filter, mut has_message) = (false, false);
+    // The first may have subscribed before it read the placement: then it gives the filter away, and takes it back.
+    while !(has_filter && has_message) {
+        match connection.read().await {
+            Said::Subscribe(packet_id, filter, _) => {
+                assert_eq!(filter, "a");
+                has_filter = true;
+                let granted = Suback::new(packet_id, vec![ReasonCode::GrantedQos1]);
+                connection.write(&Packet::Suback(granted)).await;
+            }
+            Said::Unsubscribe(packet_id, _) => {
+                has_filter = false;
+                let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
+                connection.write(&Packet::Unsuback(done)).await;
+            }
+            Said::Publish(topic, Some(packet_id), _) => {
+                assert_eq!(topic, "x");
+                has_message = true;
+                connection.puback(packet_id, None).await;
+            }
+            _ => {}
+        }
+    }
+    publishing.await.expect("no panic").expect("acknowledged");
+}
+
+#[tokio::test]
+async fn refusals_and_wrong_options_are_told() {
+    let broker = Broker::start().await;
+    let opening = open(&broker, &[]);
+    let mut connection = broker.next().await;
+    connection
+        .connack(Connack::new(ReasonCode::BadUserNameOrPassword))
+        .await;
+    let refused = opening.await.expect("no panic").map(|_| ());
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(ReasonCode::BadUserNameOrPassword))
+    ));
+    let good = Options::new("mqtt://127.0.0.1:1");
+    for (name, options) in [
+        ("servers", Options::new("http://a")),
+        (
+            "max_sessions",
+            Options {
+                max_sessions: 0,
+                ..good.clone()
+            },
+        ),
+        (
+            "send_queue",
+            Options {
+                send_queue: 0,
+                ..good.clone()
+            },
+        ),
+        (
+            "resume",
+            Options {
+                resume: true,
+                ..good.clone()
+            },
+        ),
+    ] {
+        let error = Client::connect(options).await.map(|_| ()).expect_err(name);
+        assert!(error.to_string().starts_with(name), "{name}: {error}");
+    }
+    let connect_timeout = Duration::from_millis(300);
+    let nobody = Client::connect(Options {
+        connect_timeout,
+        ..good
+    })
+    .await;
+    assert!(
+        matches!(nobody.map(|_| ()), Err(Error::Unreachable(problem)) if problem.contains("127.0.0.1:1"))
+    );
+}
