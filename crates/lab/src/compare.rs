@@ -8,7 +8,10 @@ use crate::results::{Environment, Results};
 use crate::summary::{Row, rows};
 
 /// Figures that are compared.
-const COMPARED: [&str; 9] = [
+const COMPARED: [&str; 12] = [
+    "sustainable_msgs_per_s",
+    "connects_per_s",
+    "broker_start_s",
     "delay_mean_ms",
     "delay_p50_ms",
     "delay_p99_ms",

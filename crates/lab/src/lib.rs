@@ -7,8 +7,9 @@
 //! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
 //! * [`probe`]: the network is measured before any broker is;
-//! * [`driver`], [`cluster`]: how each kind of broker is started and when it is ready;
+//! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is got, started and when it is ready;
 //! * [`hand`]: the network alone, with orders from other commands;
+//! * [`measured`], [`faults`]: a measurement, and what breaks meanwhile;
 //! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
 //!
 //! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
@@ -40,7 +41,9 @@ pub mod hand;
 pub mod janitor;
 pub mod limits;
 pub mod links;
+pub mod measured;
 pub mod net;
+pub mod prepare;
 pub mod probe;
 pub mod results;
 pub mod run;

@@ -33,9 +33,9 @@ const COSTS: [(&str, &str); 7] = [
     ("publish_broker_memory_mib", "memory MiB"),
 ];
 
-/// The results as one HTML file.
+/// The results as one HTML file, with drawings of what came over time, each with its title.
 #[must_use]
-pub fn to_html(results: &Results) -> String {
+pub fn to_html(results: &Results, time_lines: &[(String, String)]) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>\n",
         title = escape(&results.title)
@@ -72,6 +72,12 @@ pub fn to_html(results: &Results) -> String {
         &COSTS,
         &mut page,
     );
+    if !time_lines.is_empty() {
+        page.push_str("<h2>Over time</h2>\n");
+    }
+    for (title, svg) in time_lines {
+        let _ = writeln!(page, "<h3>{}</h3>{svg}", escape(title));
+    }
     fault_list(&results.runs, &mut page);
     environment(&results.environment, &mut page);
     let _ = writeln!(

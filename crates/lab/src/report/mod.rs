@@ -13,7 +13,34 @@ use crate::results::Results;
 use crate::summary::{Row, rows, short};
 
 /// Figures drawn where their numbers are there: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 9] = [
+const SHOWN: [(&str, &str, &str); 16] = [
+    (
+        "sustainable_msgs_per_s",
+        "Highest sustainable rate",
+        "messages/s",
+    ),
+    (
+        "scaling_ratio",
+        "Highest rate, over that of one broker times the number of brokers",
+        "ratio",
+    ),
+    ("connects_per_s", "Connections accepted", "1/s"),
+    (
+        "memory_bytes_per_connection",
+        "Memory of an idle connection",
+        "bytes",
+    ),
+    (
+        "broker_start_s",
+        "Start of a broker, until it is ready",
+        "s",
+    ),
+    ("join_s", "Start of a broker that joins under load", "s"),
+    (
+        "resume_max_ms",
+        "From a reconnect to the first message, longest",
+        "ms",
+    ),
     ("delay_mean_ms", "End-to-end delay, mean", "ms"),
     ("delay_p99_ms", "End-to-end delay, 99th percentile", "ms"),
     (
@@ -52,7 +79,15 @@ const SHOWN: [(&str, &str, &str); 9] = [
 /// Writes `report.html` into the folder.
 pub fn write(results: &Results, folder: &Path) -> Result<(), LabError> {
     let path = folder.join("report.html");
-    std::fs::write(&path, to_html(results)).map_err(LabError::io(path.display()))
+    let mut time_lines = Vec::new();
+    for run in &results.runs {
+        let Some(file) = run.time_line.as_ref().map(|name| folder.join(name)) else {
+            continue;
+        };
+        let svg = std::fs::read_to_string(&file).map_err(LabError::io(file.display()))?;
+        time_lines.push((format!("{}, repeat {}", run.system, run.repeat), svg));
+    }
+    std::fs::write(&path, to_html(results, &time_lines)).map_err(LabError::io(path.display()))
 }
 
 /// All figures of the results: for each number one figure a combination of all parameters but the last, which is on the axis.

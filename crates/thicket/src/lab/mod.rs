@@ -28,6 +28,8 @@ enum Command {
     Report(run::Report),
     /// Which brokers can run here, and what is missing
     Drivers,
+    /// Get a broker ready that no package installs, such as hivemq
+    Prepare(plan::Prepare),
     /// Keep a scenario's network and one of its systems running until Ctrl-C or `down`
     Up(hand::Up),
     /// Run a command among the clients of a site of the network that is up
@@ -38,7 +40,7 @@ enum Command {
     Cut(hand::Link),
     /// Make a link, or all, what the scenario says
     Heal(hand::Heal),
-    /// Kill, power off, pause, resume or restart the broker of a site
+    /// Kill, power off, pause, resume, restart or drain the broker of a site, or have it join
     Broker(hand::Broker),
     /// Show sites, links and traffic of the network that is up
     Status,
@@ -56,6 +58,7 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Compare(arguments) => run::compare(&arguments),
         Command::Report(arguments) => run::report(&arguments),
+        Command::Prepare(arguments) => plan::prepare(&arguments),
         Command::Up(arguments) => hand::up(&arguments),
         Command::Exec(arguments) => hand::exec(&arguments),
         Command::Set(arguments) => hand::set(&arguments),

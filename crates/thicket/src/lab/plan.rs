@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use thicket_bench::report::Table;
 use thicket_lab::links::Backend;
+use thicket_lab::prepare::prepare as lab_prepare;
 use thicket_lab::probe;
 use thicket_lab::scenario::Scenario;
 use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
@@ -159,6 +160,20 @@ pub fn drivers() -> anyhow::Result<()> {
         table.row([driver.name, here, driver.about]);
     }
     print!("{}", table.to_text());
+    Ok(())
+}
+
+/// Arguments of `thicket lab prepare`.
+#[derive(Debug, Args)]
+pub struct Prepare {
+    /// Driver, as `thicket lab drivers` names it
+    driver: String,
+}
+
+/// Prepares a driver's broker.
+pub fn prepare(arguments: &Prepare) -> anyhow::Result<()> {
+    let folder = lab_prepare(&arguments.driver, &|line| eprintln!("{line}"))?;
+    println!("{}: ready in {}", arguments.driver, folder.display());
     Ok(())
 }
 

@@ -104,26 +104,35 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 6] = [
+    const SHOWN: [(&str, &str); 12] = [
+        ("sustainable_msgs_per_s", "MSGS/S"),
+        ("connects_per_s", "CONNECTS/S"),
+        ("memory_bytes_per_connection", "BYTES EACH"),
         ("delay_mean_ms", "DELAY MS"),
         ("delay_p99_ms", "P99"),
         ("lost_messages", "LOST"),
+        ("resume_max_ms", "RESUMED MS"),
+        ("join_s", "JOIN S"),
         ("publish_traffic_bytes", "BYTES"),
         ("publish_broker_cpu_percent", "CPU %"),
         ("publish_broker_memory_mib", "MEMORY MIB"),
+        ("broker_start_s", "START S"),
     ];
+    let all = rows(results);
+    let is_there = |name: &str| all.iter().any(|row| row.figures.contains_key(name));
+    let shown: Vec<(&str, &str)> = SHOWN.into_iter().filter(|(name, _)| is_there(name)).collect();
     let mut table = Table::new(
         ["SYSTEM", "PARAMETERS"]
             .into_iter()
-            .chain(SHOWN.map(|(_, head)| head)),
+            .chain(shown.iter().map(|(_, head)| *head)),
     );
-    for row in rows(results) {
+    for row in all {
         let words: Vec<String> = row
             .parameters
             .iter()
             .map(|(key, value)| format!("{}={value}", short(key)))
             .collect();
-        let figures = SHOWN
+        let figures = shown
             .iter()
             .map(|(name, _)| row.figures.get(*name).map_or("-".to_owned(), cell));
         table.row(
