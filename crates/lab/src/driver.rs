@@ -85,6 +85,9 @@ pub struct Driver {
     /// Files in its folder.
     #[serde(default)]
     pub files: Vec<Template>,
+    /// How it runs in a container.
+    #[serde(default)]
+    pub kubernetes: Option<crate::kubernetes::Container>,
 }
 
 /// A text for each broker.
@@ -348,6 +351,26 @@ impl Driver {
         places
     }
 
+    /// Path, text and mode of each file of a broker.
+    #[must_use]
+    pub fn texts(
+        &self,
+        places: &BTreeMap<String, String>,
+        children: &[Peer],
+        all: &[Peer],
+    ) -> Vec<(String, String, Option<u32>)> {
+        let one = |file: &Template| {
+            let mut text = fill(&file.text, places);
+            for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
+                for peer in peers {
+                    text.push_str(&fill(part, &with_peer(places, peer)));
+                }
+            }
+            (file.path.clone(), text, file.mode)
+        };
+        self.files.iter().map(one).collect()
+    }
+
     /// Writes the files of a broker into `dir`.
     pub fn write_files(
         &self,
@@ -356,14 +379,8 @@ impl Driver {
         all: &[Peer],
         dir: &Path,
     ) -> Result<(), LabError> {
-        for file in &self.files {
-            let mut text = fill(&file.text, places);
-            for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
-                for peer in peers {
-                    text.push_str(&fill(part, &with_peer(places, peer)));
-                }
-            }
-            write_file(&dir.join(&file.path), &text, file.mode)?;
+        for (path, text, mode) in self.texts(places, children, all) {
+            write_file(&dir.join(path), &text, mode)?;
         }
         Ok(())
     }

@@ -6,9 +6,10 @@
 //!
 //! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
-//! * [`probe`]: the network is measured before any broker is;
+//! * [`probe`], [`capture`]: the network is measured before any broker is, and its counters are held against a capture;
 //! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is got, started and when it is ready;
-//! * [`hand`]: the network alone, with orders from other commands;
+//! * [`kubernetes`]: the same scenario for a cluster elsewhere;
+//! * [`hand`], [`screen`]: the network alone, with orders from other commands, and how it looks;
 //! * [`measured`], [`faults`]: a measurement, and what breaks meanwhile;
 //! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
 //!
@@ -31,6 +32,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+pub mod capture;
 pub mod child;
 pub mod cluster;
 pub mod driver;
@@ -39,6 +41,7 @@ pub mod fabric;
 pub mod faults;
 pub mod hand;
 pub mod janitor;
+pub mod kubernetes;
 pub mod limits;
 pub mod links;
 pub mod measured;
@@ -48,6 +51,7 @@ pub mod probe;
 pub mod results;
 pub mod run;
 pub mod scenario;
+pub mod screen;
 pub mod testbed;
 pub mod topology;
 

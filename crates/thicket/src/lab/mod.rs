@@ -1,9 +1,11 @@
 //! `thicket lab`: any broker, on any network, the same answer twice.
 
 mod child;
+mod export;
 mod hand;
 mod plan;
 mod run;
+mod watch;
 
 use clap::{Args, Subcommand};
 
@@ -44,6 +46,12 @@ enum Command {
     Broker(hand::Broker),
     /// Show sites, links and traffic of the network that is up
     Status,
+    /// Show the network that is up, anew every second
+    Watch(watch::Watch),
+    /// Write a scenario as manifests for Kubernetes with Chaos Mesh
+    Export(export::Export),
+    /// Bring the results of an export into one folder
+    Collect(export::Collect),
     /// End the network that is up, and take away what labs that were killed have left
     Down(plan::Down),
     #[command(hide = true)]
@@ -66,6 +74,9 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Heal(arguments) => hand::heal(&arguments),
         Command::Broker(arguments) => hand::broker(&arguments),
         Command::Status => hand::status(),
+        Command::Watch(arguments) => watch::watch(&arguments),
+        Command::Export(arguments) => export::export(&arguments),
+        Command::Collect(arguments) => export::collect(&arguments),
         Command::Drivers => plan::drivers(),
         Command::Down(arguments) => plan::down(&arguments),
         Command::Child(arguments) => child::run(arguments),
