@@ -11,7 +11,7 @@
 //! * [`kubernetes`]: the same scenario for a cluster elsewhere;
 //! * [`hand`], [`screen`]: the network alone, with orders from other commands, and how it looks;
 //! * [`measured`], [`faults`]: a measurement, and what breaks meanwhile;
-//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
+//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`scaling`], [`report`], [`compare`]: what comes of it.
 //!
 //! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
 //!
@@ -57,6 +57,7 @@ pub mod topology;
 
 pub mod compare;
 pub mod report;
+pub mod scaling;
 pub mod summary;
 
 mod command;

@@ -10,19 +10,15 @@ use std::path::Path;
 
 use crate::error::LabError;
 use crate::results::Results;
+use crate::scaling::Growth;
 use crate::summary::{Row, rows, short};
 
 /// Figures drawn where their numbers are there: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 16] = [
+const SHOWN: [(&str, &str, &str); 15] = [
     (
         "sustainable_msgs_per_s",
         "Highest sustainable rate",
         "messages/s",
-    ),
-    (
-        "scaling_ratio",
-        "Highest rate, over that of one broker times the number of brokers",
-        "ratio",
     ),
     ("connects_per_s", "Connections accepted", "1/s"),
     (
@@ -98,6 +94,46 @@ fn figures(results: &Results) -> Vec<(String, Vec<Figure>)> {
         .filter(|(name, ..)| has_values(&rows, name))
         .map(|(name, title, unit)| ((*title).to_owned(), facets(&rows, name, unit)))
         .collect()
+}
+
+/// Growth with the number of brokers, the model's bars beside the measured ones; `None` where nothing grows.
+fn growth_figure(growth: &[Growth]) -> Option<Figure> {
+    let mut systems = distinct(growth.iter().map(Growth::name));
+    let measured = systems.len();
+    if growth.iter().any(|it| it.predicted.is_some()) {
+        systems.push("model".to_owned());
+    }
+    let sizes = distinct(growth.iter().map(|it| it.brokers.to_string()));
+    let bar = |mean| {
+        Some(Bar {
+            mean,
+            half_width_95: 0.0,
+        })
+    };
+    let group = |size: &String| {
+        let here: Vec<&Growth> = (growth.iter())
+            .filter(|it| it.brokers.to_string() == *size)
+            .collect();
+        let mut bars: Vec<Option<Bar>> = systems[..measured]
+            .iter()
+            .map(|name| bar(here.iter().find(|it| it.name() == *name)?.measured))
+            .collect();
+        if systems.len() > measured {
+            bars.push(
+                here.iter()
+                    .find_map(|it| it.predicted)
+                    .and_then(bar),
+            );
+        }
+        (size.clone(), bars)
+    };
+    (sizes.len() > 1).then(|| Figure {
+        title: String::new(),
+        x: "brokers".to_owned(),
+        y: "ratio".to_owned(),
+        groups: sizes.iter().map(group).collect(),
+        systems: systems.clone(),
+    })
 }
 
 /// Whether a number is there, and is not 0 everywhere.
