@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -13,6 +14,11 @@ use crate::testbed::{Carried, Testbed};
 
 /// Bytes kept of a frame: its length is in the record.
 const KEPT: &str = "64";
+/// Nothing more is written for so long: all is there.
+const QUIET: Duration = Duration::from_secs(1);
+/// Longest wait for that.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of the head of a capture file, and of each record.
 const HEAD: usize = 24;
 const RECORD: usize = 16;
@@ -52,8 +58,25 @@ impl Capture {
         Ok(capture)
     }
 
+    /// Waits until tcpdump has written what the kernel holds for it: it drops the rest when it ends.
+    fn settle(&self) {
+        let start = Instant::now();
+        let (mut written, mut changed) = (0, start);
+        while changed.elapsed() < QUIET && start.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+            let now: u64 = (0..self.running.len())
+                .flat_map(|link| [file(&self.folder, link, 0), file(&self.folder, link, 1)])
+                .filter_map(|path| Some(std::fs::metadata(path).ok()?.len()))
+                .sum();
+            if now != written {
+                (written, changed) = (now, Instant::now());
+            }
+        }
+    }
+
     /// Ends, and counts what was captured.
     pub fn finish(mut self) -> Result<Vec<Carried>, LabError> {
+        self.settle();
         let mut carried = Vec::new();
         for (number, ends) in self.running.iter_mut().enumerate() {
             let mut counts = [(0, 0); 2];
@@ -95,7 +118,20 @@ fn file(folder: &Path, link: usize, end: usize) -> PathBuf {
 fn listen(namespace: &str, device: &str, file: &Path) -> Result<Child, LabError> {
     let mut child = Command::new("ip")
         .args(["netns", "exec", namespace, "tcpdump", "-i", device])
-        .args(["-Q", "out", "-s", KEPT, "-U", "-B", "16384", "-n", "-Z", "root", "-w"])
+        .args([
+            "--immediate-mode",
+            "-Q",
+            "out",
+            "-s",
+            KEPT,
+            "-U",
+            "-B",
+            "16384",
+            "-n",
+            "-Z",
+            "root",
+            "-w",
+        ])
         .arg(file)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -107,7 +143,11 @@ fn listen(namespace: &str, device: &str, file: &Path) -> Result<Child, LabError>
         let mut errors = BufReader::new(errors);
         while !said.contains("listening on") {
             let mut line = String::new();
-            if errors.read_line(&mut line).map_err(LabError::io("tcpdump"))? == 0 {
+            if errors
+                .read_line(&mut line)
+                .map_err(LabError::io("tcpdump"))?
+                == 0
+            {
                 let _ = child.wait();
                 return Err(LabError::Machine(format!("tcpdump: {}", said.trim())));
             }

@@ -94,8 +94,14 @@ impl Cluster {
     fn start_all(&mut self, testbed: &Testbed) -> Result<(), LabError> {
         let start = Instant::now();
         let is_later = |site: &usize| testbed.topology.later.contains(&self.peers[*site].site);
-        let sites: Vec<usize> = (0..self.peers.len()).filter(|site| !is_later(site)).collect();
-        let alone = if self.driver.first_alone { 1 } else { sites.len() };
+        let sites: Vec<usize> = (0..self.peers.len())
+            .filter(|site| !is_later(site))
+            .collect();
+        let alone = if self.driver.first_alone {
+            1
+        } else {
+            sites.len()
+        };
         for group in sites.chunks(alone.max(1)).take(1).chain([&sites[alone..]]) {
             for &site in group {
                 self.start_one(testbed, site)?;
@@ -118,7 +124,11 @@ impl Cluster {
     /// Mean seconds from the start of a process until it was ready.
     #[must_use]
     pub fn mean_start_s(&self) -> Option<f64> {
-        let taken: Vec<f64> = self.started.iter().filter_map(|(_, taken)| *taken).collect();
+        let taken: Vec<f64> = self
+            .started
+            .iter()
+            .filter_map(|(_, taken)| *taken)
+            .collect();
         (!taken.is_empty()).then(|| taken.iter().sum::<f64>() / taken.len() as f64)
     }
 
@@ -279,7 +289,11 @@ impl Cluster {
                 let mut answer = agent().get(&counter.url).call().ok()?;
                 answer.body_mut().read_to_string().ok()
             });
-            Some(sum_of(&page.ok().flatten()?, &counter.metric, &counter.label))
+            Some(sum_of(
+                &page.ok().flatten()?,
+                &counter.metric,
+                &counter.label,
+            ))
         };
         (0..self.peers.len())
             .filter(|&site| self.children[site].is_some())

@@ -154,9 +154,7 @@ impl Remote {
         let (sender, answer) = channel();
         let fault = Fault::of_site(action, &self.site);
         let gone = || io::Error::other("the lab has ended");
-        self.orders
-            .send((fault, sender))
-            .map_err(|_error| gone())?;
+        self.orders.send((fault, sender)).map_err(|_error| gone())?;
         answer
             .recv()
             .map_err(|_error| gone())?
@@ -202,7 +200,10 @@ fn death(
             brokers.push(node);
         }
     }
-    let dies = brokers.iter().position(|node| node.name == *site).unwrap_or(0);
+    let dies = brokers
+        .iter()
+        .position(|node| node.name == *site)
+        .unwrap_or(0);
     let control = |node: &&Node| {
         let remote = Remote {
             site: node.name.clone(),
@@ -239,7 +240,9 @@ fn death(
     Ok(Measured {
         metrics: death_metrics(&result),
         samples: Some(tenths_csv(&result)),
-        time_line: Some(crash::time_line("What came to subscribers over time", &result).to_svg_file()),
+        time_line: Some(
+            crash::time_line("What came to subscribers over time", &result).to_svg_file(),
+        ),
         ..Measured::default()
     })
 }

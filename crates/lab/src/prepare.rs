@@ -55,7 +55,10 @@ pub fn prepare(driver: &str, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
         }
     }
     if !folder.join(&prepare.makes).is_file() {
-        return Err(refuse(format!("the commands did not make {}", prepare.makes)));
+        return Err(refuse(format!(
+            "the commands did not make {}",
+            prepare.makes
+        )));
     }
     Ok(folder)
 }

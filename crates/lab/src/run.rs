@@ -83,9 +83,10 @@ pub fn run(
     let mut facts = environment(scenario, options.backend, options.program);
     for (system, driver) in scenario.systems.iter().zip(&drivers) {
         let program = driver.find(system, options.program)?;
-        facts
-            .brokers
-            .insert(system.name.clone(), driver.find_version(&system.driver, &program));
+        facts.brokers.insert(
+            system.name.clone(),
+            driver.find_version(&system.driver, &program),
+        );
     }
     let mut bench = Bench {
         options,
@@ -386,9 +387,7 @@ impl Bench<'_> {
             .collect();
         let told: Vec<String> = TOLD
             .iter()
-            .filter_map(|(name, unit)| {
-                Some(format!("{} {unit}", number(*run.metrics.get(*name)?)))
-            })
+            .filter_map(|(name, unit)| Some(format!("{} {unit}", number(*run.metrics.get(*name)?))))
             .collect();
         let problem = run
             .invalid

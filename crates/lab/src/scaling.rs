@@ -120,7 +120,8 @@ impl Model {
                 subscribers,
             } => (
                 Population::Iot {
-                    topic_count: fan_out.checked_pow(u32::try_from(*depth).ok()?.checked_sub(1)?)?,
+                    topic_count: fan_out
+                        .checked_pow(u32::try_from(*depth).ok()?.checked_sub(1)?)?,
                     tree: Tree::new(*fan_out, level_probabilities.clone()).ok()?,
                 },
                 *subscribers,

@@ -74,7 +74,10 @@ mod tests {
         let page = screen(&status(1000, 0.0), &status(251_000, 100.0), 2.0);
         let line = page.lines().last().unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words, ["s1", "-", "s2", "5.00", "-", "cut", "1000", "0", "0"]);
+        assert_eq!(
+            words,
+            ["s1", "-", "s2", "5.00", "-", "cut", "1000", "0", "0"]
+        );
         assert!(page.contains("s2            down"));
     }
 }

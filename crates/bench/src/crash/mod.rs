@@ -20,9 +20,9 @@ use thicket_mqtt::Qos;
 
 use client::{Home, Plan, Reconnect, publish, subscribe};
 pub use cluster::{Cluster, CrashNode, NodeControl};
-pub use timeline::time_line;
 use ledger::Ledger;
 pub use ledger::Tally;
+pub use timeline::time_line;
 
 use crate::BenchError;
 use crate::random::Random;

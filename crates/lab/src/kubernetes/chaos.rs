@@ -113,11 +113,7 @@ pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
 }
 
 /// What happens; `None` where it is the end of something that began earlier.
-fn template(
-    place: &Place<'_>,
-    fault: &Fault,
-    number: usize,
-) -> Result<Option<Value>, LabError> {
+fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Value>, LabError> {
     let refuse = || {
         LabError::Machine(format!(
             "fault at {} s: {} has no counterpart in Chaos Mesh",
@@ -172,7 +168,8 @@ fn end_s(place: &Place<'_>, fault: &Fault) -> f64 {
         other.at_s > fault.at_s
             && match fault.action {
                 Action::Cut | Action::Partition => {
-                    other.action == Action::Heal && (other.link.is_none() || other.link == fault.link)
+                    other.action == Action::Heal
+                        && (other.link.is_none() || other.link == fault.link)
                 }
                 _ => other.action == Action::Restart && other.site == fault.site,
             }

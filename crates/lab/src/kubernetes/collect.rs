@@ -32,7 +32,10 @@ pub fn collect(exported: &Path, out: &Path, say: &dyn Fn(&str)) -> Result<Result
             ],
         )?;
         if state.trim().is_empty() {
-            return Err(LabError::NotReady(format!("{}: its load still runs", part.name)));
+            return Err(LabError::NotReady(format!(
+                "{}: its load still runs",
+                part.name
+            )));
         }
         let folder = out.join("parts").join(&part.name);
         std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
@@ -76,7 +79,9 @@ fn copy(namespace: &str, folder: &Path) -> Result<(), LabError> {
     if unpacked.success() && sent.success() {
         return Ok(());
     }
-    Err(LabError::NotReady(format!("{namespace}: its results could not be copied")))
+    Err(LabError::NotReady(format!(
+        "{namespace}: its results could not be copied"
+    )))
 }
 
 /// Moves samples to where the whole's are, under names that no other part has.

@@ -207,7 +207,10 @@ fn external(
     external.insert("driver".to_owned(), "external".into());
     let addresses: Vec<toml::Value> = sites.iter().map(address).collect();
     external.insert("addresses".to_owned(), addresses.into());
-    table.insert("system".to_owned(), vec![toml::Value::Table(external)].into());
+    table.insert(
+        "system".to_owned(),
+        vec![toml::Value::Table(external)].into(),
+    );
     // Sweeps over the network are other parts.
     if let Some(toml::Value::Array(sweeps)) = table.get_mut("sweep") {
         let is_load = |sweep: &toml::Value| {
@@ -228,7 +231,13 @@ fn is_of_part(key: &str) -> bool {
 
 /// A name that Kubernetes takes.
 fn plain(name: &str) -> String {
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let letter = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            '-'
+        }
+    };
     name.chars().map(letter).collect()
 }
 
@@ -337,7 +346,10 @@ do = "heal"
 
     #[test]
     fn what_has_no_counterpart_is_refused_by_name() {
-        let pause = TEXT.replace("do = \"cut\"\nlink = [\"s1\", \"s2\"]", "do = \"pause\"\nsite = \"s1\"");
+        let pause = TEXT.replace(
+            "do = \"cut\"\nlink = [\"s1\", \"s2\"]",
+            "do = \"pause\"\nsite = \"s1\"",
+        );
         let error = exported(&pause).unwrap_err().to_string();
         assert!(error.contains("pause"), "{error}");
         let error = exported(&TEXT.replace("mosquitto-tree", "vernemq")).unwrap_err();

@@ -76,7 +76,10 @@ pub fn to_html(results: &Results, time_lines: &[(String, String)]) -> String {
             figure.to_svg()
         );
     }
-    if rows.iter().any(|row| row.figures.contains_key("sustainable_msgs_per_s")) {
+    if rows
+        .iter()
+        .any(|row| row.figures.contains_key("sustainable_msgs_per_s"))
+    {
         page.push_str("<p>Delay and loss are those at the highest rate that was sustainable.</p>");
     }
     table("Delay and loss", &rows, &DELAYS, &mut page);

@@ -119,11 +119,7 @@ fn growth_figure(growth: &[Growth]) -> Option<Figure> {
             .map(|name| bar(here.iter().find(|it| it.name() == *name)?.measured))
             .collect();
         if systems.len() > measured {
-            bars.push(
-                here.iter()
-                    .find_map(|it| it.predicted)
-                    .and_then(bar),
-            );
+            bars.push(here.iter().find_map(|it| it.predicted).and_then(bar));
         }
         (size.clone(), bars)
     };

@@ -35,19 +35,18 @@ impl Scenario {
             lines.push(format!("measured:     {measure}"));
         }
         if !self.network.later.is_empty() {
-            lines.push(format!(
-                "joins later:  {}",
-                self.network.later.join(", ")
-            ));
+            lines.push(format!("joins later:  {}", self.network.later.join(", ")));
         }
         for fault in &self.faults {
             lines.push(format!(
                 "fault:        {} s after the first message{}: {}",
                 fault.at_s.value(),
-                fault.when_cpu_percent.map_or(String::new(), |percent| format!(
-                    " at the earliest, once a broker uses {} % of a core",
-                    percent.value()
-                )),
+                fault
+                    .when_cpu_percent
+                    .map_or(String::new(), |percent| format!(
+                        " at the earliest, once a broker uses {} % of a core",
+                        percent.value()
+                    )),
                 fault.describe()
             ));
         }

@@ -100,9 +100,9 @@ impl Measure {
                 }
                 Ok(())
             }
-            Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => Err(format!(
-                "measure.count: {count} is not from 1 to 1,000,000"
-            )),
+            Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => {
+                Err(format!("measure.count: {count} is not from 1 to 1,000,000"))
+            }
             _ => Ok(()),
         }
     }

@@ -16,8 +16,8 @@ pub use fault::{Action, Fault};
 pub use measure::{Death, Measure};
 pub use network::{LinkOverride, LinkSettings, Network, Shape};
 pub use sweep::{Cell, Sweep};
-pub use units::{NonNegative, Percent, Positive};
 pub use thicket_bench::workload::Pattern;
+pub use units::{NonNegative, Percent, Positive};
 pub use workload::{Placement, Version, Workload, clients};
 
 use crate::LabError;

@@ -45,7 +45,9 @@ pub fn export(arguments: &Export) -> anyhow::Result<()> {
         folder.display()
     );
     let index = manifests(&text, &scenario, &cells, &images, folder)?;
-    println!("The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:");
+    println!(
+        "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:"
+    );
     for part in &index.parts {
         let (name, path) = (&part.name, folder.join(&part.name));
         let path = path.display();
@@ -57,7 +59,9 @@ pub fn export(arguments: &Export) -> anyhow::Result<()> {
         );
         println!("kubectl apply -f {path}/2-load.json");
         if folder.join(name).join("3-faults.json").exists() {
-            println!("kubectl apply -f {path}/3-faults.json   # when the first message is sent: its clock begins here");
+            println!(
+                "kubectl apply -f {path}/3-faults.json   # when the first message is sent: its clock begins here"
+            );
         }
     }
     println!("thicket lab collect {} --out RESULTS", folder.display());
@@ -83,8 +87,13 @@ pub fn collect(arguments: &Collect) -> anyhow::Result<()> {
         "{} is not empty",
         arguments.out.display()
     );
-    let results = bring(&arguments.exported, &arguments.out, &|line| eprintln!("{line}"))?;
+    let results = bring(&arguments.exported, &arguments.out, &|line| {
+        eprintln!("{line}")
+    })?;
     report::write(&results, &arguments.out)?;
-    println!("results: {0}/results.json, {0}/report.html", arguments.out.display());
+    println!(
+        "results: {0}/results.json, {0}/report.html",
+        arguments.out.display()
+    );
     Ok(())
 }

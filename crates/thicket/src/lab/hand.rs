@@ -243,7 +243,7 @@ pub fn status() -> anyhow::Result<()> {
 }
 
 fn act(fault: Fault) -> anyhow::Result<()> {
-    match order(&Order::Do(fault))? {
+    match order(&Order::Do(Box::new(fault)))? {
         Reply::Refused(reason) => anyhow::bail!(reason),
         Reply::Done | Reply::Status(_) => Ok(()),
     }

@@ -127,7 +127,10 @@ fn table(results: &Results) -> Table {
     ];
     let all = rows(results);
     let is_there = |name: &str| all.iter().any(|row| row.figures.contains_key(name));
-    let shown: Vec<(&str, &str)> = SHOWN.into_iter().filter(|(name, _)| is_there(name)).collect();
+    let shown: Vec<(&str, &str)> = SHOWN
+        .into_iter()
+        .filter(|(name, _)| is_there(name))
+        .collect();
     let mut table = Table::new(
         ["SYSTEM", "PARAMETERS"]
             .into_iter()

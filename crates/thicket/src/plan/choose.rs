@@ -13,7 +13,7 @@ use thicket_lab::summary::{cell, rows};
 const HEADROOM: f64 = 0.6;
 /// Nodes of a cluster of one site.
 const MOST_NODES: u32 = 64;
-/// What a node took in the measurement of docs/lab.md, in messages a second, if no other is given.
+/// Well below what a node took on one core of the machine of docs/lab.md, in messages a second, if no other is given.
 const MEASURED_PER_S: f64 = 10_000.0;
 /// From this round trip on it matters which way a message takes.
 const FAR_MS: f64 = 5.0;
@@ -110,7 +110,8 @@ enum Loss {
     /// Nothing when a node dies
     None,
     /// Nothing when all machines lose power
-    PowerLoss,
+    #[value(name = "power-loss")]
+    Power,
 }
 
 /// All six decisions.
@@ -153,7 +154,11 @@ pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
     match &arguments.config {
         Some(path) => {
             std::fs::write(path, &answer.config)?;
-            writeln!(out, "\nThe configuration of every node is in {}.", path.display())?;
+            writeln!(
+                out,
+                "\nThe configuration of every node is in {}.",
+                path.display()
+            )?;
         }
         None => write!(out, "\n# thicket.toml of every node\n{}", answer.config)?,
     }
@@ -172,14 +177,26 @@ pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
 
 fn needs(arguments: &Choose, ask: &mut Ask) -> anyhow::Result<Needs> {
     let needs = Needs {
-        use_of: ask.of("1. What are messages for", arguments.use_of, UseOf::Telemetry)?,
+        use_of: ask.of(
+            "1. What are messages for",
+            arguments.use_of,
+            UseOf::Telemetry,
+        )?,
         rate: ask.number("2. Messages published in a second", arguments.rate, 1000.0)?,
         recipients: ask.number("   Recipients of a message", arguments.recipients, 1.0)?,
         clients: ask.number("   Clients at the same time", arguments.clients, 1000)?,
-        support: ask.of("3. Who answers when it breaks", arguments.support, Support::Own)?,
+        support: ask.of(
+            "3. Who answers when it breaks",
+            arguments.support,
+            Support::Own,
+        )?,
         survive: ask.number("4. Nodes that may be lost", arguments.survive, 1)?,
         rtt_ms: ask.number("   Round trip between sites in ms", arguments.rtt, 0.0)?,
-        network: ask.of("5. Who else is on the network", arguments.network, Trust::Private)?,
+        network: ask.of(
+            "5. Who else is on the network",
+            arguments.network,
+            Trust::Private,
+        )?,
         loss: ask.of("6. What may be lost", arguments.loss, Loss::None)?,
         payload: ask.number("   Largest payload in bytes", arguments.payload, 65_536)?,
         capacity: arguments.capacity,
@@ -214,10 +231,11 @@ fn needs(arguments: &Choose, ask: &mut Ask) -> anyhow::Result<Needs> {
 
 fn answer(needs: &Needs) -> Answer {
     let work = needs.rate * (1.0 + needs.recipients);
+    let spare = spare(needs);
     let for_load = (work / (needs.capacity * HEADROOM)).ceil().max(1.0) as u32;
     // A majority must be left.
-    let for_deaths = if needs.survive == 0 { 1 } else { 2 * needs.survive + 1 };
-    let nodes = (for_load + needs.survive).max(for_deaths).min(MOST_NODES);
+    let for_deaths = if spare == 0 { 1 } else { 2 * spare + 1 };
+    let nodes = (for_load + spare).max(for_deaths).min(MOST_NODES);
     let mut decisions = vec![appropriate(needs)];
     decisions.push(format!(
         "2. {}: {work:.0} messages/s come and go in all, a node is planned for {:.0} ({:.0} % of the {:.0} it was measured to sustain), {} clients.",
@@ -233,11 +251,11 @@ fn answer(needs: &Needs) -> Answer {
     });
     decisions.push(format!(
         "4. {nodes} nodes: {for_load} for the load{}; {}.",
-        match needs.survive {
+        match spare {
             0 => ", none to spare".to_owned(),
             spare => format!(", {spare} to spare, {for_deaths} at least so that more than half are left"),
         },
-        if for_load + needs.survive > MOST_NODES {
+        if for_load + spare > MOST_NODES {
             "that is the most a cluster is planned for: measure, or split the topics over clusters".to_owned()
         } else {
             routing(needs).1
@@ -256,6 +274,14 @@ fn answer(needs: &Needs) -> Answer {
     }
 }
 
+/// Nodes that may die: one at least where nothing may be lost by it.
+fn spare(needs: &Needs) -> u32 {
+    match needs.loss {
+        Loss::None => needs.survive.max(1),
+        Loss::Some | Loss::Power => needs.survive,
+    }
+}
+
 fn appropriate(needs: &Needs) -> String {
     match needs.use_of {
         UseOf::Telemetry => "1. MQTT fits: clients come and go, and subscribe to topics.",
@@ -268,9 +294,18 @@ fn appropriate(needs: &Needs) -> String {
 /// The routing mode, and why.
 fn routing(needs: &Needs) -> (&'static str, String) {
     if needs.rtt_ms >= FAR_MS {
-        ("topic", format!("routing `topic`: with {} ms between sites a tree for each topic saves way and traffic", needs.rtt_ms))
+        (
+            "topic",
+            format!(
+                "routing `topic`: with {} ms between sites a tree for each topic saves way and traffic",
+                needs.rtt_ms
+            ),
+        )
     } else {
-        ("mesh", "routing `mesh`: nodes are near each other, each sends to each".to_owned())
+        (
+            "mesh",
+            "routing `mesh`: nodes are near each other, each sends to each".to_owned(),
+        )
     }
 }
 
@@ -293,7 +328,12 @@ fn security(trust: Trust) -> (&'static str, &'static str) {
 
 /// Backups and what is synced, and why.
 fn safety(needs: &Needs) -> (String, String) {
-    let backups = needs.survive.min(3);
+    let backups = spare(needs).min(3);
+    let each = if backups == 1 {
+        "a replica of each".to_owned()
+    } else {
+        format!("{backups} replicas of each")
+    };
     match needs.loss {
         Loss::Some => (
             "backups = 0\n".to_owned(),
@@ -301,11 +341,13 @@ fn safety(needs: &Needs) -> (String, String) {
         ),
         Loss::None => (
             format!("backups = {backups}\n"),
-            format!("QoS 1 or 2 with persistent sessions, {backups} replicas of each"),
+            format!("QoS 1 or 2 with persistent sessions, {each}"),
         ),
-        Loss::PowerLoss => (
+        Loss::Power => (
             format!("backups = {backups}\ndata = \"/var/lib/thicket\"\nsync = \"commit\"\n"),
-            format!("QoS 1 or 2 with persistent sessions, {backups} replicas of each, and a disk that has everything before it is acknowledged: it decides the rate"),
+            format!(
+                "QoS 1 or 2 with persistent sessions, {each}, and a disk that has everything before it is acknowledged: it decides the rate"
+            ),
         ),
     }
 }
@@ -338,7 +380,10 @@ fn config(needs: &Needs, nodes: u32) -> String {
 fn measured(results: &Results) -> Table {
     let rows = rows(results);
     let is_there = |name: &str| rows.iter().any(|row| row.figures.contains_key(name));
-    let shown: Vec<(&str, &str)> = SHOWN.into_iter().filter(|(name, _)| is_there(name)).collect();
+    let shown: Vec<(&str, &str)> = SHOWN
+        .into_iter()
+        .filter(|(name, _)| is_there(name))
+        .collect();
     let mut table = Table::new(
         ["SYSTEM", "PARAMETERS"]
             .into_iter()
@@ -351,7 +396,11 @@ fn measured(results: &Results) -> Table {
         let figures = shown
             .iter()
             .map(|(name, _)| row.figures.get(*name).map_or("-".to_owned(), cell));
-        table.row([row.system.clone(), words.join(" ")].into_iter().chain(figures));
+        table.row(
+            [row.system.clone(), words.join(" ")]
+                .into_iter()
+                .chain(figures),
+        );
     }
     table
 }
@@ -366,9 +415,15 @@ impl Ask {
         let name = |value: &T| value.to_possible_value().map(|it| it.get_name().to_owned());
         let names: Vec<String> = T::value_variants().iter().filter_map(name).collect();
         let default_name = name(&default).unwrap_or_default();
-        self.ask(what, given, default, &format!("{} [{default_name}]", names.join(", ")), |word| {
-            T::from_str(word, true).map_err(|_| format!("it is one of {}", names.join(", ")))
-        })
+        self.ask(
+            what,
+            given,
+            default,
+            &format!("{} [{default_name}]", names.join(", ")),
+            |word| {
+                T::from_str(word, true).map_err(|_| format!("it is one of {}", names.join(", ")))
+            },
+        )
     }
 
     fn number<T>(&mut self, what: &str, given: Option<T>, default: T) -> anyhow::Result<T>
@@ -440,18 +495,16 @@ mod tests {
         };
         assert_eq!(nodes(&|_| {}), 1);
         assert_eq!(nodes(&|it| it.survive = 1), 3);
+        assert_eq!(nodes(&|it| it.loss = Loss::None), 3);
         assert_eq!(nodes(&|it| it.recipients = 17.0), 3);
-        assert_eq!(
-            nodes(&|it| (it.recipients, it.survive) = (17.0, 2)),
-            5
-        );
+        assert_eq!(nodes(&|it| (it.recipients, it.survive) = (17.0, 2)), 5);
         assert_eq!(nodes(&|it| it.rate = 1e9), MOST_NODES);
     }
 
     #[test]
     fn every_configuration_is_one_that_a_node_takes() {
         for network in [Trust::Loopback, Trust::Private, Trust::Open] {
-            for loss in [Loss::Some, Loss::None, Loss::PowerLoss] {
+            for loss in [Loss::Some, Loss::None, Loss::Power] {
                 for rtt_ms in [0.0, 20.0] {
                     let needs = Needs {
                         network,
