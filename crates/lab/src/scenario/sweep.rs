@@ -116,6 +116,24 @@ fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), Str
 fn text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
+        // A site of publishers and one of subscribers: what they are is in the file.
+        toml::Value::Table(table) => {
+            let leaves: Vec<String> = table.values().map(text).collect();
+            leaves.join(" / ")
+        }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_parts_is_named_by_them() {
+        let value: toml::Table =
+            toml::from_str("v = { sites = { publishers = \"s1\", subscribers = \"s2\" } }")
+                .unwrap();
+        assert_eq!(text(&value["v"]), "s1 / s2");
     }
 }
