@@ -1,5 +1,6 @@
 //! The brokers of one system on a testbed: start, ready, fail, stop.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -38,6 +39,10 @@ pub struct Cluster {
     peers: Vec<Peer>,
     /// By site; `None` where no broker of ours runs.
     children: Vec<Option<Child>>,
+    /// By site: when its process was started, and how long until it was ready, in seconds.
+    started: Vec<(Instant, Option<f64>)>,
+    /// Seconds from the first start until messages came through from everywhere to everywhere.
+    pub formed_s: f64,
     /// What clients of each site connect to.
     pub nodes: Vec<Node>,
 }
@@ -75,6 +80,8 @@ impl Cluster {
             folder: folder.to_owned(),
             peers: (0..count).map(peer).collect(),
             children: (0..topology.sites.len()).map(|_| None).collect(),
+            started: vec![(Instant::now(), None); topology.sites.len()],
+            formed_s: 0.0,
             nodes: nodes.collect(),
         };
         if let Err(error) = cluster.start_all(testbed) {
@@ -85,21 +92,62 @@ impl Cluster {
     }
 
     fn start_all(&mut self, testbed: &Testbed) -> Result<(), LabError> {
-        for site in 0..self.peers.len() {
-            self.start_one(testbed, site)?;
-            if site == 0 && self.driver.first_alone {
-                self.wait_ready(testbed, 0)?;
+        let start = Instant::now();
+        let is_later = |site: &usize| testbed.topology.later.contains(&self.peers[*site].site);
+        let sites: Vec<usize> = (0..self.peers.len())
+            .filter(|site| !is_later(site))
+            .collect();
+        let alone = if self.driver.first_alone {
+            1
+        } else {
+            sites.len()
+        };
+        for group in sites.chunks(alone.max(1)).take(1).chain([&sites[alone..]]) {
+            for &site in group {
+                self.start_one(testbed, site)?;
             }
+            self.wait_ready(testbed, group)?;
         }
-        for site in 0..self.peers.len() {
-            self.wait_ready(testbed, site)?;
+        for &site in sites.iter().skip(1) {
+            self.join(testbed, site)?;
         }
-        wait_connected(&self.nodes, Duration::from_secs(self.driver.patience_s))
-            .map_err(|reason| LabError::NotReady(format!("{}: {reason}", self.system.name)))
+        let nodes: Vec<Node> = (0..self.nodes.len())
+            .filter(|&site| !testbed.topology.later.contains(&self.nodes[site].name))
+            .map(|site| self.nodes[site].clone())
+            .collect();
+        wait_connected(&nodes, Duration::from_secs(self.driver.patience_s))
+            .map_err(|reason| LabError::NotReady(format!("{}: {reason}", self.system.name)))?;
+        self.formed_s = start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Mean seconds from the start of a process until it was ready.
+    #[must_use]
+    pub fn mean_start_s(&self) -> Option<f64> {
+        let taken: Vec<f64> = self
+            .started
+            .iter()
+            .filter_map(|(_, taken)| *taken)
+            .collect();
+        (!taken.is_empty()).then(|| taken.iter().sum::<f64>() / taken.len() as f64)
     }
 
     /// Starts the broker of a site, also after it has ended.
     pub fn start_one(&mut self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
+        let (dir, places) = self.places(site)?;
+        if self.children[site].is_none() {
+            let children = children(&testbed.topology, site, &self.peers);
+            self.driver
+                .write_files(&places, &children, &self.peers, &dir)?;
+        }
+        let mut words = self.driver.start.clone();
+        words.extend(self.system.args.iter().cloned());
+        self.started[site] = (Instant::now(), None);
+        self.children[site] = Some(self.spawn(testbed, site, &words, "output.log")?);
+        Ok(())
+    }
+
+    fn places(&self, site: usize) -> Result<(PathBuf, BTreeMap<String, String>), LabError> {
         let dir = self.folder.join(&self.peers[site].site);
         std::fs::create_dir_all(&dir).map_err(LabError::io(dir.display()))?;
         let dir = dir.canonicalize().map_err(LabError::io(dir.display()))?;
@@ -108,53 +156,149 @@ impl Cluster {
             &self.program,
             &self.own_program,
             &self.peers[site],
+            &self.peers,
             &dir,
         );
-        if self.children[site].is_none() {
-            let children = children(&testbed.topology, site, &self.peers);
-            self.driver
-                .write_files(&places, &children, &self.peers, &dir)?;
-        }
-        let fill = |text: &String| crate::driver::fill(text, &places);
-        let mut argv: Vec<String> = self.driver.start.iter().map(fill).collect();
-        argv.extend(self.system.args.iter().map(fill));
-        let env = self
-            .driver
-            .env
-            .iter()
-            .map(|(key, value)| (key.clone(), fill(value)));
-        let child = testbed.start_broker(site, &argv, &env.collect(), &dir.join("output.log"))?;
-        self.children[site] = Some(child);
-        Ok(())
+        Ok((dir, places))
     }
 
-    fn wait_ready(&mut self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
+    /// Starts a command of the driver where the broker of a site runs.
+    fn spawn(
+        &self,
+        testbed: &Testbed,
+        site: usize,
+        words: &[String],
+        log: &str,
+    ) -> Result<Child, LabError> {
+        let (dir, places) = self.places(site)?;
+        let fill = |text: &String| crate::driver::fill(text, &places);
+        let argv: Vec<String> = words.iter().map(fill).collect();
+        let env = self.driver.env.iter();
+        let env = env.map(|(key, value)| (key.clone(), fill(value))).collect();
+        testbed.start_broker(site, &argv, &env, &dir, log)
+    }
+
+    /// Runs a command of the driver to its end.
+    fn command(&self, testbed: &Testbed, site: usize, words: &[String]) -> Result<(), LabError> {
+        let mut child = self.spawn(testbed, site, words, "commands.log")?;
+        let start = Instant::now();
+        let patience = Duration::from_secs(self.driver.patience_s);
+        let name = || format!("{} at {}", words.join(" "), self.peers[site].site);
+        loop {
+            match child.try_wait().map_err(LabError::io("command"))? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    return Err(LabError::NotReady(format!("{}: {}", name(), ended(status))));
+                }
+                None if start.elapsed() > patience => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(LabError::NotReady(format!(
+                        "{}: not done after {} s",
+                        name(),
+                        patience.as_secs()
+                    )));
+                }
+                None => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Makes a broker that is ready join the first, where its driver has a command for it.
+    pub fn join(&self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
+        if self.driver.join.is_empty() {
+            return Ok(());
+        }
+        self.command(testbed, site, &self.driver.join)
+    }
+
+    /// Has a broker hand its clients and sessions to others.
+    pub fn drain(&self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
+        if self.driver.drain.is_empty() {
+            return Err(LabError::Driver {
+                driver: self.system.driver.clone(),
+                reason: "its brokers cannot be drained".to_owned(),
+            });
+        }
+        self.command(testbed, site, &self.driver.drain)
+    }
+
+    /// Seconds from the start of a site's process until it was ready; `None`: it is not yet. An error if it has ended.
+    pub fn look(&mut self, testbed: &Testbed, site: usize) -> Result<Option<f64>, LabError> {
+        if let Some(child) = &mut self.children[site]
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            return Err(LabError::NotReady(format!(
+                "{} {}: see {}",
+                self.name(site),
+                ended(status),
+                self.log(site).display()
+            )));
+        }
+        let (start, taken) = self.started[site];
+        if taken.is_none() && self.is_ready(testbed, site) {
+            self.started[site].1 = Some(start.elapsed().as_secs_f64());
+        }
+        Ok(self.started[site].1)
+    }
+
+    /// Seconds since a site's process was started.
+    #[must_use]
+    pub fn since_start_s(&self, site: usize) -> f64 {
+        self.started[site].0.elapsed().as_secs_f64()
+    }
+
+    fn wait_ready(&mut self, testbed: &Testbed, sites: &[usize]) -> Result<(), LabError> {
         let start = Instant::now();
         let patience = Duration::from_secs(self.driver.patience_s);
         loop {
-            let name = format!("{} at {}", self.system.name, self.peers[site].site);
-            let log = self.folder.join(&self.peers[site].site).join("output.log");
-            if let Some(child) = &mut self.children[site]
-                && let Ok(Some(status)) = child.try_wait()
-            {
-                let ended = ended(status);
-                return Err(LabError::NotReady(format!(
-                    "{name} {ended}: see {}",
-                    log.display()
-                )));
+            let mut waiting = None;
+            for &site in sites {
+                if self.look(testbed, site)?.is_none() {
+                    waiting = Some(site);
+                }
             }
-            if self.is_ready(testbed, site) {
-                return Ok(());
-            }
+            let Some(site) = waiting else { return Ok(()) };
             if start.elapsed() > patience {
-                let seconds = patience.as_secs();
                 return Err(LabError::NotReady(format!(
-                    "{name} was not ready after {seconds} s: see {}",
-                    log.display()
+                    "{} was not ready after {} s: see {}",
+                    self.name(site),
+                    patience.as_secs(),
+                    self.log(site).display()
                 )));
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    fn name(&self, site: usize) -> String {
+        format!("{} at {}", self.system.name, self.peers[site].site)
+    }
+
+    fn log(&self, site: usize) -> PathBuf {
+        self.folder.join(&self.peers[site].site).join("output.log")
+    }
+
+    /// Bytes that the brokers say they sent on their links, all together; `None` if they do not say.
+    #[must_use]
+    pub fn link_bytes(&self, testbed: &Testbed) -> Option<u64> {
+        let counter = self.driver.link_bytes.as_ref()?;
+        let one = |site: usize| {
+            let broker = net::path(&testbed.sites[site].broker);
+            let page = inside(&broker, || {
+                let mut answer = agent().get(&counter.url).call().ok()?;
+                answer.body_mut().read_to_string().ok()
+            });
+            Some(sum_of(
+                &page.ok().flatten()?,
+                &counter.metric,
+                &counter.label,
+            ))
+        };
+        (0..self.peers.len())
+            .filter(|&site| self.children[site].is_some())
+            .map(one)
+            .sum()
     }
 
     fn is_ready(&self, testbed: &Testbed, site: usize) -> bool {
@@ -166,11 +310,7 @@ impl Cluster {
             }
             Ready::Http(url) => {
                 let broker = net::path(&testbed.sites[site].broker);
-                let agent: ureq::Agent = ureq::Agent::config_builder()
-                    .timeout_global(Some(LOOK))
-                    .build()
-                    .into();
-                matches!(inside(&broker, || agent.get(url).call()), Ok(Ok(_)))
+                matches!(inside(&broker, || agent().get(url).call()), Ok(Ok(_)))
             }
         }
     }
@@ -206,6 +346,23 @@ impl Cluster {
             }
         }
     }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .timeout_global(Some(LOOK))
+        .build()
+        .into()
+}
+
+/// The sum of a metric's samples that have a label.
+fn sum_of(page: &str, metric: &str, label: &str) -> u64 {
+    let samples = page.lines().filter(|line| {
+        line.strip_prefix(metric)
+            .is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
+    });
+    let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+    samples.filter_map(value).map(|value| value as u64).sum()
 }
 
 fn lives(child: &mut Child) -> bool {
@@ -261,4 +418,15 @@ fn try_all(nodes: &[Node], attempt: u32) -> Result<Option<String>, LabError> {
             counts.delivered, counts.expected, counts.duplicated
         )
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_summed_over_the_samples_with_the_label() {
+        let page = "# HELP m x\nm{node=\"a\",direction=\"out\"} 4\nm{node=\"b\",direction=\"out\"} 5\nm{direction=\"in\"} 7\nmm{direction=\"out\"} 9\n";
+        assert_eq!(sum_of(page, "m", "direction=\"out\""), 9);
+    }
 }

@@ -8,7 +8,10 @@ use crate::results::{Environment, Results};
 use crate::summary::{Row, rows};
 
 /// Figures that are compared.
-const COMPARED: [&str; 9] = [
+const COMPARED: [&str; 12] = [
+    "sustainable_msgs_per_s",
+    "connects_per_s",
+    "broker_start_s",
     "delay_mean_ms",
     "delay_p50_ms",
     "delay_p99_ms",
@@ -83,6 +86,20 @@ pub fn compare(a: &Results, b: &Results) -> Result<Vec<Ratio>, LabError> {
         ));
     }
     Ok(ratios)
+}
+
+/// How many of `figures` differ by chance at most, with 99 % confidence, where each does with 5 %.
+#[must_use]
+pub fn expected_to_differ(figures: usize) -> usize {
+    let (mut at_most, mut exactly) = (0.0, 0.95_f64.powi(figures as i32));
+    for count in 0..figures {
+        at_most += exactly;
+        if at_most >= 0.99 {
+            return count;
+        }
+        exactly *= (figures - count) as f64 / (count + 1) as f64 * 0.05 / 0.95;
+    }
+    figures
 }
 
 fn one(row: &Row, other: &Row, figure: &str) -> Option<Ratio> {
@@ -175,6 +192,15 @@ mod tests {
         assert_eq!(ratios[0].ratio, 2.0);
         assert!((low - 2.0 * (-half).exp()).abs() < 1e-9 && (high - 2.0 * half.exp()).abs() < 1e-9);
         assert_eq!(ratios[0].differs(), Some(true));
+    }
+
+    #[test]
+    fn of_many_figures_some_differ_by_chance() {
+        // Binomial distribution, 5 %: P(at most 3 of 20) = 0.984, P(at most 4) = 0.997.
+        let cases = [(1, 1), (2, 1), (20, 4), (100, 11)];
+        for (figures, most) in cases {
+            assert_eq!(expected_to_differ(figures), most, "{figures}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Drivers: how a kind of broker is found, configured, started and known to be ready. A driver is a TOML file; those in `drivers/` are built in.
 //!
-//! Texts in it have places in braces: `{program}`, `{self}` (our own program), `{dir}` (a folder of the broker's own), `{site}`, `{index}` (from 1),
-//! `{address}`, the driver's settings by name, and in the repeated parts of files `{peer_site}`, `{peer_index}`, `{peer_address}`.
+//! Texts in it have places in braces: `{program}`, `{self}` (our own program), `{prepared}` (where `lab prepare` puts what is not installed),
+//! `{dir}` (a folder of the broker's own), `{site}`, `{index}` (from 1), `{address}`, `{first_address}`, the driver's settings and lists by name,
+//! and in what is repeated for each broker `{peer_site}`, `{peer_index}`, `{peer_address}`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -13,7 +14,7 @@ use crate::command;
 use crate::error::LabError;
 use crate::scenario::System;
 
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("thicket", include_str!("../drivers/thicket.toml")),
     ("mosquitto", include_str!("../drivers/mosquitto.toml")),
     (
@@ -21,6 +22,9 @@ const BUILT_IN: [(&str, &str); 5] = [
         include_str!("../drivers/mosquitto-tree.toml"),
     ),
     ("rabbitmq", include_str!("../drivers/rabbitmq.toml")),
+    ("hivemq", include_str!("../drivers/hivemq.toml")),
+    ("emqx", include_str!("../drivers/emqx.toml")),
+    ("vernemq", include_str!("../drivers/vernemq.toml")),
     ("external", include_str!("../drivers/external.toml")),
 ];
 
@@ -36,6 +40,9 @@ pub struct Driver {
     /// How to get it where it is missing.
     #[serde(default)]
     pub install: Option<String>,
+    /// How to get it ready where it cannot be installed.
+    #[serde(default)]
+    pub prepare: Option<Prepare>,
     /// Command whose output begins with a version, or has one.
     #[serde(default)]
     pub version: Vec<String>,
@@ -45,6 +52,12 @@ pub struct Driver {
     /// Command line of a broker that stays in the foreground.
     #[serde(default)]
     pub start: Vec<String>,
+    /// Command that makes a broker join the first one, once both are ready; run where the broker runs.
+    #[serde(default)]
+    pub join: Vec<String>,
+    /// Command that sends a broker's clients and sessions to others; run where the broker runs.
+    #[serde(default)]
+    pub drain: Vec<String>,
     /// Whether the first broker is ready before the others start.
     #[serde(default)]
     pub first_alone: bool,
@@ -63,9 +76,40 @@ pub struct Driver {
     /// Environment of a broker.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Places that name all brokers.
+    #[serde(default)]
+    pub lists: BTreeMap<String, List>,
+    /// Where a broker says how many bytes it sent on its links, if it does.
+    #[serde(default)]
+    pub link_bytes: Option<LinkBytes>,
     /// Files in its folder.
     #[serde(default)]
     pub files: Vec<Template>,
+    /// How it runs in a container.
+    #[serde(default)]
+    pub kubernetes: Option<crate::kubernetes::Container>,
+}
+
+/// A text for each broker.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    /// Text for one.
+    pub each: String,
+    /// Text between two.
+    pub between: String,
+}
+
+/// A page of metrics in the text format of Prometheus.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkBytes {
+    /// Where it is, asked where the broker runs.
+    pub url: String,
+    /// Name of the counter.
+    pub metric: String,
+    /// A label that a sample must have to count, such as `direction="out"`.
+    pub label: String,
 }
 
 /// Where a system has brokers.
@@ -90,6 +134,20 @@ pub enum Ready {
     RoundTrip,
     /// This URL answers 200, asked where the broker runs.
     Http(String),
+}
+
+/// What makes a broker ready to start where no package installs it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prepare {
+    /// Programs it needs, and how to get them.
+    pub needs: BTreeMap<String, String>,
+    /// Files it begins with.
+    pub files: Vec<Template>,
+    /// Commands, run in the folder one after the other.
+    pub commands: Vec<Vec<String>>,
+    /// The file that is there when all is done.
+    pub makes: String,
 }
 
 /// A file to write.
@@ -142,20 +200,12 @@ pub struct Availability {
 pub fn available(own_program: &Path) -> Vec<Availability> {
     let one = |(name, text): (&str, &str)| {
         let driver: Driver = toml::from_str(text).expect("built-in drivers are tested");
-        let system = System {
-            name: name.to_owned(),
-            driver: name.to_owned(),
-            settings: BTreeMap::new(),
-            args: Vec::new(),
-            program: None,
-            addresses: Vec::new(),
-            pids: Vec::new(),
-        };
+        let system = System::of_driver(name);
         let found = match &driver.program {
             None => Ok("needs nothing here".to_owned()),
             Some(_) => driver
                 .find(&system, own_program)
-                .map(|program| driver.find_version(&program))
+                .map(|program| driver.find_version(name, &program))
                 .map_err(|error| error.to_string()),
         };
         Availability {
@@ -211,13 +261,24 @@ impl Driver {
 
     /// The program of the broker.
     pub fn find(&self, system: &System, own_program: &Path) -> Result<PathBuf, LabError> {
+        if let Some(prepare) = &self.prepare
+            && !crate::prepare::folder(&system.driver)
+                .join(&prepare.makes)
+                .is_file()
+        {
+            return Err(LabError::Driver {
+                driver: system.driver.clone(),
+                reason: format!("not prepared: run `thicket lab prepare {}`", system.driver),
+            });
+        }
         let wanted = match (&system.program, &self.program) {
             (Some(path), _) => path.display().to_string(),
             (None, Some(name)) if name == "{self}" => return Ok(own_program.to_owned()),
             (None, Some(name)) => name.clone(),
             (None, None) => return Ok(PathBuf::new()),
         };
-        command::find(&wanted).ok_or_else(|| LabError::Driver {
+        let found = command::find(&wanted).and_then(|path| path.canonicalize().ok());
+        found.ok_or_else(|| LabError::Driver {
             driver: system.driver.clone(),
             reason: match &self.install {
                 Some(install) => format!("{wanted} is not installed: {install}"),
@@ -228,11 +289,15 @@ impl Driver {
 
     /// The version that the program says it has.
     #[must_use]
-    pub fn find_version(&self, program: &Path) -> String {
+    pub fn find_version(&self, name: &str, program: &Path) -> String {
+        let prepared = crate::prepare::folder(name).display().to_string();
         let words: Vec<String> = self
             .version
             .iter()
-            .map(|word| word.replace("{program}", &program.display().to_string()))
+            .map(|word| {
+                word.replace("{program}", &program.display().to_string())
+                    .replace("{prepared}", &prepared)
+            })
             .collect();
         let Some((command, arguments)) = words.split_first() else {
             return "unknown".to_owned();
@@ -256,6 +321,7 @@ impl Driver {
         program: &Path,
         own_program: &Path,
         own: &Peer,
+        all: &[Peer],
         dir: &Path,
     ) -> BTreeMap<String, String> {
         let text = |value: &toml::Value| match value {
@@ -273,7 +339,38 @@ impl Driver {
         places.insert("site".to_owned(), own.site.clone());
         places.insert("index".to_owned(), own.index.to_string());
         places.insert("address".to_owned(), own.address.clone());
+        let prepared = crate::prepare::folder(&system.driver);
+        places.insert("prepared".to_owned(), prepared.display().to_string());
+        let first = all.first().unwrap_or(own);
+        places.insert("first_address".to_owned(), first.address.clone());
+        for (name, list) in &self.lists {
+            let texts: Vec<String> = all
+                .iter()
+                .map(|peer| fill(&list.each, &with_peer(&places, peer)))
+                .collect();
+            places.insert(name.clone(), texts.join(&list.between));
+        }
         places
+    }
+
+    /// Path, text and mode of each file of a broker.
+    #[must_use]
+    pub fn texts(
+        &self,
+        places: &BTreeMap<String, String>,
+        children: &[Peer],
+        all: &[Peer],
+    ) -> Vec<(String, String, Option<u32>)> {
+        let one = |file: &Template| {
+            let mut text = fill(&file.text, places);
+            for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
+                for peer in peers {
+                    text.push_str(&fill(part, &with_peer(places, peer)));
+                }
+            }
+            (file.path.clone(), text, file.mode)
+        };
+        self.files.iter().map(one).collect()
     }
 
     /// Writes the files of a broker into `dir`.
@@ -284,24 +381,22 @@ impl Driver {
         all: &[Peer],
         dir: &Path,
     ) -> Result<(), LabError> {
-        for file in &self.files {
-            let mut text = fill(&file.text, places);
-            for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
-                for peer in peers {
-                    let mut places = places.clone();
-                    places.insert("peer_site".to_owned(), peer.site.clone());
-                    places.insert("peer_index".to_owned(), peer.index.to_string());
-                    places.insert("peer_address".to_owned(), peer.address.clone());
-                    text.push_str(&fill(part, &places));
-                }
-            }
-            write_file(&dir.join(&file.path), &text, file.mode)?;
+        for (path, text, mode) in self.texts(places, children, all) {
+            write_file(&dir.join(path), &text, mode)?;
         }
         Ok(())
     }
 }
 
-fn write_file(path: &Path, text: &str, mode: Option<u32>) -> Result<(), LabError> {
+fn with_peer(places: &BTreeMap<String, String>, peer: &Peer) -> BTreeMap<String, String> {
+    let mut places = places.clone();
+    places.insert("peer_site".to_owned(), peer.site.clone());
+    places.insert("peer_index".to_owned(), peer.index.to_string());
+    places.insert("peer_address".to_owned(), peer.address.clone());
+    places
+}
+
+pub(crate) fn write_file(path: &Path, text: &str, mode: Option<u32>) -> Result<(), LabError> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, text).map_err(LabError::io(path.display()))?;
     if let Some(mode) = mode {
@@ -372,6 +467,27 @@ mod tests {
     }
 
     #[test]
+    fn a_list_names_every_broker() {
+        let driver = Driver::load(&system("emqx")).unwrap();
+        let peer = |index: usize| Peer {
+            site: format!("s{index}"),
+            index,
+            address: format!("10.{index}.0.2"),
+        };
+        let all = [peer(1), peer(2)];
+        let places = driver.places(
+            &system("emqx"),
+            Path::new("emqx"),
+            Path::new("thicket"),
+            &all[1],
+            &all,
+            Path::new("/d"),
+        );
+        assert_eq!(places["seeds"], "emqx@10.1.0.2,emqx@10.2.0.2");
+        assert_eq!(places["first_address"], "10.1.0.2");
+    }
+
+    #[test]
     fn places_are_filled_and_other_braces_stay() {
         let places = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
         assert_eq!(fill("{a}{b} { {a}", &places), "1{b} { 1");
@@ -398,6 +514,7 @@ mod tests {
             ("thicket 0.1.0\n", Some("0.1.0")),
             ("mosquitto version 2.0.11\n\nmosquitto is", Some("2.0.11")),
             ("nothing here 3", None),
+            ("emqx v5.8.1 started", Some("v5.8.1")),
         ] {
             assert_eq!(version_in(text).as_deref(), version, "{text}");
         }

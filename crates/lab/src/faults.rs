@@ -1,5 +1,6 @@
 //! The time line of faults, followed while messages are published.
 
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -12,36 +13,131 @@ use crate::topology::changed;
 
 /// Between two looks at the clock and at the load.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Between two looks at brokers that start.
+const LOOK: Duration = Duration::from_millis(50);
+/// Over how long the use of CPU is averaged.
+const CPU_OVER: Duration = Duration::from_secs(2);
 
-/// Does each fault when it is due, until `stop`. Answers when each was done, in seconds from now.
+/// A fault that somebody else wants now, with where the answer goes.
+pub type Wanted = (Fault, Sender<Result<(), String>>);
+
+/// What became of a time line.
+#[derive(Debug, Default)]
+pub struct Followed {
+    /// When each fault was done, in seconds from the start.
+    pub done: Vec<(f64, String)>,
+    /// Seconds that brokers took to start and join.
+    pub joined_s: Vec<f64>,
+}
+
+/// Does each fault when it is due, and those that come as orders, until `stop`.
 ///
 /// An interruption kills the brokers, which ends the load at once.
 pub fn follow(
     faults: &[Fault],
     testbed: &mut Testbed,
     cluster: &mut Cluster,
+    orders: &Receiver<Wanted>,
     stop: &dyn Fn() -> bool,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Vec<(f64, String)>, LabError> {
+) -> Result<Followed, LabError> {
     let start = Instant::now();
     let mut due: Vec<&Fault> = faults.iter().collect();
     due.sort_by(|a, b| a.at_s.value().total_cmp(&b.at_s.value()));
     let mut due = due.into_iter().peekable();
-    let mut done = Vec::new();
+    let mut load = Busiest::new(testbed);
+    let mut starting: Vec<usize> = Vec::new();
+    let mut looked = start;
+    let mut followed = Followed::default();
     while !stop() {
         if interrupted() {
             (0..testbed.sites.len()).for_each(|site| cluster.kill(testbed, site));
         }
+        if let Ok((fault, answer)) = orders.try_recv() {
+            let done = apply(&fault, testbed, cluster);
+            let at_s = start.elapsed().as_secs_f64();
+            followed.done.push((at_s, fault.describe()));
+            // Who does not wait for the answer has ended.
+            let _ = answer.send(done.map_err(|error| error.to_string()));
+        }
         let now_s = start.elapsed().as_secs_f64();
-        match due.next_if(|fault| fault.at_s.value() <= now_s) {
+        let is_due = |fault: &&Fault| {
+            let enough = |percent| load.percent >= percent;
+            fault.at_s.value() <= now_s
+                && fault
+                    .when_cpu_percent
+                    .is_none_or(|percent| enough(percent.value()))
+        };
+        match due.next_if(is_due) {
             Some(fault) => {
                 apply(fault, testbed, cluster)?;
-                done.push((start.elapsed().as_secs_f64(), fault.describe()));
+                if fault.action == Action::Join {
+                    starting.extend(site_of(fault, testbed));
+                }
+                let at_s = start.elapsed().as_secs_f64();
+                followed.done.push((at_s, fault.describe()));
             }
             None => std::thread::sleep(PAUSE),
         }
+        load.look(testbed);
+        if !starting.is_empty() && looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            let mut waiting = Vec::new();
+            for site in starting {
+                match cluster.look(testbed, site)? {
+                    None => waiting.push(site),
+                    Some(_) => {
+                        cluster.join(testbed, site)?;
+                        let name = &testbed.topology.sites[site];
+                        let took_s = cluster.since_start_s(site);
+                        followed.joined_s.push(took_s);
+                        let what = format!("{name} is ready, {took_s:.2} s after its start");
+                        let at_s = start.elapsed().as_secs_f64();
+                        followed.done.push((at_s, what));
+                    }
+                }
+            }
+            starting = waiting;
+        }
     }
-    Ok(done)
+    Ok(followed)
+}
+
+/// The use of CPU of the broker that uses most, in percent of a core.
+struct Busiest {
+    at: Instant,
+    used: Vec<f64>,
+    percent: f64,
+}
+
+impl Busiest {
+    fn new(testbed: &Testbed) -> Self {
+        Self {
+            at: Instant::now(),
+            used: cpu_s(testbed),
+            percent: 0.0,
+        }
+    }
+
+    fn look(&mut self, testbed: &Testbed) {
+        let elapsed = self.at.elapsed();
+        if elapsed < CPU_OVER {
+            return;
+        }
+        let used = cpu_s(testbed);
+        let each = used.iter().zip(&self.used).map(|(now, then)| now - then);
+        self.percent = 100.0 * each.fold(0.0, f64::max) / elapsed.as_secs_f64();
+        (self.at, self.used) = (Instant::now(), used);
+    }
+}
+
+fn cpu_s(testbed: &Testbed) -> Vec<f64> {
+    testbed.used().iter().map(|used| used.cpu_s).collect()
+}
+
+fn site_of(fault: &Fault, testbed: &Testbed) -> Option<usize> {
+    let name = fault.site.as_ref()?;
+    testbed.topology.sites.iter().position(|site| site == name)
 }
 
 /// Does one fault now.
@@ -49,8 +145,7 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
     let Some(name) = &fault.site else {
         return apply_to_links(fault, testbed);
     };
-    let sites = &testbed.topology.sites;
-    let Some(site) = sites.iter().position(|site| site == name) else {
+    let Some(site) = site_of(fault, testbed) else {
         return Err(LabError::Machine(format!("there is no site {name}")));
     };
     let own_links = testbed.topology.links_around(std::slice::from_ref(name));
@@ -66,6 +161,8 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
             testbed.links.heal(&own_links)?;
             cluster.start_one(testbed, site)?;
         }
+        Action::Join => cluster.start_one(testbed, site)?,
+        Action::Drain => cluster.drain(testbed, site)?,
         Action::Cut | Action::Heal | Action::Partition | Action::Slow => {
             apply_to_links(fault, testbed)?;
         }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Break or repair something now.
-    Do(Fault),
+    Do(Box<Fault>),
     /// Say how things stand.
     Status,
     /// End.

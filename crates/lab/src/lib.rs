@@ -6,10 +6,12 @@
 //!
 //! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
-//! * [`probe`]: the network is measured before any broker is;
-//! * [`driver`], [`cluster`]: how each kind of broker is started and when it is ready;
-//! * [`hand`]: the network alone, with orders from other commands;
-//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`report`], [`compare`]: what comes of it.
+//! * [`probe`], [`capture`]: the network is measured before any broker is, and its counters are held against a capture;
+//! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is got, started and when it is ready;
+//! * [`kubernetes`]: the same scenario for a cluster elsewhere;
+//! * [`hand`], [`screen`]: the network alone, with orders from other commands, and how it looks;
+//! * [`measured`], [`faults`]: a measurement, and what breaks meanwhile;
+//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`scaling`], [`report`], [`compare`]: what comes of it.
 //!
 //! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
 //!
@@ -30,6 +32,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+pub mod capture;
 pub mod child;
 pub mod cluster;
 pub mod driver;
@@ -38,18 +41,23 @@ pub mod fabric;
 pub mod faults;
 pub mod hand;
 pub mod janitor;
+pub mod kubernetes;
 pub mod limits;
 pub mod links;
+pub mod measured;
 pub mod net;
+pub mod prepare;
 pub mod probe;
 pub mod results;
 pub mod run;
 pub mod scenario;
+pub mod screen;
 pub mod testbed;
 pub mod topology;
 
 pub mod compare;
 pub mod report;
+pub mod scaling;
 pub mod summary;
 
 mod command;

@@ -91,6 +91,9 @@ pub struct Run {
     pub faults: Vec<(f64, String)>,
     /// File of samples, below the results' folder.
     pub samples: Option<String>,
+    /// File of a drawing of what came over time, likewise.
+    #[serde(default)]
+    pub time_line: Option<String>,
 }
 
 /// A phase of a run.
@@ -147,9 +150,9 @@ impl Phase {
     }
 }
 
-/// The figures of a run from what the load generator and the phases say.
+/// The figures of a run from what the load generator says.
 #[must_use]
-pub fn metrics(outcome: &Outcome, phases: &[Phase]) -> BTreeMap<String, f64> {
+pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     let mut put = |name: String, value: f64| {
         metrics.insert(name, value);
@@ -181,8 +184,17 @@ pub fn metrics(outcome: &Outcome, phases: &[Phase]) -> BTreeMap<String, f64> {
     put("delivered_msgs_per_s".to_owned(), outcome.delivered_per_s);
     put("generator_cpu_cores".to_owned(), outcome.own.cores);
     put("generator_behind_ms".to_owned(), outcome.behind_schedule_ms);
+    metrics
+}
+
+/// The figures of the phases.
+#[must_use]
+pub fn phases_metrics(phases: &[Phase]) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
     for phase in phases {
-        phase_metrics(phase, &mut put);
+        phase_metrics(phase, &mut |name, value| {
+            metrics.insert(name, value);
+        });
     }
     metrics
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use thicket_bench::Outcome;
-use thicket_bench::generator::{Generator, Node, Watch};
+use thicket_bench::generator::{Generator, Node};
 use thicket_bench::process;
 
 use crate::cluster::Cluster;
@@ -21,9 +21,11 @@ use crate::error::LabError;
 use crate::faults;
 use crate::limits::Use;
 use crate::links::Backend;
+use crate::measured::{Measured, measure};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run, VERSION};
-use crate::scenario::{Cell, Scenario, System, clients};
+use crate::scenario::{Cell, Measure, Scenario, System, clients};
+use crate::summary::number;
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
 
@@ -33,8 +35,14 @@ const PROBES: usize = 15;
 const LATE_SHARE: f64 = 0.01;
 /// How far clients may be behind their schedule.
 const MAX_BEHIND_MS: f64 = 100.0;
-/// Samples kept of a run.
-const MAX_SAMPLES: usize = 1_000_000;
+
+/// What a line about a run says of it, where it is there.
+const TOLD: [(&str, &str); 4] = [
+    ("sustainable_msgs_per_s", "messages/s sustainable"),
+    ("connects_per_s", "connects/s"),
+    ("delay_mean_ms", "ms"),
+    ("lost_messages", "lost"),
+];
 
 /// How to run an experiment.
 #[allow(missing_debug_implementations, reason = "it holds a function")]
@@ -75,9 +83,10 @@ pub fn run(
     let mut facts = environment(scenario, options.backend, options.program);
     for (system, driver) in scenario.systems.iter().zip(&drivers) {
         let program = driver.find(system, options.program)?;
-        facts
-            .brokers
-            .insert(system.name.clone(), driver.find_version(&program));
+        facts.brokers.insert(
+            system.name.clone(),
+            driver.find_version(&system.driver, &program),
+        );
     }
     let mut bench = Bench {
         options,
@@ -247,7 +256,7 @@ impl Bench<'_> {
         mut lab: Option<(&mut Testbed, &mut Cluster)>,
         nodes: &[Node],
         pids: &[u32],
-    ) -> Result<Outcome, LabError> {
+    ) -> Result<Measured, LabError> {
         let scenario = &self.cells[cell].scenario;
         let names = scenario.network.names().map_err(LabError::Machine)?;
         let nodes = lab
@@ -265,72 +274,101 @@ impl Bench<'_> {
             .push(idle.since(&start, "control", &names, lab.as_ref()));
         let seed = scenario.seed + repeat;
         let prefix = format!("l{}-{}-{cell}-{repeat}", std::process::id(), run.system);
-        let mut generator = Generator::connect(clients(scenario, &names, &nodes, &prefix, seed))?;
-        generator.keep_samples(MAX_SAMPLES);
-        let subscribed = look(&lab)?;
-        run.phases
-            .push(subscribed.since(&idle, "subscriptions", &names, lab.as_ref()));
-        let (load, span) = (
-            scenario.workload.load(),
-            scenario.workload.span(&scenario.phases),
-        );
+        let clients = clients(scenario, &names, &nodes, &prefix, seed);
+        let connects = matches!(scenario.measure, Measure::Load | Measure::Throughput { .. });
+        let (mut generator, mut subscribed) = (None, idle);
+        if connects {
+            generator = Some(Generator::connect(clients.clone())?);
+            let now = look(&lab)?;
+            run.phases
+                .push(now.since(&subscribed, "subscriptions", &names, lab.as_ref()));
+            subscribed = now;
+        }
+        let own_bytes = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
+            lab.as_ref()
+                .and_then(|(testbed, cluster)| cluster.link_bytes(testbed))
+        };
+        let own_before = own_bytes(&lab);
         let done = AtomicBool::new(false);
-        let outcome = std::thread::scope(|scope| {
-            let generator = &mut generator;
-            let loader = scope.spawn(|| {
-                let outcome = generator.run(load, span, &Watch::default(), &mut |_| {});
+        let (orders, wanted) = channel();
+        let measured = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let measured = measure(scenario, generator, clients, orders);
                 done.store(true, Ordering::Relaxed);
-                outcome
+                measured
             });
+            let mut followed = faults::Followed::default();
             if let Some((testbed, cluster)) = &mut lab {
                 let stop = || done.load(Ordering::Relaxed);
                 let interrupted = || self.options.interrupted.load(Ordering::Relaxed);
-                run.faults =
-                    faults::follow(&scenario.faults, testbed, cluster, &stop, &interrupted)?;
+                let faults = &scenario.faults;
+                followed = faults::follow(faults, testbed, cluster, &wanted, &stop, &interrupted)?;
             }
-            loader
+            drop(wanted);
+            run.faults = followed.done;
+            let mut measured = worker
                 .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                .map_err(LabError::from)
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            if let Some(longest_s) = followed.joined_s.into_iter().reduce(f64::max) {
+                measured.metrics.insert("join_s".to_owned(), longest_s);
+            }
+            Ok::<_, LabError>(measured)
         })?;
         let published = look(&lab)?;
         run.phases
             .push(published.since(&subscribed, "publish", &names, lab.as_ref()));
-        if let Some((testbed, _)) = &mut lab {
+        run.metrics = measured.metrics.clone();
+        run.metrics.extend(results::phases_metrics(&run.phases));
+        if let (Some(before), Some(after)) = (own_before, own_bytes(&lab)) {
+            let own = after.saturating_sub(before) as f64;
+            run.metrics.insert("publish_own_link_bytes".to_owned(), own);
+        }
+        if let Measure::Connections { count, .. } = scenario.measure {
+            let memory = |phase: &Phase| phase.brokers.iter().map(|it| it.memory_kib).sum::<u64>();
+            let (before, after) = (memory(&run.phases[0]), memory(&run.phases[1]));
+            let bytes = 1024.0 * (after as f64 - before as f64) / count as f64;
+            run.metrics
+                .insert("memory_bytes_per_connection".to_owned(), bytes);
+        }
+        if let Some((testbed, cluster)) = &mut lab {
+            run.metrics
+                .insert("cluster_formed_s".to_owned(), cluster.formed_s);
+            if let Some(start_s) = cluster.mean_start_s() {
+                run.metrics.insert("broker_start_s".to_owned(), start_s);
+            }
             let all: Vec<usize> = (0..testbed.topology.links.len()).collect();
-            if !scenario.faults.is_empty() {
+            if !run.faults.is_empty() {
                 testbed.links.heal(&all)?;
             }
         }
-        run.metrics = results::metrics(&outcome, &run.phases);
-        if !scenario.faults.is_empty()
-            && let Some(silence_s) = results::longest_silence_s(generator.samples())
-        {
-            run.metrics
-                .insert("longest_silence_s".to_owned(), silence_s);
+        let name = format!("{}-c{cell}-r{repeat}", run.system);
+        for (text, ending, place) in [
+            (&measured.samples, "csv", &mut run.samples),
+            (&measured.time_line, "svg", &mut run.time_line),
+        ] {
+            let Some(text) = text else { continue };
+            let name = format!("{name}.{ending}");
+            let file = self.folder("samples", "")?.join(&name);
+            std::fs::write(&file, text).map_err(LabError::io(file.display()))?;
+            *place = Some(format!("samples/{name}"));
         }
-        let name = format!("{}-c{cell}-r{repeat}.csv", run.system);
-        let file = self.folder("samples", "")?.join(&name);
-        std::fs::write(&file, results::samples_csv(generator.samples()))
-            .map_err(LabError::io(file.display()))?;
-        run.samples = Some(format!("samples/{name}"));
-        Ok(outcome)
+        Ok(measured)
     }
 
     /// Adds a run with what became of it. Only an interruption ends the experiment.
-    fn keep(&mut self, mut run: Run, measured: Result<Outcome, LabError>) -> Result<(), LabError> {
+    fn keep(&mut self, mut run: Run, measured: Result<Measured, LabError>) -> Result<(), LabError> {
         if self.options.interrupted.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
         match measured {
-            Ok(outcome) => {
-                if outcome.behind_schedule_ms > MAX_BEHIND_MS {
+            Ok(measured) => {
+                if measured.behind_ms > MAX_BEHIND_MS {
                     run.invalid.push(format!(
                         "the clients were {:.0} ms behind their schedule: the machine stood still",
-                        outcome.behind_schedule_ms
+                        measured.behind_ms
                     ));
                 }
-                run.warnings = outcome.warnings;
+                run.warnings = measured.warnings;
             }
             Err(error) => run.invalid.push(error.to_string()),
         }
@@ -347,11 +385,10 @@ impl Bench<'_> {
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        let delay = run
-            .metrics
-            .get("delay_mean_ms")
-            .map_or("no delay".to_owned(), |ms| format!("{ms:.2} ms"));
-        let lost = run.metrics.get("lost_messages").copied().unwrap_or(0.0);
+        let told: Vec<String> = TOLD
+            .iter()
+            .filter_map(|(name, unit)| Some(format!("{} {unit}", number(*run.metrics.get(*name)?))))
+            .collect();
         let problem = run
             .invalid
             .first()
@@ -361,8 +398,9 @@ impl Bench<'_> {
         let done = self.runs.len() as f64;
         let left = self.started.elapsed().as_secs_f64() / done * (total as f64 - done);
         (self.options.say)(&format!(
-            "[{done}/{total}, {left:.0} s left] {name} {} repeat {repeat}: {delay}, {lost} lost{problem}",
-            parameters.join(" ")
+            "[{done}/{total}, {left:.0} s left] {name} {} repeat {repeat}: {}{problem}",
+            parameters.join(" "),
+            told.join(", ")
         ));
     }
 
@@ -378,6 +416,7 @@ impl Bench<'_> {
             phases: Vec::new(),
             faults: Vec::new(),
             samples: None,
+            time_line: None,
         }
     }
 
@@ -474,11 +513,16 @@ fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
         };
         match groups.iter_mut().find(|group| same(group)) {
             // Faults leave brokers in a state that is not for another cell.
-            Some(group) if cell.scenario.faults.is_empty() => group.push(index),
+            Some(group) if leaves_no_trace(&cell.scenario) => group.push(index),
             _ => groups.push(vec![index]),
         }
     }
     groups
+}
+
+/// Whether brokers are after a run as they were before it.
+fn leaves_no_trace(scenario: &Scenario) -> bool {
+    scenario.faults.is_empty() && !matches!(scenario.measure, Measure::Crash { .. })
 }
 
 fn unique(mut groups: Vec<SocketAddrV4>) -> Vec<SocketAddrV4> {

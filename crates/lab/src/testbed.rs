@@ -155,18 +155,20 @@ impl Testbed {
         Ok((sites, links, groups?, controllers))
     }
 
-    /// Starts a program as the broker of a site: in its namespace and its control group, with output in `log`.
+    /// Starts a program as the broker of a site: in its namespace and its control group, with output in the file `log` of `folder`, where it runs.
     pub fn start_broker(
         &self,
         site: usize,
         argv: &[String],
         env: &BTreeMap<String, String>,
-        log: &Path,
+        folder: &Path,
+        log: &str,
     ) -> Result<Child, LabError> {
+        let log = folder.join(log);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
-            .open(log)
+            .open(&log)
             .map_err(LabError::io(log.display()))?;
         let errors = log.try_clone().map_err(LabError::io("log"))?;
         let mut command = self.enter(&self.sites[site].broker, &self.groups[site].folders());
@@ -181,6 +183,7 @@ impl Testbed {
             .envs(env)
             // Ctrl-C is for the lab.
             .process_group(0)
+            .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors);

@@ -42,6 +42,8 @@ pub struct Topology {
     pub sites: Vec<String>,
     /// Links, at most one between two sites.
     pub links: Vec<Link>,
+    /// Sites whose broker starts later.
+    pub later: Vec<String>,
     /// For each site and destination the link to take; by breadth first search, ties to the lower link.
     next: Vec<Vec<Option<usize>>>,
 }
@@ -84,6 +86,7 @@ impl Topology {
         let topology = Self {
             sites: names.to_vec(),
             links,
+            later: network.later.clone(),
             next,
         };
         match (1..names.len()).find(|&site| topology.path(0, site).is_none()) {

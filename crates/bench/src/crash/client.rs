@@ -60,6 +60,8 @@ pub(super) struct Published {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reconnect {
     pub session_present: bool,
+    /// When, in seconds since the start of the run.
+    pub at_s: f64,
     /// From the loss of the connection to the CONNACK.
     pub away: Duration,
     /// From the CONNACK to the first message; `None`: none came.
@@ -296,6 +298,7 @@ pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
         if let Some(lost_at) = lost_at {
             reconnects.push(Reconnect {
                 session_present,
+                at_s: plan.ledger.now_s(),
                 away: connected_at.saturating_duration_since(lost_at),
                 resumed: None,
             });

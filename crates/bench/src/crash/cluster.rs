@@ -43,6 +43,22 @@ enum Control {
     },
     /// Words for the shell.
     Commands { kill: String, start: String },
+    /// Whoever runs it.
+    Other(Box<dyn NodeControl>),
+}
+
+/// What kills and starts a node that is neither a child of this process nor known by two commands.
+pub trait NodeControl: std::fmt::Debug + Send {
+    /// Ends the node; it is gone when this returns.
+    ///
+    /// # Errors
+    /// It could not be ended.
+    fn kill(&mut self) -> io::Result<()>;
+    /// Starts it again; it need not serve yet.
+    ///
+    /// # Errors
+    /// It could not be started.
+    fn start(&mut self) -> io::Result<()>;
 }
 
 /// The nodes of one cluster. Children end with it, and their data goes.
@@ -75,8 +91,19 @@ impl CrashNode {
         }
     }
 
+    /// A node that `control` runs.
+    #[must_use]
+    pub fn controlled(address: SocketAddr, control: Box<dyn NodeControl>) -> Self {
+        Self {
+            address,
+            api: None,
+            control: Control::Other(control),
+        }
+    }
+
     fn kill(&mut self) -> io::Result<()> {
         match &mut self.control {
+            Control::Other(control) => control.kill(),
             Control::Child { child, .. } => match child.take() {
                 Some(mut child) => {
                     child.kill()?;
@@ -109,6 +136,7 @@ impl CrashNode {
 
     fn start(&mut self) -> io::Result<()> {
         match &mut self.control {
+            Control::Other(control) => control.start(),
             Control::Child {
                 program,
                 arguments,

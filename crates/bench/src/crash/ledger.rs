@@ -12,6 +12,11 @@ use super::CrashResult;
 /// Bytes of a payload that tell its message: publisher and number.
 pub(super) const STAMP: usize = 16;
 
+/// Length of a step of the time line.
+pub(super) const TENTH_S: f64 = 0.1;
+/// Most steps kept of it: a day.
+const MAX_TENTHS: usize = 864_000;
+
 /// Messages of one QoS, added up over subscribers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
@@ -33,6 +38,9 @@ pub(super) struct Ledger {
     acknowledged: Vec<Mutex<Vec<bool>>>,
     /// By subscriber and publisher: how often the message of that number came, 255 at most.
     received: Vec<Mutex<Vec<Vec<u8>>>>,
+    /// By subscriber: messages that came in each tenth of a second since the start.
+    rates: Vec<Mutex<Vec<u32>>>,
+    began: Instant,
     /// Receipts of all kinds, to see that nothing comes any more.
     receipts: AtomicU64,
     in_service: AtomicUsize,
@@ -46,6 +54,8 @@ impl Ledger {
             received: (0..subscribers)
                 .map(|_| Mutex::new(vec![Vec::new(); publishers]))
                 .collect(),
+            rates: (0..subscribers).map(|_| Mutex::default()).collect(),
+            began: Instant::now(),
             receipts: AtomicU64::new(0),
             in_service: AtomicUsize::new(0),
             qos,
@@ -85,6 +95,20 @@ impl Ledger {
         }
         counts[number] = counts[number].saturating_add(1);
         self.receipts.fetch_add(1, Ordering::Relaxed);
+        let tenth = (self.now_s() / TENTH_S) as usize;
+        let mut rates = lock(&self.rates[subscriber]);
+        // A run is bound by its load; a day of tenths is the most that is kept.
+        if tenth < MAX_TENTHS {
+            if rates.len() <= tenth {
+                rates.resize(tenth + 1, 0);
+            }
+            rates[tenth] += 1;
+        }
+    }
+
+    /// Seconds since the start.
+    pub fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
     }
 
     /// Waits until nothing is missing, or nothing came for `quiet`, or `most` has passed.
@@ -124,6 +148,7 @@ impl Ledger {
             result.missed_by.push(missed);
             result.doubled_by.push(doubled);
         }
+        result.tenths_by = self.rates.iter().map(|rates| lock(rates).clone()).collect();
     }
 }
 

@@ -8,6 +8,7 @@
 mod client;
 mod cluster;
 mod ledger;
+mod timeline;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +19,10 @@ use serde::Serialize;
 use thicket_mqtt::Qos;
 
 use client::{Home, Plan, Reconnect, publish, subscribe};
-pub use cluster::{Cluster, CrashNode};
+pub use cluster::{Cluster, CrashNode, NodeControl};
 use ledger::Ledger;
 pub use ledger::Tally;
+pub use timeline::time_line;
 
 use crate::BenchError;
 use crate::random::Random;
@@ -112,6 +114,12 @@ pub struct CrashResult {
     pub reconnect_ms: Vec<f64>,
     /// From that CONNACK to the first message, each, in milliseconds.
     pub resume_ms: Vec<f64>,
+    /// Messages that came to each subscriber in each tenth of a second since the start.
+    pub tenths_by: Vec<Vec<u32>>,
+    /// When nodes died or stopped, in seconds since the start.
+    pub faults_s: Vec<f64>,
+    /// When subscribers were connected again, likewise.
+    pub reconnected_s: Vec<f64>,
     /// Deaths that did not wait until all sessions had their copies, as they took too long.
     pub impatient: u64,
 }
@@ -133,7 +141,8 @@ pub fn crash(
     let addresses = cluster.addresses();
     let run = Run::start(addresses, load)?;
     let mut result = CrashResult::default();
-    let outcome = kill(cluster, deaths, &mut result, say);
+    let ledger = Arc::clone(&run.ledger);
+    let outcome = kill(cluster, deaths, &ledger, &mut result, say);
     // The clients are ended whatever came of the deaths.
     let stopped = run.stop(&mut result);
     outcome?;
@@ -144,6 +153,7 @@ pub fn crash(
 fn kill(
     cluster: &mut Cluster,
     deaths: Deaths,
+    ledger: &Ledger,
     result: &mut CrashResult,
     say: &mut dyn FnMut(String),
 ) -> Result<(), BenchError> {
@@ -157,7 +167,7 @@ fn kill(
         } => {
             await_copies(cluster, result)?;
             std::thread::sleep(before);
-            pause(cluster, node, down, result, say)?;
+            pause(cluster, node, down, ledger, result, say)?;
             std::thread::sleep(after);
             cluster.await_sight(SERVES_WITHIN)
         }
@@ -171,6 +181,7 @@ fn kill(
             await_copies(cluster, result)?;
             std::thread::sleep(before);
             cluster.kill(node)?;
+            result.faults_s.push(ledger.now_s());
             result.kills += 1;
             say(format!("killed {}", cluster.name(node)));
             // A node alone has nobody to take over: it comes back at once.
@@ -200,10 +211,11 @@ fn kill(
                 }
                 let node = random.below(cluster.len());
                 if fault == Fault::Pause {
-                    pause(cluster, node, down, result, say)?;
+                    pause(cluster, node, down, ledger, result, say)?;
                     continue;
                 }
                 cluster.kill(node)?;
+                result.faults_s.push(ledger.now_s());
                 result.kills += 1;
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
                 say(format!("killed {}, {left} s to go", cluster.name(node)));
@@ -221,10 +233,12 @@ fn pause(
     cluster: &mut Cluster,
     node: usize,
     down: Duration,
+    ledger: &Ledger,
     result: &mut CrashResult,
     say: &mut dyn FnMut(String),
 ) -> Result<(), BenchError> {
     cluster.pause(node)?;
+    result.faults_s.push(ledger.now_s());
     result.kills += 1;
     say(format!("stopped {}", cluster.name(node)));
     std::thread::sleep(down);
@@ -336,6 +350,7 @@ impl Run {
                 Ok(Ok(reconnects)) => {
                     for reconnect in reconnects {
                         result.sessions_lost += u64::from(!reconnect.session_present);
+                        result.reconnected_s.push(reconnect.at_s);
                         result.reconnect_ms.push(in_ms(reconnect.away));
                         result.resume_ms.extend(reconnect.resumed.map(in_ms));
                     }

@@ -2,10 +2,12 @@
 
 mod attach;
 mod build;
+mod pattern;
 
 use serde::Serialize;
 
 pub use attach::{Attachment, attach};
+pub use pattern::{Figures, Pattern};
 
 /// A traffic pattern. Counts are of clients or topics, at least 1 each.
 #[derive(Debug, Clone, PartialEq, Serialize)]

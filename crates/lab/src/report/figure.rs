@@ -157,7 +157,8 @@ fn axis_number(value: f64, top: f64) -> String {
         top if top >= 2e4 => format!("{:.0}k", value / 1e3),
         top if top >= 10.0 => format!("{value:.0}"),
         top if top >= 2.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        top if top >= 0.02 => format!("{value:.2}"),
+        _ => format!("{value:.1e}"),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Figure, figures};
+use super::{Figure, figures, growth_figure};
 use crate::results::{Environment, Results, Run};
+use crate::scaling::growth;
 use crate::summary::{Row, cell, rows, short};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
@@ -33,9 +34,9 @@ const COSTS: [(&str, &str); 7] = [
     ("publish_broker_memory_mib", "memory MiB"),
 ];
 
-/// The results as one HTML file.
+/// The results as one HTML file, with drawings of what came over time, each with its title.
 #[must_use]
-pub fn to_html(results: &Results) -> String {
+pub fn to_html(results: &Results, time_lines: &[(String, String)]) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>\n",
         title = escape(&results.title)
@@ -65,6 +66,22 @@ pub fn to_html(results: &Results) -> String {
         }
         page.push_str("</div>\n");
     }
+    if let Some(figure) = growth_figure(&growth(results)) {
+        let _ = writeln!(
+            page,
+            "<h2>Highest rate of a broker, over that in the smallest cluster</h2><p>{}</p><p>The model is Detti's, for clients that attach at \
+             random and brokers that spend 3 units on a message received and 1 on one sent; it knows no cores that brokers share.</p>\
+             <div class=\"figures\">{}</div>",
+            Figure::legend(&figure.systems),
+            figure.to_svg()
+        );
+    }
+    if rows
+        .iter()
+        .any(|row| row.figures.contains_key("sustainable_msgs_per_s"))
+    {
+        page.push_str("<p>Delay and loss are those at the highest rate that was sustainable.</p>");
+    }
     table("Delay and loss", &rows, &DELAYS, &mut page);
     table(
         "Traffic between sites, CPU and memory of a broker",
@@ -72,6 +89,12 @@ pub fn to_html(results: &Results) -> String {
         &COSTS,
         &mut page,
     );
+    if !time_lines.is_empty() {
+        page.push_str("<h2>Over time</h2>\n");
+    }
+    for (title, svg) in time_lines {
+        let _ = writeln!(page, "<h3>{}</h3>{svg}", escape(title));
+    }
     fault_list(&results.runs, &mut page);
     environment(&results.environment, &mut page);
     let _ = writeln!(

@@ -10,10 +10,33 @@ use std::path::Path;
 
 use crate::error::LabError;
 use crate::results::Results;
+use crate::scaling::Growth;
 use crate::summary::{Row, rows, short};
 
 /// Figures drawn where their numbers are there: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 9] = [
+const SHOWN: [(&str, &str, &str); 15] = [
+    (
+        "sustainable_msgs_per_s",
+        "Highest sustainable rate",
+        "messages/s",
+    ),
+    ("connects_per_s", "Connections accepted", "1/s"),
+    (
+        "memory_bytes_per_connection",
+        "Memory of an idle connection",
+        "bytes",
+    ),
+    (
+        "broker_start_s",
+        "Start of a broker, until it is ready",
+        "s",
+    ),
+    ("join_s", "Start of a broker that joins under load", "s"),
+    (
+        "resume_max_ms",
+        "From a reconnect to the first message, longest",
+        "ms",
+    ),
     ("delay_mean_ms", "End-to-end delay, mean", "ms"),
     ("delay_p99_ms", "End-to-end delay, 99th percentile", "ms"),
     (
@@ -52,7 +75,15 @@ const SHOWN: [(&str, &str, &str); 9] = [
 /// Writes `report.html` into the folder.
 pub fn write(results: &Results, folder: &Path) -> Result<(), LabError> {
     let path = folder.join("report.html");
-    std::fs::write(&path, to_html(results)).map_err(LabError::io(path.display()))
+    let mut time_lines = Vec::new();
+    for run in &results.runs {
+        let Some(file) = run.time_line.as_ref().map(|name| folder.join(name)) else {
+            continue;
+        };
+        let svg = std::fs::read_to_string(&file).map_err(LabError::io(file.display()))?;
+        time_lines.push((format!("{}, repeat {}", run.system, run.repeat), svg));
+    }
+    std::fs::write(&path, to_html(results, &time_lines)).map_err(LabError::io(path.display()))
 }
 
 /// All figures of the results: for each number one figure a combination of all parameters but the last, which is on the axis.
@@ -63,6 +94,42 @@ fn figures(results: &Results) -> Vec<(String, Vec<Figure>)> {
         .filter(|(name, ..)| has_values(&rows, name))
         .map(|(name, title, unit)| ((*title).to_owned(), facets(&rows, name, unit)))
         .collect()
+}
+
+/// Growth with the number of brokers, the model's bars beside the measured ones; `None` where nothing grows.
+fn growth_figure(growth: &[Growth]) -> Option<Figure> {
+    let mut systems = distinct(growth.iter().map(Growth::name));
+    let measured = systems.len();
+    if growth.iter().any(|it| it.predicted.is_some()) {
+        systems.push("model".to_owned());
+    }
+    let sizes = distinct(growth.iter().map(|it| it.brokers.to_string()));
+    let bar = |mean| {
+        Some(Bar {
+            mean,
+            half_width_95: 0.0,
+        })
+    };
+    let group = |size: &String| {
+        let here: Vec<&Growth> = (growth.iter())
+            .filter(|it| it.brokers.to_string() == *size)
+            .collect();
+        let mut bars: Vec<Option<Bar>> = systems[..measured]
+            .iter()
+            .map(|name| bar(here.iter().find(|it| it.name() == *name)?.measured))
+            .collect();
+        if systems.len() > measured {
+            bars.push(here.iter().find_map(|it| it.predicted).and_then(bar));
+        }
+        (size.clone(), bars)
+    };
+    (sizes.len() > 1).then(|| Figure {
+        title: String::new(),
+        x: "brokers".to_owned(),
+        y: "ratio".to_owned(),
+        groups: sizes.iter().map(group).collect(),
+        systems: systems.clone(),
+    })
 }
 
 /// Whether a number is there, and is not 0 everywhere.

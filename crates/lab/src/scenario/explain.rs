@@ -31,10 +31,22 @@ impl Scenario {
             ));
         }
         lines.extend(self.load_lines());
+        if let Some(measure) = self.measure.describe() {
+            lines.push(format!("measured:     {measure}"));
+        }
+        if !self.network.later.is_empty() {
+            lines.push(format!("joins later:  {}", self.network.later.join(", ")));
+        }
         for fault in &self.faults {
             lines.push(format!(
-                "fault:        {} s after the first message: {}",
+                "fault:        {} s after the first message{}: {}",
                 fault.at_s.value(),
+                fault
+                    .when_cpu_percent
+                    .map_or(String::new(), |percent| format!(
+                        " at the earliest, once a broker uses {} % of a core",
+                        percent.value()
+                    )),
                 fault.describe()
             ));
         }
@@ -98,6 +110,7 @@ impl Scenario {
     fn load_lines(&self) -> Vec<String> {
         let workload = &self.workload;
         let rate = match (workload.rate_per_s, workload.window) {
+            _ if self.measure.has_own_load() => "as the measurement says".to_owned(),
             (Some(rate), _) => format!("{} messages/s", rate.value()),
             (None, window) => format!("{} messages on their way a publisher", window.unwrap_or(1)),
         };

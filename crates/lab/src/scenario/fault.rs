@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::network::{LinkSettings, Network, known};
-use super::units::NonNegative;
+use super::units::{NonNegative, Positive};
 use crate::topology::Topology;
 
 /// One entry of the time line.
@@ -11,11 +11,15 @@ use crate::topology::Topology;
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// Seconds after the first message.
+    #[serde(default)]
     pub at_s: NonNegative,
+    /// Not before a broker has used this much CPU for two seconds, in percent of a core.
+    #[serde(default)]
+    pub when_cpu_percent: Option<Positive>,
     /// What happens.
     #[serde(rename = "do")]
     pub action: Action,
-    /// The broker it happens to: kill, power-off, pause, resume, restart.
+    /// The broker it happens to: kill, power-off, pause, resume, restart, join, drain.
     #[serde(default)]
     pub site: Option<String>,
     /// The link it happens to: cut, heal, slow.
@@ -43,6 +47,10 @@ pub enum Action {
     Resume,
     /// Start again a broker that was killed; after a power-off with its links.
     Restart,
+    /// Start the broker of a site of `network.later`: it joins the others.
+    Join,
+    /// A broker hands its clients and sessions to others, if its driver knows how.
+    Drain,
     /// A link loses everything.
     Cut,
     /// A link is as the scenario says again; without a link, all of them.
@@ -66,6 +74,17 @@ impl Fault {
         match self.action {
             Action::Kill | Action::PowerOff | Action::Pause | Action::Resume | Action::Restart => {
                 known(site()?, names, &format!("{at}: site"))
+            }
+            Action::Drain => known(site()?, names, &format!("{at}: site")),
+            Action::Join => {
+                known(site()?, names, &format!("{at}: site"))?;
+                if topology.later.contains(site()?) {
+                    return Ok(());
+                }
+                Err(format!(
+                    "{at}: {} is not in network.later, its broker runs from the start",
+                    site()?
+                ))
             }
             Action::Cut | Action::Slow => {
                 self.check_link(topology, &at)?;
@@ -100,6 +119,29 @@ impl Fault {
             .ok_or(format!("{at}: there is no link {a} - {b}"))
     }
 
+    /// A fault of a broker, now.
+    #[must_use]
+    pub fn of_site(action: Action, site: &str) -> Self {
+        Self {
+            site: Some(site.to_owned()),
+            ..Self::now(action)
+        }
+    }
+
+    /// A fault that happens now, to nothing named yet.
+    #[must_use]
+    pub fn now(action: Action) -> Self {
+        Self {
+            at_s: NonNegative::default(),
+            when_cpu_percent: None,
+            action,
+            site: None,
+            link: None,
+            sites: Vec::new(),
+            to: None,
+        }
+    }
+
     /// The fault in words.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -114,6 +156,8 @@ impl Fault {
             Action::Pause => format!("pause the broker of {site}"),
             Action::Resume => format!("resume the broker of {site}"),
             Action::Restart => format!("restart the broker of {site}"),
+            Action::Join => format!("start the broker of {site}, which joins"),
+            Action::Drain => format!("drain the broker of {site}"),
             Action::Cut => format!("cut {}", link(&self.link)),
             Action::Heal => format!("heal {}", link(&self.link)),
             Action::Slow => format!("slow {}", link(&self.link)),

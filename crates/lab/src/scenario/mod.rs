@@ -2,6 +2,7 @@
 
 mod explain;
 mod fault;
+mod measure;
 mod network;
 mod sweep;
 mod units;
@@ -12,10 +13,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use fault::{Action, Fault};
+pub use measure::{Death, Measure};
 pub use network::{LinkOverride, LinkSettings, Network, Shape};
 pub use sweep::{Cell, Sweep};
+pub use thicket_bench::workload::Pattern;
 pub use units::{NonNegative, Percent, Positive};
-pub use workload::{Pattern, Placement, Version, Workload, clients};
+pub use workload::{Placement, Version, Workload, clients};
 
 use crate::LabError;
 
@@ -44,6 +47,9 @@ pub struct Scenario {
     pub systems: Vec<System>,
     /// Clients and load.
     pub workload: Workload,
+    /// What is measured.
+    #[serde(default)]
+    pub measure: Measure,
     /// Lengths of the phases.
     #[serde(default)]
     pub phases: Phases,
@@ -88,6 +94,22 @@ pub struct System {
     /// Their processes, if they run on this machine (driver `external`).
     #[serde(default)]
     pub pids: Vec<u32>,
+}
+
+impl System {
+    /// A system of a driver with nothing said about it.
+    #[must_use]
+    pub fn of_driver(driver: &str) -> Self {
+        Self {
+            name: driver.to_owned(),
+            driver: driver.to_owned(),
+            settings: std::collections::BTreeMap::new(),
+            args: Vec::new(),
+            program: None,
+            addresses: Vec::new(),
+            pids: Vec::new(),
+        }
+    }
 }
 
 /// Lengths of the phases of a run, in seconds.
@@ -160,7 +182,20 @@ impl Scenario {
         }
         let names = self.network.names()?;
         self.network.check(&names)?;
-        self.workload.check(&names)?;
+        self.workload.check(&names, self.measure.has_own_load())?;
+        self.measure.check(&names, &self.network)?;
+        if let Placement::Sites {
+            publishers,
+            subscribers,
+        } = &self.workload.placement
+            && let Some(site) = [publishers, subscribers]
+                .into_iter()
+                .find(|site| self.network.later.contains(site))
+        {
+            return Err(format!(
+                "workload.placement.sites: {site} has no broker at first"
+            ));
+        }
         for fault in &self.faults {
             fault.check(&names, &self.network)?;
         }
@@ -215,6 +250,18 @@ messages = 20
     }
 
     #[test]
+    fn values_of_a_sweep_may_move_several_keys_together() {
+        let sweep = "[[sweep]]\nkey = \"workload.rate_per_s\"\nvalues = [10, 20]\nwith = { \"workload.messages\" = [5, 9] }\n";
+        let (_, cells) = Scenario::parse(&format!("{SMALL}{sweep}")).unwrap();
+        let seen: Vec<_> = cells
+            .iter()
+            .map(|cell| cell.scenario.workload.messages)
+            .collect();
+        assert_eq!(seen, [Some(5), Some(9)]);
+        assert_eq!(cells[0].parameters.len(), 1);
+    }
+
+    #[test]
     fn what_no_single_key_shows_is_refused_too() {
         for (addition, expected) in [
             (
@@ -235,6 +282,15 @@ messages = 20
                 "no values",
             ),
             ("[[sweep]]\nkey = \"workload.qos\"\nvalues = [3]\n", "qos"),
+            (
+                "[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 1]\nwith = { \"workload.messages\" = [5] }\n",
+                "as many values",
+            ),
+            ("[measure]\nkind = \"crash\"\nsite = \"s7\"\n", "s7"),
+            (
+                "[[fault]]\nat_s = 1\ndo = \"join\"\nsite = \"s2\"\n",
+                "network.later",
+            ),
         ] {
             let error = Scenario::parse(&format!("{SMALL}{addition}")).unwrap_err();
             assert!(error.contains(expected), "{addition}: {error}");

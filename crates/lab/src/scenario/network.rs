@@ -29,6 +29,9 @@ pub struct Network {
     /// Links that differ, and all links of the shape `explicit`.
     #[serde(default)]
     pub links: Vec<LinkOverride>,
+    /// Sites whose broker starts only by a fault `join`.
+    #[serde(default)]
+    pub later: Vec<String>,
 }
 
 /// Shapes of a network.
@@ -154,6 +157,12 @@ impl Network {
         self.link.check("network.link")?;
         if self.extra_links > 0 && self.shape != Shape::Random {
             return Err("network.extra_links: only the shape random has them".to_owned());
+        }
+        for site in &self.later {
+            known(site, names, "network.later")?;
+        }
+        if names.first().is_none_or(|first| self.later.contains(first)) {
+            return Err("network.later: the first site has a broker from the start".to_owned());
         }
         for link in &self.links {
             let key = format!("network.links {} - {}", link.between[0], link.between[1]);

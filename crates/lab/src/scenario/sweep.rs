@@ -15,6 +15,9 @@ pub struct Sweep {
     pub key: String,
     /// What it becomes, in turn.
     pub values: Vec<toml::Value>,
+    /// Other keys that change in step with it, each with as many values.
+    #[serde(default)]
+    pub with: std::collections::BTreeMap<String, Vec<toml::Value>>,
 }
 
 /// One combination of values, with the scenario it makes.
@@ -27,17 +30,27 @@ pub struct Cell {
 }
 
 pub(super) fn cells(table: &toml::Table, sweeps: &[Sweep]) -> Result<Vec<Cell>, String> {
-    let mut combinations: Vec<Vec<(String, toml::Value)>> = vec![Vec::new()];
+    let mut combinations: Vec<Vec<(&Sweep, usize)>> = vec![Vec::new()];
     for sweep in sweeps {
         if sweep.values.is_empty() {
             return Err(format!("sweep of {}: there are no values", sweep.key));
         }
+        if let Some((key, _)) = sweep
+            .with
+            .iter()
+            .find(|(_, values)| values.len() != sweep.values.len())
+        {
+            return Err(format!(
+                "sweep of {}: with {key} needs as many values",
+                sweep.key
+            ));
+        }
         combinations = combinations
             .iter()
             .flat_map(|combination| {
-                sweep.values.iter().map(|value| {
+                (0..sweep.values.len()).map(|value| {
                     let mut longer = combination.clone();
-                    longer.push((sweep.key.clone(), value.clone()));
+                    longer.push((sweep, value));
                     longer
                 })
             })
@@ -52,13 +65,16 @@ pub(super) fn cells(table: &toml::Table, sweeps: &[Sweep]) -> Result<Vec<Cell>, 
         .collect()
 }
 
-fn cell(table: &toml::Table, combination: Vec<(String, toml::Value)>) -> Result<Cell, String> {
+fn cell(table: &toml::Table, combination: Vec<(&Sweep, usize)>) -> Result<Cell, String> {
     let mut table = table.clone();
     table.remove("sweep");
     let mut parameters = Vec::new();
-    for (key, value) in combination {
-        parameters.push((key.clone(), text(&value)));
-        set(&mut table, &key, value)?;
+    for (sweep, at) in combination {
+        parameters.push((sweep.key.clone(), text(&sweep.values[at])));
+        set(&mut table, &sweep.key, sweep.values[at].clone())?;
+        for (key, values) in &sweep.with {
+            set(&mut table, key, values[at].clone())?;
+        }
     }
     let at = || {
         let words: Vec<String> = parameters
@@ -100,6 +116,24 @@ fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), Str
 fn text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
+        // A site of publishers and one of subscribers: what they are is in the file.
+        toml::Value::Table(table) => {
+            let leaves: Vec<String> = table.values().map(text).collect();
+            leaves.join(" / ")
+        }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_parts_is_named_by_them() {
+        let value: toml::Table =
+            toml::from_str("v = { sites = { publishers = \"s1\", subscribers = \"s2\" } }")
+                .unwrap();
+        assert_eq!(text(&value["v"]), "s1 / s2");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thicket_bench::generator::{self, Arrivals, Load, Node, Span, Until};
-use thicket_bench::workload::{Attachment, Workload as Plan, level_probabilities};
+use thicket_bench::workload::{Attachment, Figures, Pattern, Workload as Plan};
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use super::network::known;
@@ -73,19 +73,6 @@ pub struct Workload {
     pub placement: Placement,
 }
 
-/// Traffic patterns of the load generator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the names are those of `thicket bench`")]
-pub enum Pattern {
-    Pair,
-    FanOut,
-    FanIn,
-    Social,
-    Iot,
-    Shared,
-}
-
 /// Protocol versions of clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Version {
@@ -133,7 +120,8 @@ const fn payload() -> usize {
 }
 
 impl Workload {
-    pub(super) fn check(&self, names: &[String]) -> Result<(), String> {
+    /// `is_measured`: the measurement has a load of its own, so that rate and length may be missing.
+    pub(super) fn check(&self, names: &[String], is_measured: bool) -> Result<(), String> {
         if self.qos > 2 {
             return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
         }
@@ -143,10 +131,10 @@ impl Workload {
                 self.payload_bytes
             ));
         }
-        if self.rate_per_s.is_some() == self.window.is_some() {
+        if self.rate_per_s.is_some() == self.window.is_some() && !is_measured {
             return Err("workload: give rate_per_s (open loop) or window (closed loop)".to_owned());
         }
-        if self.messages.is_some() == self.seconds.is_some() {
+        if self.messages.is_some() == self.seconds.is_some() && !is_measured {
             return Err("workload: give messages or seconds, the length of the load".to_owned());
         }
         match &self.placement {
@@ -171,41 +159,18 @@ impl Workload {
     /// The pattern with its figures.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        let publishers = |default| self.publishers.unwrap_or(default);
-        let subscribers = |default| self.subscribers.unwrap_or(default);
-        match self.pattern {
-            Pattern::Pair => Plan::Pair {
-                pairs: publishers(100),
-            },
-            Pattern::FanOut => Plan::FanOut {
-                publishers: publishers(1),
-                subscribers: subscribers(100),
-            },
-            Pattern::FanIn => Plan::FanIn {
-                publishers: publishers(100),
-                subscribers: subscribers(1),
-            },
-            Pattern::Social => Plan::Social {
-                topics: self.topics.unwrap_or(1000),
-                subscribers: subscribers(100),
-                topics_per_subscriber: self.topics_per_subscriber.unwrap_or(10),
-                alpha: self.alpha.unwrap_or(1.13),
-            },
-            Pattern::Iot => {
-                let depth = self.depth.unwrap_or(4);
-                Plan::Iot {
-                    depth,
-                    fan_out: self.fan_out.unwrap_or(10),
-                    level_probabilities: level_probabilities(depth, self.alpha.unwrap_or(1.5)),
-                    subscribers: subscribers(100),
-                }
-            }
-            Pattern::Shared => Plan::Shared {
-                publishers: publishers(100),
-                groups: self.groups.unwrap_or(1),
-                members: self.members.unwrap_or(10),
-            },
-        }
+        self.pattern.with(&Figures {
+            publishers: self.publishers,
+            subscribers: self.subscribers,
+            topics: self.topics,
+            topics_per_subscriber: self.topics_per_subscriber,
+            alpha: self.alpha,
+            depth: self.depth,
+            fan_out: self.fan_out,
+            levels: None,
+            groups: self.groups,
+            members: self.members,
+        })
     }
 
     /// How much is sent when.
@@ -249,14 +214,21 @@ pub fn clients(
     seed: u64,
 ) -> generator::Scenario {
     let workload = &scenario.workload;
-    let at = |site: &String| names.iter().position(|name| name == site).unwrap_or(0);
+    // Clients are at sites that have a broker from the start.
+    let later = &scenario.network.later;
+    let (names, nodes): (Vec<&String>, Vec<Node>) = names
+        .iter()
+        .zip(nodes.iter().cloned())
+        .filter(|(name, _)| !later.contains(name))
+        .unzip();
+    let at = |site: &String| names.iter().position(|name| *name == site).unwrap_or(0);
     let (nodes, attachment) = match &workload.placement {
-        Placement::RoundRobin => (nodes.to_vec(), Attachment::RoundRobin),
-        Placement::Random => (nodes.to_vec(), Attachment::Random),
-        Placement::Locality100 => (nodes.to_vec(), Attachment::Locality100),
-        Placement::Locality50Border => (nodes.to_vec(), Attachment::Locality50Border),
-        Placement::Locality50Overlays => (nodes.to_vec(), Attachment::Locality50Overlays),
-        Placement::Locality0 => (nodes.to_vec(), Attachment::Locality0),
+        Placement::RoundRobin => (nodes, Attachment::RoundRobin),
+        Placement::Random => (nodes, Attachment::Random),
+        Placement::Locality100 => (nodes, Attachment::Locality100),
+        Placement::Locality50Border => (nodes, Attachment::Locality50Border),
+        Placement::Locality50Overlays => (nodes, Attachment::Locality50Overlays),
+        Placement::Locality0 => (nodes, Attachment::Locality0),
         Placement::Sites {
             publishers,
             subscribers,

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 use thicket_bench::crash::{
-    Cluster, CrashLoad, CrashNode, CrashResult, Deaths, Fault, Tally, crash,
+    Cluster, CrashLoad, CrashNode, CrashResult, Deaths, Fault, Tally, crash, time_line,
 };
 use thicket_bench::generator::Node;
 use thicket_bench::report::{Part, Report, Table, milliseconds};
@@ -312,6 +312,10 @@ fn report(results: &Results) -> Report {
         table.row(cells);
     }
     report.push(Part::Table(table));
+    for (index, result) in results.repeats.iter().enumerate() {
+        let title = format!("Repeat {}: what came to subscribers over time", index + 1);
+        report.push(Part::Plot(time_line(&title, result)));
+    }
     let resumes: Vec<f64> = results
         .repeats
         .iter()

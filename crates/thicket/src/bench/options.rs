@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use thicket_bench::Layering;
 use thicket_bench::arrivals::{Attach, PublisherType, parse_types};
 use thicket_bench::generator::{Arrivals, Load, Node, Scenario, Span, Until, Watch};
-use thicket_bench::workload::{Attachment, Workload, level_probabilities};
+use thicket_bench::workload::{self, Attachment, Workload};
 use thicket_mqtt::{ProtocolVersion, Qos};
 use thicket_transport::tls::ClientTls;
 
@@ -127,30 +127,30 @@ pub struct ScenarioOptions {
     /// Subscribers of fan-out, fan-in, social and iot. [default: 100; 1 in fan-in]
     #[arg(long, value_name = "N")]
     subscribers: Option<usize>,
-    /// Topics of `social`, with a publisher each
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    topics: usize,
-    /// Distinct topics of each subscriber in `social`
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    topics_per_subscriber: usize,
+    /// Topics of `social`, with a publisher each. [default: 1000]
+    #[arg(long, value_name = "N")]
+    topics: Option<usize>,
+    /// Distinct topics of each subscriber in `social`. [default: 10]
+    #[arg(long, value_name = "N")]
+    topics_per_subscriber: Option<usize>,
     /// Zipf's alpha: popularity of topics in `social`, of levels in `iot`. [default: 1.13; 1.5 in iot]
     #[arg(long)]
     alpha: Option<f64>,
-    /// Levels of the tree of `iot`, the root `#` included
-    #[arg(long, default_value_t = 4)]
-    depth: usize,
-    /// Children of a node in the tree of `iot`
-    #[arg(long, default_value_t = 10)]
-    fan_out: usize,
+    /// Levels of the tree of `iot`, the root `#` included. [default: 4]
+    #[arg(long)]
+    depth: Option<usize>,
+    /// Children of a node in the tree of `iot`. [default: 10]
+    #[arg(long)]
+    fan_out: Option<usize>,
     /// Probability of each level of `iot`, root first, instead of --alpha
     #[arg(long, value_name = "P,P,...", value_delimiter = ',')]
     levels: Vec<f64>,
-    /// Groups of `shared`
-    #[arg(long, default_value_t = 1)]
-    groups: usize,
-    /// Members of each group of `shared`
-    #[arg(long, default_value_t = 10)]
-    members: usize,
+    /// Groups of `shared`. [default: 1]
+    #[arg(long)]
+    groups: Option<usize>,
+    /// Members of each group of `shared`. [default: 10]
+    #[arg(long)]
+    members: Option<usize>,
     /// Which client connects to which node
     #[arg(long, value_enum, default_value_t = Spread::RoundRobin)]
     attach: Spread,
@@ -314,45 +314,30 @@ impl ScenarioOptions {
     }
 
     fn workload(&self) -> Workload {
-        let publishers = |default| match &self.publishers {
-            Some(Publishers::Count(count)) => *count,
-            Some(Publishers::Types(_)) | None => default,
+        let publishers = match &self.publishers {
+            Some(Publishers::Count(count)) => Some(*count),
+            Some(Publishers::Types(_)) | None => None,
         };
-        let subscribers = |default| self.subscribers.unwrap_or(default);
-        match self.workload {
-            Pattern::Pair => Workload::Pair {
-                pairs: publishers(100),
-            },
-            Pattern::FanOut => Workload::FanOut {
-                publishers: publishers(1),
-                subscribers: subscribers(100),
-            },
-            Pattern::FanIn => Workload::FanIn {
-                publishers: publishers(100),
-                subscribers: subscribers(1),
-            },
-            Pattern::Social => Workload::Social {
-                topics: self.topics,
-                subscribers: subscribers(100),
-                topics_per_subscriber: self.topics_per_subscriber,
-                alpha: self.alpha.unwrap_or(1.13),
-            },
-            Pattern::Iot => Workload::Iot {
-                depth: self.depth,
-                fan_out: self.fan_out,
-                level_probabilities: if self.levels.is_empty() {
-                    level_probabilities(self.depth, self.alpha.unwrap_or(1.5))
-                } else {
-                    self.levels.clone()
-                },
-                subscribers: subscribers(100),
-            },
-            Pattern::Shared => Workload::Shared {
-                publishers: publishers(100),
-                groups: self.groups,
-                members: self.members,
-            },
-        }
+        let pattern = match self.workload {
+            Pattern::Pair => workload::Pattern::Pair,
+            Pattern::FanOut => workload::Pattern::FanOut,
+            Pattern::FanIn => workload::Pattern::FanIn,
+            Pattern::Social => workload::Pattern::Social,
+            Pattern::Iot => workload::Pattern::Iot,
+            Pattern::Shared => workload::Pattern::Shared,
+        };
+        pattern.with(&workload::Figures {
+            publishers,
+            subscribers: self.subscribers,
+            topics: self.topics,
+            topics_per_subscriber: self.topics_per_subscriber,
+            alpha: self.alpha,
+            depth: self.depth,
+            fan_out: self.fan_out,
+            levels: (!self.levels.is_empty()).then(|| self.levels.clone()),
+            groups: self.groups,
+            members: self.members,
+        })
     }
 }
 

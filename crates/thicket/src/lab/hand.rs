@@ -161,6 +161,8 @@ enum Fate {
     Pause,
     Resume,
     Restart,
+    Join,
+    Drain,
 }
 
 /// Arguments of `thicket lab broker`.
@@ -178,7 +180,7 @@ pub fn set(arguments: &Set) -> anyhow::Result<()> {
     for text in &arguments.settings {
         setting(&mut settings, text).map_err(anyhow::Error::msg)?;
     }
-    let mut fault = fault(Action::Slow);
+    let mut fault = Fault::now(Action::Slow);
     fault.link = Some([arguments.link.a.clone(), arguments.link.b.clone()]);
     fault.to = Some(settings);
     act(fault)
@@ -186,14 +188,14 @@ pub fn set(arguments: &Set) -> anyhow::Result<()> {
 
 /// Cuts a link.
 pub fn cut(arguments: &Link) -> anyhow::Result<()> {
-    let mut fault = fault(Action::Cut);
+    let mut fault = Fault::now(Action::Cut);
     fault.link = Some([arguments.a.clone(), arguments.b.clone()]);
     act(fault)
 }
 
 /// Heals a link, or all.
 pub fn heal(arguments: &Heal) -> anyhow::Result<()> {
-    let mut fault = fault(Action::Heal);
+    let mut fault = Fault::now(Action::Heal);
     fault.link = arguments
         .a
         .clone()
@@ -204,15 +206,16 @@ pub fn heal(arguments: &Heal) -> anyhow::Result<()> {
 
 /// Does something to a broker.
 pub fn broker(arguments: &Broker) -> anyhow::Result<()> {
-    let mut fault = fault(match arguments.fate {
+    let action = match arguments.fate {
         Fate::Kill => Action::Kill,
         Fate::PowerOff => Action::PowerOff,
         Fate::Pause => Action::Pause,
         Fate::Resume => Action::Resume,
         Fate::Restart => Action::Restart,
-    });
-    fault.site = Some(arguments.site.clone());
-    act(fault)
+        Fate::Join => Action::Join,
+        Fate::Drain => Action::Drain,
+    };
+    act(Fault::of_site(action, &arguments.site))
 }
 
 /// Shows how the network stands.
@@ -240,20 +243,9 @@ pub fn status() -> anyhow::Result<()> {
 }
 
 fn act(fault: Fault) -> anyhow::Result<()> {
-    match order(&Order::Do(fault))? {
+    match order(&Order::Do(Box::new(fault)))? {
         Reply::Refused(reason) => anyhow::bail!(reason),
         Reply::Done | Reply::Status(_) => Ok(()),
-    }
-}
-
-fn fault(action: Action) -> Fault {
-    Fault {
-        at_s: NonNegative::default(),
-        action,
-        site: None,
-        link: None,
-        sites: Vec::new(),
-        to: None,
     }
 }
 

@@ -1,9 +1,11 @@
 //! `thicket lab`: any broker, on any network, the same answer twice.
 
 mod child;
+mod export;
 mod hand;
 mod plan;
 mod run;
+mod watch;
 
 use clap::{Args, Subcommand};
 
@@ -28,6 +30,8 @@ enum Command {
     Report(run::Report),
     /// Which brokers can run here, and what is missing
     Drivers,
+    /// Get a broker ready that no package installs, such as hivemq
+    Prepare(plan::Prepare),
     /// Keep a scenario's network and one of its systems running until Ctrl-C or `down`
     Up(hand::Up),
     /// Run a command among the clients of a site of the network that is up
@@ -38,10 +42,16 @@ enum Command {
     Cut(hand::Link),
     /// Make a link, or all, what the scenario says
     Heal(hand::Heal),
-    /// Kill, power off, pause, resume or restart the broker of a site
+    /// Kill, power off, pause, resume, restart or drain the broker of a site, or have it join
     Broker(hand::Broker),
     /// Show sites, links and traffic of the network that is up
     Status,
+    /// Show the network that is up, anew every second
+    Watch(watch::Watch),
+    /// Write a scenario as manifests for Kubernetes with Chaos Mesh
+    Export(export::Export),
+    /// Bring the results of an export into one folder
+    Collect(export::Collect),
     /// End the network that is up, and take away what labs that were killed have left
     Down(plan::Down),
     #[command(hide = true)]
@@ -56,6 +66,7 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Compare(arguments) => run::compare(&arguments),
         Command::Report(arguments) => run::report(&arguments),
+        Command::Prepare(arguments) => plan::prepare(&arguments),
         Command::Up(arguments) => hand::up(&arguments),
         Command::Exec(arguments) => hand::exec(&arguments),
         Command::Set(arguments) => hand::set(&arguments),
@@ -63,6 +74,9 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Heal(arguments) => hand::heal(&arguments),
         Command::Broker(arguments) => hand::broker(&arguments),
         Command::Status => hand::status(),
+        Command::Watch(arguments) => watch::watch(&arguments),
+        Command::Export(arguments) => export::export(&arguments),
+        Command::Collect(arguments) => export::collect(&arguments),
         Command::Drivers => plan::drivers(),
         Command::Down(arguments) => plan::down(&arguments),
         Command::Child(arguments) => child::run(arguments),

@@ -5,12 +5,17 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use thicket_bench::report::Table;
+use thicket_lab::capture::Capture;
 use thicket_lab::links::Backend;
+use thicket_lab::prepare::prepare as lab_prepare;
 use thicket_lab::probe;
 use thicket_lab::scenario::Scenario;
 use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
 use thicket_lab::{driver, hand, janitor};
+
+/// Rest after the last frame of a verification.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Arguments of `thicket lab check`.
 #[derive(Debug, Args)]
@@ -64,6 +69,9 @@ pub struct Verify {
     /// Also send TCP from the first site to the second for so many seconds
     #[arg(long, value_name = "SECONDS")]
     tcp: Option<f64>,
+    /// Hold the counters of links against a capture by tcpdump: the probes, and what --tcp sends
+    #[arg(long)]
+    capture: bool,
     /// Who delays the frames
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
@@ -93,6 +101,14 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         start.elapsed().as_secs_f64(),
         testbed.controllers.describe()
     );
+    let folder = std::env::temp_dir().join(format!("thicket-lab-{}", std::process::id()));
+    let capture = if arguments.capture {
+        std::fs::create_dir_all(&folder)?;
+        Some(Capture::start(&testbed, &folder)?)
+    } else {
+        None
+    };
+    let start = testbed.carried()?;
     let pairs = probe::round_trips(&testbed.topology, &testbed.sites, arguments.probes)?;
     let mut table = Table::new(["PAIR", "EXPECTED MS", "MIN", "MEDIAN", "P99", "LOST", ""]);
     for pair in &pairs {
@@ -128,6 +144,14 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
             );
         }
     }
+    if let Some(capture) = capture {
+        // Frames that a link still holds have left the router: they are counted and captured.
+        std::thread::sleep(SETTLE);
+        let counted = testbed.carried()?;
+        let captured = capture.finish();
+        std::fs::remove_dir_all(&folder)?;
+        hold_against(&testbed, &start, &counted, &captured?)?;
+    }
     let report = testbed.links.report()?;
     println!(
         "link process: {} frames, {} lost, {} late by 1 ms or more, p99 {:.0} us late, {:.2} s of CPU, {}",
@@ -149,16 +173,53 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// An error unless the interfaces counted what was captured, to the byte.
+fn hold_against(
+    testbed: &Testbed,
+    start: &[Carried],
+    counted: &[Carried],
+    captured: &[Carried],
+) -> anyhow::Result<()> {
+    let (mut bytes, mut frames) = (0, 0);
+    let names = &testbed.topology.sites;
+    for (number, captured) in captured.iter().enumerate() {
+        let counted = counted[number].since(&start[number]);
+        let link = testbed.topology.links[number];
+        anyhow::ensure!(
+            counted == *captured,
+            "link {} - {}: the interfaces counted {counted:?}, captured were {captured:?}",
+            names[link.a],
+            names[link.b]
+        );
+        bytes += counted.bytes_ab + counted.bytes_ba;
+        frames += counted.packets_ab + counted.packets_ba;
+    }
+    println!("counters equal the capture on every link: {bytes} bytes in {frames} frames");
+    Ok(())
+}
+
 /// Lists the drivers.
 pub fn drivers() -> anyhow::Result<()> {
-    let mut table = Table::new(["DRIVER", "HERE", "WHAT IT STARTS"]);
     for driver in driver::available(&std::env::current_exe()?) {
         let here = driver
             .found
-            .unwrap_or_else(|missing| format!("no: {missing}"));
-        table.row([driver.name, here, driver.about]);
+            .unwrap_or_else(|missing| format!("NOT HERE: {missing}"));
+        println!("{:<15} {}\n{:16}{here}", driver.name, driver.about, "");
     }
-    print!("{}", table.to_text());
+    Ok(())
+}
+
+/// Arguments of `thicket lab prepare`.
+#[derive(Debug, Args)]
+pub struct Prepare {
+    /// Driver, as `thicket lab drivers` names it
+    driver: String,
+}
+
+/// Prepares a driver's broker.
+pub fn prepare(arguments: &Prepare) -> anyhow::Result<()> {
+    let folder = lab_prepare(&arguments.driver, &|line| eprintln!("{line}"))?;
+    println!("{}: ready in {}", arguments.driver, folder.display());
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use clap::Args;
 use thicket_bench::report::Table;
-use thicket_lab::compare::compare as ratios;
+use thicket_lab::compare::{Ratio, compare as ratios, expected_to_differ};
+use thicket_lab::driver::{Brokers, Driver};
 use thicket_lab::results::Results;
 use thicket_lab::run::{Options, run as run_scenario};
 use thicket_lab::scenario::Scenario;
@@ -59,8 +60,14 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     if let Some(repeats) = arguments.repeats {
         scenario.repeats = repeats;
     }
-    check_machine()?;
-    janitor::clean_dead()?;
+    let mut needs_network = false;
+    for system in &scenario.systems {
+        needs_network |= Driver::load(system)?.brokers != Brokers::External;
+    }
+    if needs_network {
+        check_machine()?;
+        janitor::clean_dead()?;
+    }
     std::fs::create_dir_all(&arguments.out)?;
     anyhow::ensure!(
         std::fs::read_dir(&arguments.out)?.next().is_none(),
@@ -104,26 +111,38 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 6] = [
+    const SHOWN: [(&str, &str); 12] = [
+        ("sustainable_msgs_per_s", "MSGS/S"),
+        ("connects_per_s", "CONNECTS/S"),
+        ("memory_bytes_per_connection", "BYTES EACH"),
         ("delay_mean_ms", "DELAY MS"),
         ("delay_p99_ms", "P99"),
         ("lost_messages", "LOST"),
+        ("resume_max_ms", "RESUMED MS"),
+        ("join_s", "JOIN S"),
         ("publish_traffic_bytes", "BYTES"),
         ("publish_broker_cpu_percent", "CPU %"),
         ("publish_broker_memory_mib", "MEMORY MIB"),
+        ("broker_start_s", "START S"),
     ];
+    let all = rows(results);
+    let is_there = |name: &str| all.iter().any(|row| row.figures.contains_key(name));
+    let shown: Vec<(&str, &str)> = SHOWN
+        .into_iter()
+        .filter(|(name, _)| is_there(name))
+        .collect();
     let mut table = Table::new(
         ["SYSTEM", "PARAMETERS"]
             .into_iter()
-            .chain(SHOWN.map(|(_, head)| head)),
+            .chain(shown.iter().map(|(_, head)| *head)),
     );
-    for row in rows(results) {
+    for row in all {
         let words: Vec<String> = row
             .parameters
             .iter()
             .map(|(key, value)| format!("{}={value}", short(key)))
             .collect();
-        let figures = SHOWN
+        let figures = shown
             .iter()
             .map(|(name, _)| row.figures.get(*name).map_or("-".to_owned(), cell));
         table.row(
@@ -145,6 +164,9 @@ pub struct Compare {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// Two runs of the same: end with an error if more figures differ than 95 % confidence lets expect
+    #[arg(long)]
+    same: bool,
 }
 
 /// Compares two results.
@@ -193,6 +215,27 @@ pub fn compare(arguments: &Compare) -> anyhow::Result<()> {
         ]);
     }
     print!("{}", table.to_text());
+    if arguments.same {
+        agree(&ratios)?;
+    }
+    Ok(())
+}
+
+/// An error if so many figures differ that it is no chance.
+fn agree(ratios: &[Ratio]) -> anyhow::Result<()> {
+    let verdicts: Vec<bool> = ratios.iter().filter_map(Ratio::differs).collect();
+    anyhow::ensure!(!verdicts.is_empty(), "--same needs two repeats at least");
+    let differ = verdicts.iter().filter(|differs| **differs).count();
+    let most = expected_to_differ(verdicts.len());
+    anyhow::ensure!(
+        differ <= most,
+        "{differ} of {} figures differ, {most} at most would by chance",
+        verdicts.len()
+    );
+    println!(
+        "the two agree: {differ} of {} figures differ, {most} at most would by chance",
+        verdicts.len()
+    );
     Ok(())
 }
 

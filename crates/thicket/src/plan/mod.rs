@@ -1,6 +1,7 @@
 //! `thicket plan`: the traffic model, the strategies and the simulator at the command line.
 
 mod arguments;
+mod choose;
 mod model;
 mod parallel;
 mod plot;
@@ -26,6 +27,8 @@ enum Command {
     Replay(replay::Replay),
     /// Say how many brokers a load needs, with and without placement.
     Size(size::Size),
+    /// Decide on a set-up by six questions, and write its configuration.
+    Choose(Box<choose::Choose>),
 }
 
 /// Runs the planner.
@@ -38,5 +41,6 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Size(arguments) => size::run(&arguments),
+        Command::Choose(arguments) => choose::run(&arguments),
     }
 }

@@ -1,0 +1,91 @@
+//! Patterns by name, with the figures they have where nobody says others: the same for every command and file.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Workload, level_probabilities};
+
+/// Traffic patterns by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// N publishers with a topic and a subscriber each.
+    Pair,
+    /// Every subscriber wants every topic.
+    FanOut,
+    /// Many publishers, every subscriber takes all by one `+`.
+    FanIn,
+    /// Subscribers follow topics drawn by Zipf's law.
+    Social,
+    /// A tree of places, subscribers at drawn levels of it.
+    Iot,
+    /// Groups that share the messages between their members.
+    Shared,
+}
+
+/// Figures of a pattern that somebody chose; `None` is the default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Figures {
+    /// Publishers, with a topic each: pairs of `pair`. 100, 1 in fan-out.
+    pub publishers: Option<usize>,
+    /// Subscribers. 100, 1 in fan-in.
+    pub subscribers: Option<usize>,
+    /// Topics of `social`, with a publisher each. 1000.
+    pub topics: Option<usize>,
+    /// Distinct topics of each subscriber of `social`. 10.
+    pub topics_per_subscriber: Option<usize>,
+    /// Zipf's alpha: of topics in `social`, of levels in `iot`. 1.13, 1.5 in iot.
+    pub alpha: Option<f64>,
+    /// Levels of the tree of `iot`. 4.
+    pub depth: Option<usize>,
+    /// Children of a node in the tree of `iot`. 10.
+    pub fan_out: Option<usize>,
+    /// Probability of each level of `iot`, instead of alpha.
+    pub levels: Option<Vec<f64>>,
+    /// Groups of `shared`. 1.
+    pub groups: Option<usize>,
+    /// Members of each group of `shared`. 10.
+    pub members: Option<usize>,
+}
+
+impl Pattern {
+    /// The pattern with these figures, and defaults for the rest.
+    #[must_use]
+    pub fn with(self, figures: &Figures) -> Workload {
+        let publishers = |default| figures.publishers.unwrap_or(default);
+        let subscribers = |default| figures.subscribers.unwrap_or(default);
+        match self {
+            Self::Pair => Workload::Pair {
+                pairs: publishers(100),
+            },
+            Self::FanOut => Workload::FanOut {
+                publishers: publishers(1),
+                subscribers: subscribers(100),
+            },
+            Self::FanIn => Workload::FanIn {
+                publishers: publishers(100),
+                subscribers: subscribers(1),
+            },
+            Self::Social => Workload::Social {
+                topics: figures.topics.unwrap_or(1000),
+                subscribers: subscribers(100),
+                topics_per_subscriber: figures.topics_per_subscriber.unwrap_or(10),
+                alpha: figures.alpha.unwrap_or(1.13),
+            },
+            Self::Iot => {
+                let depth = figures.depth.unwrap_or(4);
+                let drawn = || level_probabilities(depth, figures.alpha.unwrap_or(1.5));
+                Workload::Iot {
+                    depth,
+                    fan_out: figures.fan_out.unwrap_or(10),
+                    level_probabilities: figures.levels.clone().unwrap_or_else(drawn),
+                    subscribers: subscribers(100),
+                }
+            }
+            Self::Shared => Workload::Shared {
+                publishers: publishers(100),
+                groups: figures.groups.unwrap_or(1),
+                members: figures.members.unwrap_or(10),
+            },
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Links and faults as resources of Chaos Mesh.
+
+use serde_json::{Map, Value, json};
+
+use super::{Place, plain};
+use crate::error::LabError;
+use crate::scenario::{Action, Fault};
+use crate::topology::LinkShape;
+
+/// A fault that is never repaired lasts so long: longer than any run.
+const FOR_EVER_S: f64 = 86_400.0;
+
+/// What every pair of brokers has between them: the sum of the delays on the way, its narrowest rate, the loss of all its links.
+pub fn links(place: &Place<'_>) -> Vec<Value> {
+    let count = place.brokers();
+    let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
+    pairs
+        .filter_map(|(a, b)| {
+            let path = place.topology.path(a, b)?;
+            let shapes: Vec<&LinkShape> = path
+                .iter()
+                .map(|&link| &place.topology.links[link].shape)
+                .collect();
+            let (a, b) = (&place.topology.sites[a], &place.topology.sites[b]);
+            let name = format!("link-{}-{}", plain(a), plain(b));
+            Some(json!({
+                "apiVersion": "chaos-mesh.org/v1alpha1", "kind": "NetworkChaos",
+                "metadata": { "name": name, "namespace": place.name },
+                "spec": between(place, &[a], &[b], netem(&shapes))
+            }))
+        })
+        .collect()
+}
+
+/// One action with all its parts: of two resources on the same pods, Chaos Mesh keeps the later.
+fn netem(shapes: &[&LinkShape]) -> Map<String, Value> {
+    let delay_ms: f64 = shapes.iter().map(|shape| shape.one_way_ms).sum();
+    let passes: f64 = shapes
+        .iter()
+        .map(|shape| 1.0 - shape.loss_percent / 100.0)
+        .product();
+    let rate = shapes.iter().filter_map(|shape| shape.bandwidth_mbit);
+    let mut spec = Map::new();
+    spec.insert("action".to_owned(), "netem".into());
+    let latency = format!("{:.0}us", 1000.0 * delay_ms);
+    spec.insert(
+        "delay".to_owned(),
+        json!({ "latency": latency, "jitter": "0ms", "correlation": "0" }),
+    );
+    let loss = (10_000.0 * (1.0 - passes)).round() / 100.0;
+    if loss > 0.0 {
+        spec.insert(
+            "loss".to_owned(),
+            json!({ "loss": format!("{loss}"), "correlation": "0" }),
+        );
+    }
+    if let Some(mbit) = rate.reduce(f64::min) {
+        let rate = format!("{:.0}kbit", 1000.0 * mbit);
+        spec.insert("rate".to_owned(), json!({ "rate": rate }));
+    }
+    spec
+}
+
+/// A specification between the brokers of some sites and those of others, both ways.
+fn between(place: &Place<'_>, a: &[&String], b: &[&String], spec: Map<String, Value>) -> Value {
+    let of = |sites: &[&String]| {
+        let names: Vec<String> = sites.iter().map(|site| plain(site)).collect();
+        json!({
+            "namespaces": [place.name],
+            "labelSelectors": { "app": "broker" },
+            "expressionSelectors": [{ "key": "site", "operator": "In", "values": names }]
+        })
+    };
+    let mut whole = spec;
+    whole.insert("mode".to_owned(), "all".into());
+    whole.insert("selector".to_owned(), of(a));
+    whole.insert("direction".to_owned(), "both".into());
+    whole.insert(
+        "target".to_owned(),
+        json!({ "mode": "all", "selector": of(b) }),
+    );
+    whole.into()
+}
+
+/// The time line as a workflow that begins when it is applied; `None` without faults.
+pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
+    let mut templates = Vec::new();
+    let mut lines = Vec::new();
+    for (number, fault) in place.scenario.faults.iter().enumerate() {
+        let Some(what) = template(place, fault, number)? else {
+            continue;
+        };
+        let at_ms = 1000.0 * fault.at_s.value();
+        templates.push(json!({
+            "name": format!("wait-{number}"), "templateType": "Suspend", "deadline": format!("{at_ms:.0}ms")
+        }));
+        templates.push(what);
+        templates.push(json!({
+            "name": format!("line-{number}"), "templateType": "Serial",
+            "children": [format!("wait-{number}"), format!("fault-{number}")]
+        }));
+        lines.push(format!("line-{number}"));
+    }
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    templates.push(json!({ "name": "all", "templateType": "Parallel", "children": lines }));
+    Ok(Some(json!({
+        "apiVersion": "chaos-mesh.org/v1alpha1", "kind": "Workflow",
+        "metadata": { "name": "faults", "namespace": place.name },
+        "spec": { "entry": "all", "templates": templates }
+    })))
+}
+
+/// What happens; `None` where it is the end of something that began earlier.
+fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Value>, LabError> {
+    let refuse = || {
+        LabError::Machine(format!(
+            "fault at {} s: {} has no counterpart in Chaos Mesh",
+            fault.at_s.value(),
+            fault.describe()
+        ))
+    };
+    if fault.when_cpu_percent.is_some() {
+        return Err(refuse());
+    }
+    let (kind, key, spec) = match fault.action {
+        Action::Heal | Action::Restart => return Ok(None),
+        Action::Cut | Action::Partition => {
+            let sites: Vec<&String> = match &fault.link {
+                Some([a, _]) => vec![a],
+                None => fault.sites.iter().collect(),
+            };
+            let others: Vec<&String> = match &fault.link {
+                Some([_, b]) => vec![b],
+                None => (place.topology.sites.iter())
+                    .filter(|site| !fault.sites.contains(site))
+                    .collect(),
+            };
+            let mut spec = Map::new();
+            spec.insert("action".to_owned(), "partition".into());
+            let spec = between(place, &sites, &others, spec);
+            ("NetworkChaos", "networkChaos", spec)
+        }
+        Action::Kill | Action::PowerOff => {
+            let site = plain(fault.site.as_deref().unwrap_or_default());
+            let spec = json!({
+                "action": "pod-failure", "mode": "all",
+                "selector": { "namespaces": [place.name], "labelSelectors": { "app": "broker", "site": site } }
+            });
+            ("PodChaos", "podChaos", spec)
+        }
+        Action::Pause | Action::Resume | Action::Join | Action::Drain | Action::Slow => {
+            return Err(refuse());
+        }
+    };
+    let lasts_ms = 1000.0 * (end_s(place, fault) - fault.at_s.value());
+    let mut template = json!({
+        "name": format!("fault-{number}"), "templateType": kind, "deadline": format!("{lasts_ms:.0}ms")
+    });
+    template[key] = spec;
+    Ok(Some(template))
+}
+
+/// When a later entry of the time line repairs it.
+fn end_s(place: &Place<'_>, fault: &Fault) -> f64 {
+    let repairs = |other: &&Fault| {
+        other.at_s > fault.at_s
+            && match fault.action {
+                Action::Cut | Action::Partition => {
+                    other.action == Action::Heal
+                        && (other.link.is_none() || other.link == fault.link)
+                }
+                _ => other.action == Action::Restart && other.site == fault.site,
+            }
+    };
+    let ends = place.scenario.faults.iter().filter(repairs);
+    ends.map(|other| other.at_s.value())
+        .reduce(f64::min)
+        .unwrap_or(fault.at_s.value() + FOR_EVER_S)
+}

@@ -1,0 +1,358 @@
+//! A scenario for a Kubernetes cluster with Chaos Mesh: brokers and load as pods, links and faults as Chaos Mesh resources.
+//!
+//! The load pod runs the same scenario with the driver `external`, so results have the same form. Each system and each network of a sweep is a
+//! folder with a namespace of its own; [`collect`] brings their results into one.
+
+mod chaos;
+pub mod collect;
+mod pods;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::driver::{Brokers, Driver};
+use crate::error::LabError;
+use crate::scenario::{Cell, Measure, Scenario, System};
+use crate::topology::Topology;
+
+/// Name of the file that says what was exported.
+pub const INDEX: &str = "lab.json";
+/// Where clients connect.
+const PORT: u16 = 1883;
+
+/// How a driver's brokers run in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Container {
+    /// Image, unless `--image DRIVER=IMAGE` names another.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// Program in it.
+    pub program: String,
+    /// Command line, if it differs from the driver's: there is no multicast, and addresses are names.
+    #[serde(default)]
+    pub start: Vec<String>,
+}
+
+/// One folder of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its folder, and name of the namespace.
+    pub name: String,
+    /// The system.
+    pub system: String,
+    /// What is varied between parts, with its value here.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// What was exported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// Text of the scenario.
+    pub scenario: String,
+    /// Its folders.
+    pub parts: Vec<Part>,
+}
+
+/// What is put into each part.
+struct Place<'a> {
+    name: String,
+    scenario: &'a Scenario,
+    text: String,
+    topology: Topology,
+    system: &'a System,
+    driver: Driver,
+    image: String,
+    load_image: &'a str,
+}
+
+/// Writes manifests into a folder. `images` has those of drivers by name, and that of the load as `thicket`.
+pub fn export(
+    text: &str,
+    scenario: &Scenario,
+    cells: &[Cell],
+    images: &BTreeMap<String, String>,
+    folder: &Path,
+) -> Result<Index, LabError> {
+    if let Measure::Crash { .. } = scenario.measure {
+        return Err(LabError::Machine(
+            "measure.kind crash needs brokers of the lab itself: describe the death as a fault"
+                .to_owned(),
+        ));
+    }
+    let Some(load_image) = images.get("thicket") else {
+        return Err(LabError::Machine(
+            "--image thicket=IMAGE is missing: the load runs in it".to_owned(),
+        ));
+    };
+    let mut parts = Vec::new();
+    for (number, cells) in networks(cells).into_iter().enumerate() {
+        for system in &scenario.systems {
+            let driver = Driver::load(system)?;
+            let refuse = |reason: &str| LabError::Driver {
+                driver: system.driver.clone(),
+                reason: reason.to_owned(),
+            };
+            let container = driver
+                .kubernetes
+                .as_ref()
+                .ok_or_else(|| refuse("it has no [kubernetes], so it cannot be exported"))?;
+            let image = images.get(&system.driver).or(container.image.as_ref());
+            let image = image
+                .ok_or_else(|| refuse("give its image: --image DRIVER=IMAGE"))?
+                .clone();
+            let own = &cells[0].scenario;
+            let names = own.network.names().map_err(LabError::Machine)?;
+            let place = Place {
+                name: format!("thicket-{}-n{number}", plain(&system.name)),
+                scenario: own,
+                text: external(text, own, system, &names)?,
+                topology: Topology::new(&own.network, &names, own.seed)
+                    .map_err(LabError::Machine)?,
+                system,
+                image,
+                driver,
+                load_image,
+            };
+            place.write(folder)?;
+            parts.push(Part {
+                name: place.name,
+                system: system.name.clone(),
+                parameters: (cells[0].parameters.iter())
+                    .filter(|(key, _)| is_of_part(key))
+                    .cloned()
+                    .collect(),
+            });
+        }
+    }
+    let index = Index {
+        scenario: text.to_owned(),
+        parts,
+    };
+    let json = serde_json::to_value(&index).unwrap_or_default();
+    write(&folder.join(INDEX), &json)?;
+    Ok(index)
+}
+
+impl Place<'_> {
+    fn write(&self, folder: &Path) -> Result<(), LabError> {
+        let folder = folder.join(&self.name);
+        std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
+        let files = [
+            ("0-brokers.json", pods::brokers(self)?),
+            ("1-links.json", chaos::links(self)),
+            ("2-load.json", pods::load(self)),
+        ];
+        for (name, items) in files {
+            write(&folder.join(name), &list(items))?;
+        }
+        if let Some(workflow) = chaos::faults(self)? {
+            write(&folder.join("3-faults.json"), &list(vec![workflow]))?;
+        }
+        Ok(())
+    }
+
+    /// Sites with a broker.
+    fn brokers(&self) -> usize {
+        match self.driver.brokers {
+            Brokers::EverySite => self.topology.sites.len(),
+            Brokers::FirstSite => 1,
+            Brokers::External => 0,
+        }
+    }
+
+    fn pod(&self, site: usize) -> String {
+        format!("broker-{}", plain(&self.topology.sites[site]))
+    }
+}
+
+/// Cells by network: what differs in load only is one part, whose load runs all of them.
+fn networks(cells: &[Cell]) -> Vec<Vec<&Cell>> {
+    let mut groups: Vec<Vec<&Cell>> = Vec::new();
+    for cell in cells {
+        let same = |group: &&mut Vec<&Cell>| {
+            let other = &group[0].scenario;
+            other.network == cell.scenario.network && other.brokers == cell.scenario.brokers
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(cell),
+            None => groups.push(vec![cell]),
+        }
+    }
+    groups
+}
+
+/// The scenario as the load pod runs it: brokers are external, links and faults are those of Chaos Mesh.
+fn external(
+    text: &str,
+    own: &Scenario,
+    system: &System,
+    names: &[String],
+) -> Result<String, LabError> {
+    let bad = |error: String| LabError::Machine(format!("the scenario: {error}"));
+    let mut table: toml::Table = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
+    table.remove("fault");
+    let network = toml::Table::try_from(&own.network).map_err(|error| bad(error.to_string()))?;
+    table.insert("network".to_owned(), network.into());
+    let sites = match Driver::load(system)?.brokers {
+        Brokers::FirstSite => vec![&names[0]; names.len()],
+        Brokers::EverySite | Brokers::External => names.iter().collect(),
+    };
+    let address = |site: &&String| format!("broker-{}.brokers:{PORT}", plain(site)).into();
+    let mut external = toml::Table::new();
+    external.insert("name".to_owned(), system.name.clone().into());
+    external.insert("driver".to_owned(), "external".into());
+    let addresses: Vec<toml::Value> = sites.iter().map(address).collect();
+    external.insert("addresses".to_owned(), addresses.into());
+    table.insert(
+        "system".to_owned(),
+        vec![toml::Value::Table(external)].into(),
+    );
+    // Sweeps over the network are other parts.
+    if let Some(toml::Value::Array(sweeps)) = table.get_mut("sweep") {
+        let is_load = |sweep: &toml::Value| {
+            let key = sweep.get("key").and_then(toml::Value::as_str);
+            !key.is_some_and(is_of_part)
+        };
+        sweeps.retain(is_load);
+    }
+    let text = toml::to_string(&table).map_err(|error| bad(error.to_string()))?;
+    Scenario::parse(&text).map_err(bad)?;
+    Ok(text)
+}
+
+/// Whether a swept key makes another network, and so another part.
+fn is_of_part(key: &str) -> bool {
+    key.starts_with("network.") || key.starts_with("brokers.")
+}
+
+/// A name that Kubernetes takes.
+fn plain(name: &str) -> String {
+    let letter = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            '-'
+        }
+    };
+    name.chars().map(letter).collect()
+}
+
+fn list(items: Vec<Value>) -> Value {
+    serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+fn write(path: &Path, value: &Value) -> Result<(), LabError> {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
+    std::fs::write(path, text).map_err(LabError::io(path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+title = "t"
+[network]
+sites = 3
+shape = "line"
+link = { rtt_ms = 10, bandwidth_mbit = 10, loss_percent = 1 }
+[brokers]
+cpus = 1
+memory_mib = 512
+[[system]]
+name = "Topic"
+driver = "thicket"
+settings = { routing = "topic" }
+[[system]]
+name = "tree"
+driver = "mosquitto-tree"
+[workload]
+pattern = "fan-out"
+rate_per_s = 10
+messages = 50
+[[sweep]]
+key = "network.link.rtt_ms"
+values = [10, 50]
+[[sweep]]
+key = "workload.qos"
+values = [0, 1]
+[[fault]]
+at_s = 2
+do = "cut"
+link = ["s1", "s2"]
+[[fault]]
+at_s = 5
+do = "heal"
+"#;
+
+    fn exported(text: &str) -> Result<(tempfile::TempDir, Index), LabError> {
+        let folder = tempfile::tempdir().unwrap();
+        let (scenario, cells) = Scenario::parse(text).unwrap();
+        let images = BTreeMap::from([("thicket".to_owned(), "thicket:1".to_owned())]);
+        let index = export(text, &scenario, &cells, &images, folder.path())?;
+        Ok((folder, index))
+    }
+
+    fn read(folder: &Path, name: &str) -> Value {
+        serde_json::from_str(&std::fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_system_and_network_is_a_part_whose_load_runs_the_rest() {
+        let (folder, index) = exported(TEXT).unwrap();
+        let names: Vec<&str> = index.parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "thicket-topic-n0",
+                "thicket-tree-n0",
+                "thicket-topic-n1",
+                "thicket-tree-n1"
+            ]
+        );
+        let load = read(folder.path(), "thicket-topic-n1/2-load.json");
+        let text = load["items"][0]["data"]["scenario.toml"].as_str().unwrap();
+        let (scenario, cells) = Scenario::parse(text).unwrap();
+        assert_eq!(cells.len(), 2);
+        assert_eq!(scenario.systems[0].addresses[2], "broker-s3.brokers:1883");
+        let brokers = read(folder.path(), "thicket-topic-n0/0-brokers.json").to_string();
+        assert!(brokers.contains("broker-s1.brokers:1883") && brokers.contains("\"512Mi\""));
+    }
+
+    #[test]
+    fn a_pair_without_a_link_has_the_delay_and_loss_of_its_way() {
+        let (folder, _) = exported(TEXT).unwrap();
+        let links = read(folder.path(), "thicket-topic-n0/1-links.json");
+        let items = links["items"].as_array().unwrap();
+        assert_eq!(items.len(), 3);
+        let spec = &items[1]["spec"];
+        assert_eq!(spec["delay"]["latency"], "10000us");
+        assert_eq!(spec["loss"]["loss"], "1.99");
+        assert_eq!(spec["rate"]["rate"], "10000kbit");
+    }
+
+    #[test]
+    fn a_cut_lasts_until_it_is_healed() {
+        let (folder, _) = exported(TEXT).unwrap();
+        let faults = read(folder.path(), "thicket-topic-n0/3-faults.json").to_string();
+        assert!(faults.contains("\"deadline\":\"2000ms\""), "{faults}");
+        assert!(faults.contains("\"deadline\":\"3000ms\""), "{faults}");
+        assert!(faults.contains("\"action\":\"partition\""), "{faults}");
+    }
+
+    #[test]
+    fn what_has_no_counterpart_is_refused_by_name() {
+        let pause = TEXT.replace(
+            "do = \"cut\"\nlink = [\"s1\", \"s2\"]",
+            "do = \"pause\"\nsite = \"s1\"",
+        );
+        let error = exported(&pause).unwrap_err().to_string();
+        assert!(error.contains("pause"), "{error}");
+        let error = exported(&TEXT.replace("mosquitto-tree", "vernemq")).unwrap_err();
+        assert!(error.to_string().contains("kubernetes"), "{error}");
+    }
+}

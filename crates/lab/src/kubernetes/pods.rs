@@ -1,0 +1,153 @@
+//! Brokers and load as pods.
+
+use serde_json::{Value, json};
+
+use super::{PORT, Place};
+use crate::driver::{Peer, fill};
+use crate::error::LabError;
+use crate::topology::Topology;
+
+/// Where a broker's files are.
+const FOLDER: &str = "/lab";
+/// What keeps the results until they are collected.
+const KEEPER: &str = "busybox:1.36";
+
+/// Namespace, service and pods of the brokers.
+pub fn brokers(place: &Place<'_>) -> Result<Vec<Value>, LabError> {
+    let mut items = vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": place.name } }),
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": "brokers", "namespace": place.name },
+            "spec": {
+                "clusterIP": "None",
+                // Brokers look for each other before they are ready.
+                "publishNotReadyAddresses": true,
+                "selector": { "app": "broker" },
+                "ports": [{ "name": "mqtt", "port": PORT }]
+            }
+        }),
+    ];
+    let peers: Vec<Peer> = (0..place.brokers())
+        .map(|site| Peer {
+            site: place.topology.sites[site].clone(),
+            index: site + 1,
+            address: format!("{}.brokers", place.pod(site)),
+        })
+        .collect();
+    for site in 0..peers.len() {
+        items.extend(broker(place, &peers, site)?);
+    }
+    Ok(items)
+}
+
+fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, LabError> {
+    let driver = &place.driver;
+    let Some(container) = &driver.kubernetes else {
+        return Err(LabError::Machine("there is no container".to_owned()));
+    };
+    let (name, folder, program) = (place.pod(site), FOLDER.as_ref(), container.program.as_ref());
+    let places = driver.places(place.system, program, program, &peers[site], peers, folder);
+    let children = children(&place.topology, site, peers);
+    let files = driver.texts(&places, &children, peers);
+    let start = if container.start.is_empty() {
+        &driver.start
+    } else {
+        &container.start
+    };
+    let words = start.iter().chain(&place.system.args);
+    let command: Vec<String> = words.map(|word| fill(word, &places)).collect();
+    let env: Vec<Value> = driver
+        .env
+        .iter()
+        .map(|(key, value)| json!({ "name": key, "value": fill(value, &places) }))
+        .collect();
+    let limits = &place.scenario.brokers;
+    let mut resources = serde_json::Map::new();
+    if let Some(cpus) = limits.cpus {
+        let milli = format!("{:.0}m", 1000.0 * cpus.value());
+        resources.insert("cpu".to_owned(), milli.into());
+    }
+    if let Some(mib) = limits.memory_mib {
+        resources.insert("memory".to_owned(), format!("{mib}Mi").into());
+    }
+    let mut mounts = vec![json!({ "name": "folder", "mountPath": FOLDER })];
+    let mut volumes = vec![json!({ "name": "folder", "emptyDir": {} })];
+    let mut items = Vec::new();
+    if !files.is_empty() {
+        let mut data = serde_json::Map::new();
+        for (number, (path, text, _)) in files.iter().enumerate() {
+            // Keys of a ConfigMap have few characters.
+            data.insert(format!("file-{number}"), text.clone().into());
+            mounts.push(json!({
+                "name": "files", "mountPath": format!("{FOLDER}/{path}"), "subPath": format!("file-{number}")
+            }));
+        }
+        let modes: Vec<Value> = (files.iter().enumerate())
+            .map(|(number, (_, _, mode))| {
+                json!({ "key": format!("file-{number}"), "path": format!("file-{number}"), "mode": mode.unwrap_or(0o644) })
+            })
+            .collect();
+        volumes.push(json!({ "name": "files", "configMap": { "name": name, "items": modes } }));
+        items.push(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name, "namespace": place.name }, "data": data
+        }));
+    }
+    items.push(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": place.name,
+            "labels": { "app": "broker", "site": super::plain(&place.topology.sites[site]) }
+        },
+        "spec": {
+            "hostname": name, "subdomain": "brokers", "restartPolicy": "Always",
+            "containers": [{
+                "name": "broker", "image": place.image, "command": command, "env": env, "workingDir": FOLDER,
+                "ports": [{ "containerPort": PORT }],
+                "resources": { "limits": resources },
+                "readinessProbe": { "tcpSocket": { "port": PORT }, "periodSeconds": 1 },
+                "volumeMounts": mounts
+            }],
+            "volumes": volumes
+        }
+    }));
+    Ok(items)
+}
+
+fn children(topology: &Topology, site: usize, peers: &[Peer]) -> Vec<Peer> {
+    let links = topology.children(0, site).into_iter();
+    links
+        .filter_map(|link| peers.get(topology.other_end(link, site)).cloned())
+        .collect()
+}
+
+/// The scenario and the pod that runs it; a second container keeps the results.
+pub fn load(place: &Place<'_>) -> Vec<Value> {
+    let config = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "scenario", "namespace": place.name },
+        "data": { "scenario.toml": place.text }
+    });
+    let results = json!({ "name": "results", "mountPath": "/results" });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "load", "namespace": place.name, "labels": { "app": "load" } },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "load", "image": place.load_image,
+                    "command": ["thicket", "lab", "run", "/scenario/scenario.toml", "--out", "/results/run"],
+                    "volumeMounts": [{ "name": "scenario", "mountPath": "/scenario" }, results]
+                },
+                { "name": "keep", "image": KEEPER, "command": ["sleep", "86400"], "volumeMounts": [results] }
+            ],
+            "volumes": [
+                { "name": "scenario", "configMap": { "name": "scenario" } },
+                { "name": "results", "emptyDir": {} }
+            ]
+        }
+    });
+    vec![config, pod]
+}

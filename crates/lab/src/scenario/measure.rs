@@ -1,0 +1,159 @@
+//! What is measured of each system in each cell.
+
+use serde::{Deserialize, Serialize};
+
+use super::network::{Network, known};
+use super::units::{NonNegative, Positive};
+
+/// The measurement of a scenario. Without one it is [`Measure::Load`].
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum Measure {
+    /// The load of `[workload]`, once.
+    #[default]
+    Load,
+    /// The highest rate that is sustainable (Comparison M1, Detti Fig. 2 and 22); the workload's own rate is not used.
+    Throughput {
+        /// Sustainable is a mean delay below this; without it: consumption follows publication and nothing is lost.
+        #[serde(default)]
+        below_mean_ms: Option<Positive>,
+        /// First rate that is tried, in messages a second of all publishers.
+        #[serde(default = "first_rate")]
+        from_per_s: Positive,
+        /// The search ends when its bounds are this close, as a share of the lower one.
+        #[serde(default = "precision")]
+        precision: Positive,
+        /// Seconds at each rate.
+        #[serde(default = "step")]
+        step_s: Positive,
+    },
+    /// Idle connections: how fast they come and what each costs (Comparison M3).
+    Connections {
+        /// How many.
+        count: usize,
+        /// Rest before memory is read.
+        #[serde(default)]
+        hold_s: NonNegative,
+    },
+    /// A broker dies under load, with clients that have persistent sessions and reconnect (Comparison M5 and Fig. 5): a publisher and a subscriber
+    /// at the first broker, a subscriber at the one that dies. The load is `workload.rate_per_s` (100 if it is not there) at QoS 1, or at
+    /// `workload.qos` 2.
+    Crash {
+        /// Site of the broker that dies.
+        site: String,
+        /// How.
+        #[serde(default)]
+        how: Death,
+        /// Load before it.
+        #[serde(default = "before")]
+        before_s: Positive,
+        /// Load after it.
+        #[serde(default = "after")]
+        after_s: Positive,
+    },
+}
+
+/// How a broker leaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Death {
+    /// SIGKILL.
+    #[default]
+    Kill,
+    /// Its links fall silent, then the process dies.
+    PowerOff,
+    /// It hands over what it has, then the process dies.
+    Drain,
+}
+
+fn positive(value: f64) -> Positive {
+    Positive::try_from(value).expect("a constant above 0")
+}
+
+fn first_rate() -> Positive {
+    positive(1000.0)
+}
+
+fn precision() -> Positive {
+    positive(0.1)
+}
+
+fn step() -> Positive {
+    positive(2.0)
+}
+
+fn before() -> Positive {
+    positive(3.0)
+}
+
+fn after() -> Positive {
+    positive(5.0)
+}
+
+impl Measure {
+    pub(super) fn check(&self, names: &[String], network: &Network) -> Result<(), String> {
+        match self {
+            Self::Crash { site, .. } => {
+                known(site, names, "measure.site")?;
+                if network.later.contains(site) {
+                    return Err(format!("measure.site: {site} has no broker at first"));
+                }
+                Ok(())
+            }
+            Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => {
+                Err(format!("measure.count: {count} is not from 1 to 1,000,000"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the workload's own rate and length are used.
+    #[must_use]
+    pub const fn has_own_load(&self) -> bool {
+        !matches!(self, Self::Load)
+    }
+
+    /// The measurement in words; `None` for the plain load.
+    #[must_use]
+    pub fn describe(&self) -> Option<String> {
+        match self {
+            Self::Load => None,
+            Self::Throughput {
+                below_mean_ms,
+                from_per_s,
+                precision,
+                step_s,
+            } => {
+                let criterion = below_mean_ms.map_or(
+                    "consumption follows publication and nothing is lost".to_owned(),
+                    |ms| format!("the mean delay is below {} ms", ms.value()),
+                );
+                Some(format!(
+                    "highest rate at which {criterion}; from {} messages/s, {} s a step, to {} %",
+                    from_per_s.value(),
+                    step_s.value(),
+                    100.0 * precision.value()
+                ))
+            }
+            Self::Connections { count, hold_s } => Some(format!(
+                "{count} idle connections, held {} s",
+                hold_s.value()
+            )),
+            Self::Crash {
+                site,
+                how,
+                before_s,
+                after_s,
+            } => Some(format!(
+                "{} after {} s of load, {} s more after it, with clients that reconnect",
+                match how {
+                    Death::Kill => format!("kill the broker of {site}"),
+                    Death::PowerOff => format!("power off {site}"),
+                    Death::Drain => format!("drain the broker of {site} and end it"),
+                },
+                before_s.value(),
+                after_s.value()
+            )),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Every scenario in `scenarios/` can be read, and its drivers are there.
+
+use std::path::Path;
+
+use thicket_lab::driver::Driver;
+use thicket_lab::scenario::Scenario;
+
+#[test]
+fn every_scenario_can_be_read_with_its_drivers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let (scenario, cells) = Scenario::load(&path).unwrap();
+        assert!(!cells.is_empty(), "{}", path.display());
+        for system in &scenario.systems {
+            Driver::load(system).unwrap();
+        }
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen}");
+}

@@ -1,0 +1,99 @@
+//! Commands for a cluster elsewhere: export, collect.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use thicket_lab::kubernetes::{collect::collect as bring, export as manifests};
+use thicket_lab::report;
+use thicket_lab::scenario::Scenario;
+
+/// Arguments of `thicket lab export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Scenario
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Folder for the manifests; it must be new or empty
+    #[arg(long, value_name = "DIR")]
+    kubernetes: PathBuf,
+    /// Image of a driver's brokers; that of `thicket` is needed for the load, too
+    #[arg(long, value_name = "DRIVER=IMAGE")]
+    image: Vec<String>,
+}
+
+/// Writes manifests.
+pub fn export(arguments: &Export) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(&arguments.file)
+        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
+    let (scenario, cells) = Scenario::load(&arguments.file)?;
+    let images = arguments
+        .image
+        .iter()
+        .map(|words| {
+            let (driver, image) = words
+                .split_once('=')
+                .with_context(|| format!("--image {words}: expected DRIVER=IMAGE"))?;
+            Ok((driver.to_owned(), image.to_owned()))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let folder = &arguments.kubernetes;
+    std::fs::create_dir_all(folder)?;
+    anyhow::ensure!(
+        std::fs::read_dir(folder)?.next().is_none(),
+        "{} is not empty",
+        folder.display()
+    );
+    let index = manifests(&text, &scenario, &cells, &images, folder)?;
+    println!(
+        "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:"
+    );
+    for part in &index.parts {
+        let (name, path) = (&part.name, folder.join(&part.name));
+        let path = path.display();
+        println!("kubectl apply -f {path}/0-brokers.json");
+        println!("kubectl -n {name} wait --for=condition=Ready pod -l app=broker --timeout=300s");
+        println!("kubectl apply -f {path}/1-links.json");
+        println!(
+            "kubectl -n {name} wait --for=condition=AllInjected networkchaos --all --timeout=60s"
+        );
+        println!("kubectl apply -f {path}/2-load.json");
+        if folder.join(name).join("3-faults.json").exists() {
+            println!(
+                "kubectl apply -f {path}/3-faults.json   # when the first message is sent: its clock begins here"
+            );
+        }
+    }
+    println!("thicket lab collect {} --out RESULTS", folder.display());
+    Ok(())
+}
+
+/// Arguments of `thicket lab collect`.
+#[derive(Debug, Args)]
+pub struct Collect {
+    /// Folder that `lab export` wrote
+    #[arg(value_name = "DIR")]
+    exported: PathBuf,
+    /// Folder for the results; it must be new or empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Brings results into one folder.
+pub fn collect(arguments: &Collect) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&arguments.out)?;
+    anyhow::ensure!(
+        std::fs::read_dir(&arguments.out)?.next().is_none(),
+        "{} is not empty",
+        arguments.out.display()
+    );
+    let results = bring(&arguments.exported, &arguments.out, &|line| {
+        eprintln!("{line}")
+    })?;
+    report::write(&results, &arguments.out)?;
+    println!(
+        "results: {0}/results.json, {0}/report.html",
+        arguments.out.display()
+    );
+    Ok(())
+}
