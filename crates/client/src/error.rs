@@ -49,7 +49,7 @@ pub enum Error {
     /// Another client uses the same client identifier. This one has ended.
     #[error("another client took over the session")]
     TakenOver,
-    /// The client was closed, or the runtime it lived in has ended.
+    /// The client was closed, or the runtime it lived in has ended; or the message waited for a further session that the broker then refused.
     #[error("the client is closed")]
     Closed,
 }

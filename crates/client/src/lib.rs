@@ -24,7 +24,7 @@
 //!   elsewhere, and subscriptions move between sessions: a client identifier has one session in a Thicket cluster, on which every exchange
 //!   goes on, and a subscription is made at its new session before it ends at the old one.
 //! - Messages of one topic stay in the order their publisher sent them in. A topic's publications change sessions only when none of it is
-//!   under way.
+//!   under way. While a subscription moves to another session its messages come over both, and some may overtake others.
 //! - A subscription that moves: a message that our clients published at QoS 2 carries an identity (user property `thicket-id`, added while a
 //!   placement is followed and taken off by our clients), by which the second of two is dropped. Of other publishers' messages of QoS 2 the
 //!   second one that says the same is dropped while the filter moves.

@@ -358,6 +358,9 @@ async fn a_further_session_that_is_refused_leaves_its_topics_to_the_first() {
     refused
         .connack(Connack::new(ReasonCode::NotAuthorized))
         .await;
+    client
+        .wait_for(|status| status.last_problem.is_some())
+        .await;
     let publishing = publish(&client, "x", Qos::AtLeastOnce);
     let (mut has_filter, mut has_message) = (false, false);
     // The first may have subscribed before it read the placement: then it gives the filter away, and takes it back.

@@ -8,7 +8,7 @@ mod client {
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::control::Control;
+use client::control::{Control, Session};
 use client::nodes::Cluster;
 use thicket_client::{Client, Error, Message, Options, Placement, Qos};
 
@@ -254,7 +254,7 @@ async fn subscriptions_that_move_lose_nothing_and_at_qos_2_repeat_nothing() {
         let client = client.clone();
         async move { read_all(&client, 4, COUNT).await }
     });
-    let layouts: [&[(&str, usize, &[&str], &[&str])]; 4] = [
+    let layouts: [&[Session<'_>]; 4] = [
         &[
             ("mover", 0, &[], &["m/0", "m/1"]),
             ("mover~2", 1, &[], &["m/2", "m/3"]),
