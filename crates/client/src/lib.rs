@@ -142,6 +142,7 @@ impl Client {
             "" => format!("thicket-{:016x}", random::number()),
             given => given.to_owned(),
         };
+        let declared = options.subscribe.clone();
         let (commands, command_end) = mpsc::channel(UNDER_WAY);
         let (reports, report_end) = mpsc::channel::<(usize, Report)>(UNDER_WAY);
         let (deliver, messages) = mpsc::channel(options.receive_queue);
@@ -186,9 +187,16 @@ impl Client {
                 published: AtomicU64::new(0),
             }),
         };
-        match tokio::time::timeout(limit, connected).await {
-            Ok(Ok(result)) => result.map(|()| client),
-            Ok(Err(_)) => Err(Error::Closed),
+        // What was declared stands on every session before anybody relies on it.
+        let established = async {
+            connected.await.map_err(|_| Error::Closed)??;
+            for (filter, qos) in declared {
+                client.subscribe(&filter, qos).await?;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(limit, established).await {
+            Ok(result) => result.map(|()| client),
             Err(_) => {
                 let problem = client.status().last_problem;
                 Err(Error::Unreachable(problem.unwrap_or_default()))

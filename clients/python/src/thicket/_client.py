@@ -128,8 +128,11 @@ class Client:
         self._changed = asyncio.Event()
         self._asks = asyncio.Event()
         self._connecting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        declared: list[asyncio.Future[int]] = []
         for topic_filter, qos in self._subscribe.items():
             self._plan.subscribe(topic_filter, qos)
+            declared.append(asyncio.get_running_loop().create_future())
+            self._subscribing.setdefault(topic_filter, []).append(declared[-1])
         try:
             if self._control_urls():
                 await self._ask()
@@ -137,6 +140,8 @@ class Client:
             self._settle()
             async with asyncio.timeout(self._connect_timeout):
                 await asyncio.shield(self._connecting)
+                # What was declared stands on every session before anybody relies on it.
+                await asyncio.gather(*declared)
         except TimeoutError:
             await self._end(ClosedError("the client is closed"), Leave.NOW)
             raise ConnectError(f"no broker can be reached: {self._last_problem}") from None
