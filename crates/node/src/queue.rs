@@ -83,7 +83,7 @@ impl Mark {
     #[inline]
     pub fn note(&mut self, now: Instant, number: u64) {
         if self.settled == u64::MAX && now > self.up_since + SETTLED && number > self.last {
-            thicket_session::reach!("time SETTLED");
+            thicket_session::reach!("time queue SETTLED");
             self.settled = number;
         }
         self.add(number);

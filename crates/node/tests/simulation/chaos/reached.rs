@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 14] = [
+const NOT_REACHED: [(&str, &str); 22] = [
     (
         "time FIRST_WAIT",
         "no plan has clients that only publish: scenarios/relocation",
@@ -67,6 +67,20 @@ const NOT_REACHED: [(&str, &str); 14] = [
         "hub/claims: the session's node is not in sight",
         "seen by no plan so far",
     ),
+    ("time LEASE", "no plan redirects clients"),
+    (
+        "time hub/placements/mod PATIENCE",
+        "no plan redirects clients",
+    ),
+    ("time FOLLOWED", "no plan redirects clients"),
+    ("time LEFT_ALONE", "no plan redirects clients"),
+    ("time WATCHED", "no plan redirects clients"),
+    (
+        "time hub/redirection/moves SETTLED",
+        "no plan redirects clients",
+    ),
+    ("time hub/topics COUNTED", "no plan redirects clients"),
+    ("time worker/redirect COUNTED", "no plan redirects clients"),
 ];
 
 /// Where the code lies.
