@@ -226,8 +226,8 @@ async fn disconnect_with_a_server_reference_takes_what_is_under_way_along() {
     let opening = open(&first, &["a"]);
     let mut connection = first.next().await;
     connection.accept().await;
-    let client = opening.await.expect("no panic").expect("served");
     connection.grant(|_| None).await;
+    let client = opening.await.expect("no panic").expect("served");
     let once = publish(&client, "one", Qos::AtLeastOnce);
     let (_, one, _) = connection.take_publish().await;
     let twice = publish(&client, "two", Qos::ExactlyOnce);
@@ -268,8 +268,8 @@ async fn a_lost_session_has_qos_1_published_anew_and_qos_2_reported() {
     let opening = open(&broker, &["a"]);
     let mut connection = broker.next().await;
     connection.accept().await;
-    let client = opening.await.expect("no panic").expect("served");
     connection.grant(|_| None).await;
+    let client = opening.await.expect("no panic").expect("served");
     let twice = publish(&client, "two", Qos::ExactlyOnce);
     connection.take_publish().await;
     let once = publish(&client, "one", Qos::AtLeastOnce);
@@ -294,7 +294,6 @@ async fn a_better_node_for_a_filter_or_a_topic_is_followed() {
     let mut connection = first.next().await;
     assert_eq!(connection.value("thicket-place"), Some("1"));
     connection.accept().await;
-    let client = opening.await.expect("no panic").expect("served");
     let better = second.address();
     for _ in 0..2 {
         connection
@@ -321,6 +320,7 @@ async fn a_better_node_for_a_filter_or_a_topic_is_followed() {
     assert_eq!(filter, "a");
     let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
     connection.write(&Packet::Unsuback(done)).await;
+    let client = opening.await.expect("no panic").expect("served");
     let publishing = publish(&client, "t", Qos::AtLeastOnce);
     let packet_id = loop {
         // Between them it asks whether anything is under way still.
@@ -353,19 +353,25 @@ async fn a_further_session_that_is_refused_leaves_its_topics_to_the_first() {
             ..Connack::default()
         })
         .await;
-    let client = opening.await.expect("no panic").expect("served");
     let mut refused = second.next().await;
     refused
         .connack(Connack::new(ReasonCode::NotAuthorized))
         .await;
-    client
-        .wait_for(|status| status.last_problem.is_some())
-        .await;
-    let publishing = publish(&client, "x", Qos::AtLeastOnce);
-    let (mut has_filter, mut has_message) = (false, false);
     // The first may have subscribed before it read the placement: then it gives the filter away, and takes it back.
-    while !(has_filter && has_message) {
-        match connection.read().await {
+    let mut has_filter = false;
+    let mut publishing = None;
+    let mut opening = Some(opening);
+    loop {
+        if has_filter && let Some(opening) = opening.take_if(|it| it.is_finished()) {
+            let client = opening.await.expect("no panic").expect("served");
+            publishing = Some(publish(&client, "x", Qos::AtLeastOnce));
+        }
+        let pause = tokio::time::sleep(Duration::from_millis(20));
+        let said = tokio::select! {
+            said = connection.read() => said,
+            () = pause => continue,
+        };
+        match said {
             Said::Subscribe(packet_id, filter, _) => {
                 assert_eq!(filter, "a");
                 has_filter = true;
@@ -379,12 +385,14 @@ async fn a_further_session_that_is_refused_leaves_its_topics_to_the_first() {
             }
             Said::Publish(topic, Some(packet_id), _) => {
                 assert_eq!(topic, "x");
-                has_message = true;
+                assert!(has_filter);
                 connection.puback(packet_id, None).await;
+                break;
             }
             _ => {}
         }
     }
+    let publishing = publishing.expect("it has published");
     publishing.await.expect("no panic").expect("acknowledged");
 }
 
