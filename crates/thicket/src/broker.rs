@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Context;
+use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{Failure, Node, Settings};
+
+use crate::{environment, service_manager};
 
 /// Arguments of `thicket broker`.
 #[derive(Debug, clap::Args)]
@@ -34,14 +37,18 @@ enum Wake {
     Failed(Failure),
 }
 
-/// Runs a node until SIGINT or SIGTERM.
-pub fn run(arguments: Broker) -> anyhow::Result<()> {
+/// Runs a node until SIGINT or SIGTERM. `matches`: where the values of `arguments` came from.
+pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    environment::refuse_unknown(&crate::Cli::command(), names)?;
     let mut settings = arguments.settings;
     if let Some(path) = &arguments.config {
         settings = settings.or(Settings::from_file(path)?);
     }
     thicket_broker::start_log(settings.log_level, settings.log_format);
-    let config = settings.check()?;
+    let config = settings
+        .check()
+        .map_err(|error| name_variable(error.into(), matches))?;
     if arguments.check {
         let listen: Vec<_> = config
             .listeners
@@ -60,6 +67,7 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
     // Before the node starts, so that a signal that comes early is not lost.
     watch_signals(sender.clone())?;
     let mut node = Node::start(config)?;
+    service_manager::ready(&addresses(&node));
     if arguments.stop_with_stdin {
         watch_stdin(sender.clone())?;
     }
@@ -70,6 +78,7 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
             // What is wrong, the log has said.
             Wake::Reload => drop(node.reload()),
             Wake::Signal | Wake::ParentGone => {
+                service_manager::stopping();
                 node.stop();
                 return Ok(());
             }
@@ -78,6 +87,19 @@ pub fn run(arguments: Broker) -> anyhow::Result<()> {
                 anyhow::bail!("the node ended: {}", failure.problem);
             }
         }
+    }
+}
+
+fn addresses(node: &Node) -> String {
+    let addresses: Vec<_> = node.addresses().iter().map(ToString::to_string).collect();
+    addresses.join(" ")
+}
+
+/// Says which variable a bad value came from, if it came from one.
+fn name_variable(error: anyhow::Error, matches: &ArgMatches) -> anyhow::Error {
+    match environment::variable_of(&error.to_string(), matches) {
+        Some(variable) => error.context(format!("environment variable {variable}")),
+        None => error,
     }
 }
 

@@ -6,15 +6,26 @@ mod broker;
 mod client;
 mod ctl;
 mod dispatch;
+mod environment;
+mod generate;
+mod health;
 mod lab;
+mod migrate;
 mod passwd;
 mod plan;
+mod service_manager;
 mod table;
 mod up;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// One MQTT broker made of many.
 #[derive(Debug, Parser)]
@@ -36,6 +47,8 @@ enum Command {
     /// Subscribe and print what comes
     #[command(disable_help_flag = true)]
     Sub(client::Sub),
+    /// Ask a node whether clients are let in: ends with 0, or with 1 and why not
+    Health(health::Health),
     /// Show what a running node knows
     Ctl(ctl::Ctl),
     /// Send clients to the broker with most room, in front of any brokers
@@ -48,20 +61,31 @@ enum Command {
     Plan(plan::Plan),
     /// Build networks on this machine and compare brokers on them
     Lab(lab::Lab),
+    /// Write the configuration of Mosquitto as one of Thicket, with a remark for every line that was not taken over
+    Migrate(migrate::Migrate),
+    /// Print completions for a shell
+    Completions(generate::Completions),
+    /// Write the manual pages of all commands
+    Man(generate::Man),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let (command, matches) = parse();
+    let result = match command {
         Command::Up(up) => up::run(&up),
-        Command::Broker(broker) => broker::run(*broker),
+        Command::Broker(broker) => broker::run(*broker, &matches),
         Command::Pub(publish) => client::publish(&publish),
         Command::Sub(subscribe) => client::subscribe(&subscribe),
+        Command::Health(health) => health::run(&health),
         Command::Ctl(ctl) => ctl::run(&ctl),
         Command::Dispatch(dispatch) => dispatch::run(&dispatch),
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),
         Command::Lab(lab) => lab::run(lab),
+        Command::Migrate(arguments) => migrate::run(&arguments),
+        Command::Completions(shell) => generate::completions(Cli::command(), &shell),
+        Command::Man(man) => generate::man(Cli::command(), &man),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,6 +98,37 @@ fn main() -> ExitCode {
     }
 }
 
+/// What was asked for, and where each value of its arguments came from. Ends the process if it cannot be read.
+fn parse() -> (Command, clap::ArgMatches) {
+    let words: Vec<_> = std::env::args_os().collect();
+    let parsed = Cli::command()
+        .try_get_matches_from(&words)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?.command, matches)));
+    match parsed {
+        Ok((command, mut matches)) => {
+            let (_, of_command) = matches.remove_subcommand().expect("clap asks for one");
+            (command, of_command)
+        }
+        Err(error) => {
+            // Written whether or not somebody reads it.
+            let _ = error.print();
+            let mut command = Cli::command();
+            // Only then do arguments show as the error shows them.
+            command.build();
+            if let Some(words) = environment::explain(&command, &error, &words) {
+                eprintln!("\n{words}");
+            }
+            std::process::exit(error.exit_code())
+        }
+    }
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> anyhow::Result<()> {
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.context("cannot write to standard output")
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -82,7 +137,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use thicket_broker::api::overlay::{query_of_text, query_of_topic};
-use thicket_broker::api::{DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, ReloadEntry};
+use thicket_broker::api::{
+    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry,
+};
 
 use crate::api::{Api, Credentials};
 
@@ -218,6 +220,12 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "drained: the node can be stopped")?;
             return Ok(());
         }
+        // Clients without such a session are gone already.
+        if connections <= sessions && !sees_others(api)? {
+            anyhow::bail!(
+                "no other node is there: {sessions} sessions stay here, in the data directory if there is one"
+            );
+        }
         if Instant::now() > deadline {
             anyhow::bail!(
                 "{connections} clients and {sessions} sessions are left: sessions go only to a node that has a copy (`thicket_sessions_without_copies`)"
@@ -225,6 +233,12 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
         }
         std::thread::sleep(STEP);
     }
+}
+
+/// Whether the node reaches any that could have its sessions.
+fn sees_others(api: &Api) -> anyhow::Result<bool> {
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    Ok(nodes.iter().any(|node| node.reachable && !node.is_self))
 }
 
 fn show_nodes(api: &Api) -> anyhow::Result<String> {

@@ -1,0 +1,35 @@
+//! `thicket migrate`: the configuration of Mosquitto as one of ours, with a remark for every line that could not be taken over as it was.
+
+mod draft;
+mod options;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use draft::Draft;
+
+/// Arguments of `thicket migrate`.
+#[derive(Debug, clap::Args)]
+pub struct Migrate {
+    /// A `mosquitto.conf`; files that it includes are named in a remark, to be migrated each
+    file: PathBuf,
+}
+
+/// Prints our configuration; the number of remarks goes to standard error.
+pub fn run(arguments: &Migrate) -> anyhow::Result<()> {
+    let path = &arguments.file;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut draft = Draft::default();
+    for (number, line) in text.lines().enumerate() {
+        options::take(&mut draft, number + 1, line.trim());
+    }
+    let finished = draft.finish();
+    crate::print(&finished.text)?;
+    eprintln!(
+        "{} lines have a remark. Check the result with `thicket broker --check --config FILE`.",
+        finished.remarks
+    );
+    Ok(())
+}

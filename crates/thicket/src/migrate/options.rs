@@ -1,0 +1,407 @@
+//! Options of Mosquitto (mosquitto.conf(5)) and what they are here.
+
+use toml::Table;
+
+use super::draft::Draft;
+
+/// What becomes of an option.
+#[derive(Debug, Clone, Copy)]
+enum Take {
+    /// The same number under our key; what is below the least that makes sense here is not taken over.
+    Number(&'static str, i64),
+    /// The same text under our key.
+    Text(&'static str),
+    /// `true` or `false` under our key.
+    Flag(&'static str),
+    /// Text of the listener it follows.
+    ListenerText(&'static str),
+    /// Text of the bridge it follows.
+    BridgeText(&'static str),
+    /// A number of the bridge it follows.
+    BridgeNumber(&'static str),
+    /// Not, and why.
+    No(&'static str),
+}
+
+use Take::{BridgeNumber, BridgeText, Flag, ListenerText, No, Number, Text};
+
+const ALWAYS: &str = "a node always does so";
+const SERVICE: &str = "is for the service manager to say: deploy/thicket.service";
+const TLS: &str = "a node speaks TLS 1.2 and 1.3 with the ciphers of rustls";
+const NO_PLUGIN: &str =
+    "there are no plugins: use users, acl, jwt_key or auth_hook (docs/access.md)";
+const BRIDGE_TLS: &str = "bridges speak plain TCP only";
+
+/// Options with nothing to decide. Those that need a look are in [`take`].
+const OPTIONS: &[(&str, Take)] = &[
+    ("acl_file", Text("acl")),
+    ("allow_zero_length_clientid", No(ALWAYS)),
+    ("auth_plugin", No(NO_PLUGIN)),
+    (
+        "auto_id_prefix",
+        No("identifiers that a node makes have no prefix"),
+    ),
+    (
+        "autosave_interval",
+        No("a node writes what must survive as it comes; see `sync`"),
+    ),
+    (
+        "autosave_on_changes",
+        No("a node writes what must survive as it comes; see `sync`"),
+    ),
+    ("bridge_cafile", No(BRIDGE_TLS)),
+    ("bridge_capath", No(BRIDGE_TLS)),
+    ("bridge_certfile", No(BRIDGE_TLS)),
+    ("bridge_keyfile", No(BRIDGE_TLS)),
+    ("bridge_insecure", No(BRIDGE_TLS)),
+    ("capath", No("name one file in tls_client_ca")),
+    ("certfile", ListenerText("tls_certificate")),
+    ("cafile", ListenerText("tls_client_ca")),
+    ("keyfile", ListenerText("tls_key")),
+    ("ciphers", No(TLS)),
+    ("ciphers_tls1.3", No(TLS)),
+    ("tls_version", No(TLS)),
+    (
+        "crlfile",
+        No("lists of revoked certificates are not read: take such users out of the rights"),
+    ),
+    ("clientid", BridgeText("client_id")),
+    ("remote_clientid", BridgeText("client_id")),
+    ("remote_username", BridgeText("user")),
+    ("username", BridgeText("user")),
+    ("local_username", BridgeText("local_user")),
+    (
+        "remote_password",
+        No("write it to a file and name that in password_file"),
+    ),
+    (
+        "password",
+        No("write it to a file and name that in password_file"),
+    ),
+    (
+        "local_password",
+        No("write it to a file and name that in local_password_file"),
+    ),
+    ("keepalive_interval", BridgeNumber("keep_alive_s")),
+    (
+        "restart_timeout",
+        No("a bridge connects again after a growing time, reconnect_maximum_s at most"),
+    ),
+    ("start_type", No("a bridge is always connected")),
+    (
+        "cleansession",
+        No("a bridge keeps its session for session_expiry_s"),
+    ),
+    (
+        "notifications",
+        No("`thicket ctl bridges` and metrics tell the state of a bridge"),
+    ),
+    (
+        "try_private",
+        No("a bridge knows what has crossed by its id, whatever the other broker is"),
+    ),
+    (
+        "connection_messages",
+        No("log_level decides; `debug` has each connection"),
+    ),
+    ("http_dir", No("a node serves no files")),
+    ("log_dest", No("the log goes to standard error")),
+    ("log_facility", No("the log goes to standard error")),
+    ("log_timestamp", No(ALWAYS)),
+    ("log_timestamp_format", No("times are those of RFC 3339")),
+    ("max_inflight_messages", Number("inflight_maximum", 1)),
+    ("max_keepalive", Number("keep_alive_maximum_s", 0)),
+    ("max_packet_size", Number("maximum_packet_size", 1)),
+    (
+        "message_size_limit",
+        No("maximum_packet_size bounds a whole packet, topic and properties included"),
+    ),
+    ("max_queued_bytes", Number("queue_bytes", 1)),
+    ("max_queued_messages", Number("queue_messages", 1)),
+    ("max_topic_alias", Number("topic_alias_maximum", 0)),
+    ("memory_limit", Number("memory_bytes", 0)),
+    ("mount_point", ListenerText("topic_prefix")),
+    (
+        "persistence_file",
+        No("the files of a data directory have names of their own"),
+    ),
+    ("pid_file", No(SERVICE)),
+    ("user", No(SERVICE)),
+    ("plugin", No(NO_PLUGIN)),
+    ("global_plugin", No(NO_PLUGIN)),
+    (
+        "psk_file",
+        No("there is no TLS with pre-shared keys: use certificates"),
+    ),
+    (
+        "psk_hint",
+        No("there is no TLS with pre-shared keys: use certificates"),
+    ),
+    (
+        "queue_qos0_messages",
+        No("messages of QoS 0 do not wait for clients that are away"),
+    ),
+    (
+        "retain_available",
+        No("messages are always retained if they ask for it"),
+    ),
+    ("set_tcp_nodelay", No(ALWAYS)),
+    ("sys_interval", Number("sys_interval_s", 0)),
+    (
+        "upgrade_outgoing_qos",
+        No("a message has the lower QoS of publication and subscription"),
+    ),
+    ("use_identity_as_username", Flag("certificate_users")),
+    (
+        "use_subject_as_username",
+        No("the name in a certificate is its common name"),
+    ),
+    (
+        "use_username_as_clientid",
+        No("use session_scope, and `pattern` lines with %u in the rights"),
+    ),
+    (
+        "include_dir",
+        No("migrate each file of the directory, and put the results together"),
+    ),
+];
+
+/// Takes one line over, or says why not.
+pub fn take(draft: &mut Draft, number: usize, line: &str) {
+    if line.is_empty() || line.starts_with('#') {
+        return;
+    }
+    let (option, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let value = value.trim();
+    if let Err(why) = take_option(draft, option, value) {
+        draft.remark(number, line, &why);
+    }
+}
+
+fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), String> {
+    match option {
+        "listener" | "port" => return listener(draft, value),
+        "bind_address" => {
+            return Err("write it before the port in the address of the listener".into());
+        }
+        "protocol" => return protocol(draft, value),
+        "max_connections" if value == "-1" => {}
+        "max_connections" => draft.set_here("connections", integer(value)?),
+        "require_certificate" if flag(value)? => {
+            let listener = draft.current_listener();
+            listener.insert("tls_client_certificate".to_owned(), "required".into());
+        }
+        "require_certificate" => {}
+        "per_listener_settings" => draft.per_listener = flag(value)?,
+        "allow_anonymous" if draft.per_listener => draft.set_here("allow_anonymous", flag(value)?),
+        "allow_anonymous" => draft.set("allow_anonymous", flag(value)?),
+        "acl_file" if draft.per_listener => {
+            return Err(
+                "rights are those of the node: put all in one file, and name it in `acl`".into(),
+            );
+        }
+        "password_file" => return users(draft, value),
+        // Without it nothing is kept, as here without `data`.
+        "persistence" if !flag(value)? => {}
+        "persistence" => draft.set("data", "/var/lib/thicket"),
+        "persistence_location" => {
+            return Err(
+                "`data` must be a directory of Thicket's own: what Mosquitto stored is not read"
+                    .into(),
+            );
+        }
+        "persistent_client_expiration" => draft.set("session_expiry_maximum_s", seconds(value)?),
+        "log_type" => return log(draft, value),
+        "connection" => draft.bridge(value),
+        "address" | "addresses" => return bridge_address(draft, value),
+        "bridge_protocol_version" => return bridge_version(draft, value),
+        "topic" => return rule(draft, value),
+        _ => return take_from_table(draft, option, value),
+    }
+    Ok(())
+}
+
+fn take_from_table(draft: &mut Draft, option: &str, value: &str) -> Result<(), String> {
+    let known = OPTIONS.iter().find(|(name, _)| *name == option);
+    let Some((_, take)) = known else {
+        return Err("Thicket has nothing like it".into());
+    };
+    let in_bridge = match *take {
+        Number(key, least) => {
+            let value = integer(value)?;
+            if value < least {
+                return Err(format!(
+                    "{key} must be {least} or more: there is no \"without bound\""
+                ));
+            }
+            draft.set(key, value);
+            true
+        }
+        Text(key) => {
+            draft.set(key, value);
+            true
+        }
+        Flag(key) => {
+            draft.set(key, flag(value)?);
+            true
+        }
+        ListenerText(key) => {
+            draft
+                .current_listener()
+                .insert(key.to_owned(), value.into());
+            true
+        }
+        BridgeText(key) => draft.set_bridge(key, value),
+        BridgeNumber(key) => draft.set_bridge(key, integer(value)?),
+        No(why) => return Err(why.into()),
+    };
+    in_bridge.then_some(()).ok_or_else(no_bridge)
+}
+
+fn no_bridge() -> String {
+    "no `connection` comes before it".into()
+}
+
+fn integer(value: &str) -> Result<i64, String> {
+    value.parse().map_err(|_| format!("{value:?} is no number"))
+}
+
+fn flag(value: &str) -> Result<bool, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{value:?} is neither true nor false"))
+}
+
+/// `listener PORT [ADDRESS | PATH]`.
+fn listener(draft: &mut Draft, value: &str) -> Result<(), String> {
+    let (port, place) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
+    let (port, place) = (integer(port)?, place.trim());
+    draft.listener(match place {
+        _ if port == 0 && !place.is_empty() => format!("unix:{place}"),
+        "" => format!("0.0.0.0:{port}"),
+        _ if place.contains(':') => format!("[{place}]:{port}"),
+        _ => format!("{place}:{port}"),
+    });
+    match place {
+        "" => Err(format!(
+            "taken over for IPv4; for IPv6 add a listener at [::]:{port}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn protocol(draft: &mut Draft, value: &str) -> Result<(), String> {
+    match value {
+        "mqtt" => Ok(()),
+        "websockets" => {
+            let listener = draft.current_listener();
+            listener.insert("transport".to_owned(), "ws".into());
+            // Mosquitto does not look at the path.
+            Err(
+                "clients must ask for websocket_path (/mqtt), which Mosquitto does not look at"
+                    .into(),
+            )
+        }
+        _ => Err("expected mqtt or websockets".into()),
+    }
+}
+
+/// Argon2 is what our files of users have too; older hashes of Mosquitto are not read.
+fn users(draft: &mut Draft, path: &str) -> Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!("cannot look at its hashes: {error}; `users` wants lines of `thicket passwd`")
+    })?;
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let old = lines.filter(|line| !line.contains(":$argon2id$")).count();
+    if old > 0 {
+        return Err(format!(
+            "{old} of its users have hashes of another kind: make their lines anew with `thicket passwd NAME`, then set `users`"
+        ));
+    }
+    if draft.per_listener {
+        draft.set_here("users", path);
+    } else {
+        draft.set("users", path);
+    }
+    Ok(())
+}
+
+/// `14d`, `2w`, `1m`, `1y`, `6h`.
+fn seconds(value: &str) -> Result<i64, String> {
+    let problem = || format!("{value:?} is no time such as 14d");
+    let unit = value.chars().last().ok_or_else(problem)?;
+    let days = match unit {
+        'h' => return Ok(integer(&value[..value.len() - 1])? * 3600),
+        'd' => 1,
+        'w' => 7,
+        'm' => 30,
+        'y' => 365,
+        _ => return Err(problem()),
+    };
+    Ok(integer(&value[..value.len() - 1])? * days * 86_400)
+}
+
+/// Several such lines add up there; here a level has all above it.
+fn log(draft: &mut Draft, value: &str) -> Result<(), String> {
+    let level = match value {
+        "error" => "error",
+        "warning" => "warn",
+        "notice" | "information" => "info",
+        "debug" | "all" => "debug",
+        _ => return Err("log_level has error, warn, info, debug and trace".into()),
+    };
+    draft.raise_log_level(level);
+    Ok(())
+}
+
+fn bridge_address(draft: &mut Draft, value: &str) -> Result<(), String> {
+    let mut addresses = value.split_whitespace();
+    let first = addresses.next().ok_or("expected HOST:PORT")?;
+    let first = if first.contains(':') {
+        first.to_owned()
+    } else {
+        format!("{first}:1883")
+    };
+    if !draft.set_bridge("address", first) {
+        return Err(no_bridge());
+    }
+    match addresses.next() {
+        Some(_) => Err("a bridge has one address: the first was taken over".into()),
+        None => Ok(()),
+    }
+}
+
+fn bridge_version(draft: &mut Draft, value: &str) -> Result<(), String> {
+    let version = match value {
+        "mqttv50" => "5.0",
+        "mqttv311" => "3.1.1",
+        _ => return Err("a bridge speaks 5.0 or 3.1.1".into()),
+    };
+    draft
+        .set_bridge("version", version)
+        .then_some(())
+        .ok_or_else(no_bridge)
+}
+
+/// `topic PATTERN [DIRECTION [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]]`; `""` stands for nothing.
+fn rule(draft: &mut Draft, value: &str) -> Result<(), String> {
+    let mut words = value
+        .split_whitespace()
+        .map(|word| if word == "\"\"" { "" } else { word });
+    let mut rule = Table::new();
+    let topic = words.next().filter(|topic| !topic.is_empty());
+    rule.insert(
+        "topic".into(),
+        topic.ok_or("a rule of a bridge needs a topic")?.into(),
+    );
+    rule.insert("direction".into(), words.next().unwrap_or("out").into());
+    rule.insert("qos".into(), integer(words.next().unwrap_or("0"))?.into());
+    for key in ["local_prefix", "remote_prefix"] {
+        if let Some(prefix) = words.next() {
+            rule.insert(key.into(), prefix.into());
+        }
+    }
+    draft.add_rule(rule).then_some(()).ok_or_else(no_bridge)
+}

@@ -1,0 +1,262 @@
+//! What an installation needs of the program: migration, health, completions, manual pages, the environment.
+
+use std::process::{Command, Output, Stdio};
+
+use thicket_broker::{DiscoverChoice, Node, Settings};
+
+fn thicket(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thicket"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("THICKET_"))
+    {
+        command.env_remove(name);
+    }
+    command.envs(environment.iter().copied());
+    command.output().expect("the program runs")
+}
+
+fn out(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn complaint(output: &Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Our configuration for lines of Mosquitto's, which `broker --check` must find good.
+fn migrated(lines: &str) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (old, new) = (
+        directory.path().join("mosquitto.conf"),
+        directory.path().join("thicket.toml"),
+    );
+    std::fs::write(&old, lines).expect("written");
+    let text = out(&thicket(&["migrate", old.to_str().expect("text")], &[]));
+    std::fs::write(&new, &text).expect("written");
+    let new = new.to_str().expect("text");
+    let checked = thicket(
+        &["broker", "--check", "--config", new, "--insecure-links"],
+        &[],
+    );
+    let error = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{error}\n{text}");
+    text
+}
+
+#[test]
+fn options_of_mosquitto_become_keys() {
+    let cases = [
+        ("max_inflight_messages 20", "inflight_maximum = 20"),
+        ("max_queued_messages 500", "queue_messages = 500"),
+        ("max_keepalive 120", "keep_alive_maximum_s = 120"),
+        ("max_packet_size 65536", "maximum_packet_size = 65536"),
+        ("sys_interval 30", "sys_interval_s = 30"),
+        ("memory_limit 1000000000", "memory_bytes = 1000000000"),
+        ("persistence true", "data = \"/var/lib/thicket\""),
+        (
+            "persistent_client_expiration 2w",
+            "session_expiry_maximum_s = 1209600",
+        ),
+        (
+            "persistent_client_expiration 6h",
+            "session_expiry_maximum_s = 21600",
+        ),
+        ("log_type warning", "log_level = \"warn\""),
+        ("log_type debug\nlog_type error", "log_level = \"debug\""),
+        ("allow_anonymous true", "allow_anonymous = true"),
+        (
+            "listener 1883 127.0.0.1\nmax_connections 10",
+            "connections = 10",
+        ),
+        ("listener 1883 ::1", "address = \"[::1]:1883\""),
+        (
+            "listener 0 /tmp/thicket.sock",
+            "address = \"unix:/tmp/thicket.sock\"",
+        ),
+        (
+            "listener 9001 127.0.0.1\nprotocol websockets",
+            "transport = \"ws\"",
+        ),
+        (
+            "listener 1883 127.0.0.1\nmount_point tenant/",
+            "topic_prefix = \"tenant/\"",
+        ),
+    ];
+    for (lines, expected) in cases {
+        let text = migrated(lines);
+        assert!(text.lines().any(|line| line == expected), "{lines}: {text}");
+    }
+}
+
+#[test]
+fn a_bridge_of_mosquitto_becomes_one_of_ours() {
+    let text = migrated(
+        "listener 1883 127.0.0.1\n\
+         connection plant\naddress mosquitto.example:1884\nremote_clientid edge\nkeepalive_interval 30\n\
+         bridge_protocol_version mqttv50\ntopic site/# out 2 \"\" edge-1/\ntopic orders/# in 1\n",
+    );
+    for line in [
+        "name = \"plant\"",
+        "address = \"mosquitto.example:1884\"",
+        "client_id = \"edge\"",
+        "keep_alive_s = 30",
+        "version = \"5.0\"",
+        "topic = \"site/#\"",
+        "remote_prefix = \"edge-1/\"",
+        "direction = \"in\"",
+        "qos = 2",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}: {text}");
+    }
+    assert_eq!(text.matches("[[bridge.rule]]").count(), 2, "{text}");
+}
+
+#[test]
+fn every_line_that_is_not_taken_over_has_a_remark() {
+    let lines = [
+        "plugin /usr/lib/mosquitto_dynamic_security.so",
+        "max_queued_messages 0",
+        "pid_file /run/mosquitto.pid",
+        "psk_hint somebody",
+        "nothing_we_know 3",
+        "max_keepalive often",
+        "topic site/# out",
+    ];
+    let text = migrated(&format!("# a comment\n\n{}\n", lines.join("\n")));
+    for (number, line) in lines.iter().enumerate() {
+        let remark = format!("# line {}: {line}\n#   ", number + 3);
+        assert!(text.contains(&remark), "{line}: {text}");
+    }
+    let settings = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    assert_eq!(settings.count(), 0, "{text}");
+}
+
+#[test]
+fn users_are_taken_over_if_their_hashes_can_be_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("passwords");
+    let path = file.to_str().expect("text");
+    std::fs::write(&file, "old:$7$101$abc$def\n").expect("written");
+    let text = migrated(&format!("password_file {path}\n"));
+    assert!(
+        text.contains("1 of its users have hashes of another kind"),
+        "{text}"
+    );
+    std::fs::write(
+        &file,
+        format!(
+            "new:{}\n",
+            thicket_broker::hash_password(b"secret").expect("hashed")
+        ),
+    )
+    .expect("written");
+    let text = migrated(&format!("password_file {path}\n"));
+    assert!(text.contains(&format!("users = \"{path}\"")), "{text}");
+}
+
+#[test]
+fn health_ends_with_what_the_node_says() {
+    let settings = Settings {
+        listen: Some(vec!["127.0.0.1:0".into()]),
+        http: Some("127.0.0.1:0".into()),
+        discover: Some(vec![DiscoverChoice::Off]),
+        ..Settings::default()
+    };
+    let node = Node::start(settings.check().expect("good settings")).expect("a free port");
+    let api = node.http_address().expect("it has one").to_string();
+    assert_eq!(
+        out(&thicket(&["health", "--live", "--api", &api], &[])),
+        "live\n"
+    );
+    // A node without others is ready when it has looked for them.
+    while !thicket(&["health"], &[("THICKET_API", &api)])
+        .status
+        .success()
+    {}
+    node.stop();
+    let error = complaint(&thicket(&["health", "--api", &api], &[]));
+    assert!(error.contains("nobody listens"), "{error}");
+}
+
+#[test]
+fn a_variable_that_is_no_key_is_refused() {
+    let error = complaint(&thicket(
+        &["broker", "--check"],
+        &[("THICKET_LISTENS", "localhost:1883")],
+    ));
+    let expected = "unknown environment variable THICKET_LISTENS; did you mean THICKET_LISTEN?";
+    assert!(error.contains(expected), "{error}");
+    let of_kubernetes = [
+        ("THICKET_SERVICE_HOST", "10.0.0.1"),
+        ("THICKET_PORT", "tcp://10.0.0.1:1883"),
+    ];
+    out(&thicket(&["broker", "--check"], &of_kubernetes));
+}
+
+#[test]
+fn a_bad_value_names_its_variable_and_a_flag_does_not() {
+    // The first is refused when words are read, the second when values are looked at.
+    for (name, flag, value) in [
+        ("THICKET_WORKERS", "--workers", "two"),
+        ("THICKET_LISTEN", "--listen", "nowhere"),
+    ] {
+        let error = complaint(&thicket(&["broker", "--check"], &[(name, value)]));
+        assert!(
+            error.contains(&format!("environment variable {name}")),
+            "{error}"
+        );
+        let error = complaint(&thicket(&["broker", "--check", flag, value], &[]));
+        assert!(
+            error.contains(value) && !error.contains("THICKET_"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page_and_shells_have_completions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pages = directory.path().join("man");
+    out(&thicket(&["man", pages.to_str().expect("text")], &[]));
+    for (page, word) in [
+        ("thicket.1", "thicket\\-broker(1)"),
+        ("thicket-broker.1", "\\-\\-listen"),
+        ("thicket-ctl-drain.1", "timeout"),
+    ] {
+        let text = std::fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(word), "{page}: {text}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let text = out(&thicket(&["completions", shell], &[]));
+        assert!(text.contains("drain"), "{shell}");
+    }
+}
+
+#[test]
+fn a_node_alone_does_not_wait_for_others_when_it_is_drained() {
+    let settings = Settings {
+        listen: Some(vec!["127.0.0.1:0".into()]),
+        http: Some("127.0.0.1:0".into()),
+        discover: Some(vec![DiscoverChoice::Off]),
+        ..Settings::default()
+    };
+    let node = Node::start(settings.check().expect("good settings")).expect("a free port");
+    let api = node.http_address().expect("it has one").to_string();
+    let port = node.addresses()[0].port().to_string();
+    let session = [
+        "sub", "-p", &port, "-c", "-i", "kept", "-q", "1", "-t", "a", "-W", "1",
+    ];
+    out(&thicket(&session, &[]));
+    let error = complaint(&thicket(
+        &["ctl", "--api", &api, "drain", "--timeout", "100000"],
+        &[],
+    ));
+    assert!(error.contains("1 sessions stay here"), "{error}");
+    node.stop();
+}
