@@ -231,6 +231,14 @@ fn every_path_of_the_document_answers_with_what_it_says() {
     let document: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!(document["openapi"], "3.1.0");
     let schemas = &document["components"]["schemas"];
+    let placed = http_do(
+        &node,
+        "POST",
+        "/v1/placements",
+        "",
+        r#"{"client_id": "c", "subscribe": ["a"]}"#,
+    );
+    assert_eq!(placed.0, 200, "{}", placed.1);
     let mut asked = 0;
     for (path, methods) in document["paths"].as_object().expect("paths") {
         let Some(operation) = methods.get("get") else {
@@ -240,7 +248,8 @@ fn every_path_of_the_document_answers_with_what_it_says() {
             "/v1/explain" => "?topic=a/b",
             _ => "",
         };
-        let (status, body) = http(&node, &format!("{path}{question}"));
+        let place = path.replace("{client_id}", "c");
+        let (status, body) = http(&node, &format!("{place}{question}"));
         assert_eq!(status, 200, "{path}: {body}");
         let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
         if !schema.is_null() {

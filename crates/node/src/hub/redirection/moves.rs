@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A node gives away only if it has more to do than another one by this part of the mean.
-const MARGIN: f64 = 0.15;
+const MARGIN: f64 = 0.1;
 /// How long it must have had that.
 const WATCHED: Duration = Duration::from_secs(2);
 /// How long loads take to show what moves did.
