@@ -73,6 +73,7 @@ impl Session {
         let has_come = id.node == own.0 || mark.is_some_and(came);
         let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
         let came_before = came_by(&self.marks, id);
-        id.is_sent() && has_come && (came_before || self.begun.as_ref().is_none_or(came_since))
+        let has_come_since = has_come && self.begun.as_ref().is_none_or(came_since);
+        id.is_sent() && (came_before || has_come_since)
     }
 }

@@ -396,7 +396,8 @@ impl Worker {
                     .find(|group| is_share_key(&group.key, name, filter));
                 let Some(group) = group else { continue };
                 if let Some(index) = self.choose_here(group) {
-                    let index = self.member_with_room(group, index, outgoing.publish);
+                    let with_room = self.member_with_room(group, index, outgoing.publish);
+                    let index = with_room.unwrap_or(index);
                     self.deliver_alone(now, &group.local[index].taker, &group.key, &mut outgoing);
                     continue;
                 }

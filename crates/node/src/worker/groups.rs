@@ -70,10 +70,9 @@ impl Worker {
         debt: Option<Debt>,
         open: &mut u16,
     ) {
-        match self.choose(group) {
+        match self.choose_with_room(group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
-                let index = self.member_with_room(group, index, outgoing.publish);
                 self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
@@ -118,6 +117,23 @@ impl Worker {
         }
     }
 
+    /// Who takes the message: if that is a member here and none here has room, a place that has others, which refuses it if none there
+    /// has room either.
+    fn choose_with_room(&mut self, group: &GroupRoute, publish: &Publish<'_>) -> Option<Choice> {
+        let choice = self.choose(group)?;
+        let Choice::Local(index) = choice else {
+            return Some(choice);
+        };
+        if let Some(index) = self.member_with_room(group, index, publish) {
+            return Some(Choice::Local(index));
+        }
+        let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
+        let elsewhere = connected.map(|(place, interest)| Choice::Peer(*place, *interest));
+        elsewhere
+            .or_else(|| self.choose_waiting(group, 0))
+            .or(Some(choice))
+    }
+
     fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
         let turn = self.interests.next_turn(&group.key) as usize;
         let elsewhere: usize = group
@@ -150,6 +166,11 @@ impl Worker {
         if !group.local.is_empty() {
             return Some(Choice::Local(turn % group.local.len()));
         }
+        self.choose_waiting(group, turn)
+    }
+
+    /// A place with members that wait for their clients.
+    fn choose_waiting(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
         let is_here = |place: &Place| match place {
             Place::Worker(_) => true,
             Place::Node(slot) => self.is_up(*slot),

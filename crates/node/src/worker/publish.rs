@@ -7,7 +7,7 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, interests::Route,
+    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, interests::Route, room::Audience,
     sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now, mail::NumberRuns};
@@ -172,7 +172,10 @@ impl Worker {
             return Ok(());
         }
         self.check_receive_maximum(arrival.session)?;
-        if self.finds_no_room(arrival.publish, arrival.route, Some(arrival.session)) {
+        let audience = Audience::Everybody {
+            publisher: arrival.session,
+        };
+        if self.finds_no_room(arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -221,7 +224,10 @@ impl Worker {
             return Ok(());
         }
         self.check_receive_maximum(arrival.session)?;
-        if self.finds_no_room(arrival.publish, arrival.route, Some(arrival.session)) {
+        let audience = Audience::Everybody {
+            publisher: arrival.session,
+        };
+        if self.finds_no_room(arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -363,8 +369,9 @@ impl Worker {
             if let Some(session) = self.sessions.get_mut(key)
                 && owed.qos == Qos::ExactlyOnce
             {
-                session.inbound.handle_refused(owed.packet_id);
-                self.journal.released(session.stored, owed.packet_id);
+                session.inbound.handle_unheard_refusal(owed.packet_id);
+                self.journal
+                    .inbound(session.stored, &session.inbound, owed.packet_id);
             }
             self.overdrawn.push(id);
             return;
@@ -441,11 +448,12 @@ impl Worker {
                     slot.reason_code = ReasonCode::QuotaExceeded;
                     self.met.push(debt);
                 }
-                // The connection is gone: when the message comes again it is a new one. If it has come again already, its client waits.
+                // The connection is gone: the message is taken again when it comes again. If it has come again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
-                    let is_awaited = session.inbound.handle_refused(owed.packet_id);
-                    self.journal.released(session.stored, owed.packet_id);
+                    let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
+                    self.journal
+                        .inbound(session.stored, &session.inbound, owed.packet_id);
                     self.met.push(debt);
                     if is_awaited && let Some(id) = session.connection {
                         thicket_session::reach!("worker/publish: a refused publication came again");
@@ -489,7 +497,10 @@ impl Worker {
             }
         }
         self.settle_forgotten(now);
-        for id in std::mem::take(&mut self.overdrawn) {
+        let mut overdrawn = std::mem::take(&mut self.overdrawn);
+        overdrawn.sort_unstable();
+        overdrawn.dedup();
+        for id in overdrawn {
             self.refuse(now, id, &self.overdrawn_refusal());
         }
     }

@@ -1,7 +1,7 @@
 //! Whether there is room for a message: in the worker's log, and in the queues of the sessions that are to have it (rule 18).
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::record::Record;
+use thicket_overlay::record::{Record, SharedChoices};
 use thicket_session::server::{Message, MessageId};
 
 use super::{
@@ -10,33 +10,73 @@ use super::{
 };
 use crate::{
     OnFull, Peer,
-    mail::{Content, Origin},
+    mail::{Content, Origin, is_share_key},
 };
 
+/// For which sessions here a message is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Audience<'a> {
+    /// For all subscribers, and one member of each group here or elsewhere: a client published it.
+    Everybody { publisher: SessionKey },
+    /// For subscribers: another place published it.
+    Subscribers,
+    /// For a member here of each of these groups: another place chose this one.
+    Members(SharedChoices<'a>),
+}
+
+impl Audience<'_> {
+    fn takers<'r>(&self, route: &'r Route) -> &'r [Taker] {
+        match self {
+            Self::Everybody { .. } | Self::Subscribers => &route.takers,
+            Self::Members(_) => &[],
+        }
+    }
+
+    fn groups<'r>(&self, route: &'r Route) -> impl Iterator<Item = &'r GroupRoute> {
+        route.groups.iter().filter(move |group| match self {
+            Self::Everybody { .. } => true,
+            Self::Subscribers => false,
+            Self::Members(chosen) => chosen
+                .iter()
+                .any(|(name, filter)| is_share_key(&group.key, name, filter)),
+        })
+    }
+
+    /// Whether one of the members here has to take it.
+    fn is_bound_to(&self, group: &GroupRoute) -> bool {
+        !group.local.is_empty() && (matches!(self, Self::Members(_)) || group.peers.is_empty())
+    }
+}
+
 impl Worker {
-    /// Whether a message of QoS 1 or 2 is to be refused, as a session here cannot keep it. `from`: the publisher's session.
+    /// Whether a message of QoS 1 or 2 is to be refused, as a session here cannot keep it.
     #[inline]
     pub(super) fn finds_no_room(
         &mut self,
         publish: &Publish<'_>,
         route: &Route,
-        from: Option<SessionKey>,
+        audience: Audience<'_>,
     ) -> bool {
-        (self.journal.is_on() && self.finds_journal_full(publish, route))
-            || (self.refuses_when_full() && self.finds_queue_full(publish, route, from))
+        (self.journal.is_on() && self.finds_journal_full(publish, route, audience))
+            || (self.refuses_when_full() && self.finds_queue_full(publish, route, audience))
     }
 
     fn refuses_when_full(&self) -> bool {
         self.config.limits.on_full == OnFull::Refuse
     }
 
-    fn finds_journal_full(&self, publish: &Publish<'_>, route: &Route) -> bool {
-        let takers = route.takers.len() + route.groups.len();
-        if !self.journal.is_full_for(content_len(publish), takers) {
+    fn finds_journal_full(
+        &mut self,
+        publish: &Publish<'_>,
+        route: &Route,
+        audience: Audience<'_>,
+    ) -> bool {
+        let recipients = route.takers.len() + route.groups.len();
+        if !self.journal.is_full_for(content_len(publish), recipients) {
             return false;
         }
-        let in_groups = route.groups.iter().flat_map(|group| &group.local);
-        let sessions = (route.takers.iter().map(|taker| taker.session))
+        let in_groups = audience.groups(route).flat_map(|group| &group.local);
+        let sessions = (audience.takers(route).iter().map(|taker| taker.session))
             .chain(in_groups.map(|member| member.taker.session));
         sessions
             .filter_map(|key| self.sessions.get(key))
@@ -47,18 +87,22 @@ impl Worker {
         &mut self,
         publish: &Publish<'_>,
         route: &Route,
-        from: Option<SessionKey>,
+        audience: Audience<'_>,
     ) -> bool {
         let cost = Message::cost_of(content_len(publish));
+        let publisher = match audience {
+            Audience::Everybody { publisher } => Some(publisher),
+            Audience::Subscribers | Audience::Members(_) => None,
+        };
         let is_full = |taker: &Taker| {
             taker.qos > Qos::AtMostOnce
-                && !(taker.no_local && from == Some(taker.session))
+                && !(taker.no_local && publisher == Some(taker.session))
                 && !self.has_room(taker.session, cost)
         };
-        let is_full = route.takers.iter().any(is_full)
-            || route.groups.iter().any(|group| {
-                let is_all = group.peers.is_empty() && !group.local.is_empty();
-                is_all && group.local.iter().all(|member| is_full(&member.taker))
+        let is_full = audience.takers(route).iter().any(is_full)
+            || audience.groups(route).any(|group| {
+                let mut members = group.local.iter().map(|member| &member.taker);
+                audience.is_bound_to(group) && members.all(is_full)
             });
         self.traffic.queue_refused_messages += u64::from(is_full);
         is_full
@@ -80,21 +124,24 @@ impl Worker {
         window.is_some_and(|attached| session.outbound.can_begin(attached.window))
     }
 
-    /// The member of a shared subscription that takes a message whose turn is `index`'s: the next one with room, if it has none.
+    /// The member of a shared subscription that takes a message whose turn is `index`'s: if it has no room, the next one that has,
+    /// a connected one if `index`'s is. `None`: none has room.
     pub(super) fn member_with_room(
         &self,
         group: &GroupRoute,
         index: usize,
         publish: &Publish<'_>,
-    ) -> usize {
+    ) -> Option<usize> {
         let cost = Message::cost_of(content_len(publish));
         let count = group.local.len();
         let is_connected = group.local[index].connected;
-        (index..index + count)
-            .map(|at| at % count)
-            .filter(|&at| group.local[at].connected == is_connected)
-            .find(|&at| self.has_room(group.local[at].taker.session, cost))
-            .unwrap_or(index)
+        let in_turn = || (index..index + count).map(|at| at % count);
+        let is_like = |at: &usize| group.local[*at].connected == is_connected;
+        let has_room = |at: &usize| self.has_room(group.local[*at].taker.session, cost);
+        in_turn()
+            .filter(is_like)
+            .find(has_room)
+            .or_else(|| in_turn().find(has_room))
     }
 
     /// A message that sessions here cannot keep: whoever took it from its publisher is told.
@@ -115,7 +162,12 @@ impl Worker {
             return false;
         }
         let route = self.route(record.topic);
-        if !self.finds_no_room(&publish, &route, None) {
+        let audience = if record.shared.is_empty() {
+            Audience::Subscribers
+        } else {
+            Audience::Members(record.shared)
+        };
+        if !self.finds_no_room(&publish, &route, audience) {
             return false;
         }
         self.traffic.dropped_messages += 1;
@@ -126,7 +178,7 @@ impl Worker {
             stream: origin.stream.0 as u8,
             number: record.number,
         };
-        for taker in &route.takers {
+        for taker in audience.takers(&route) {
             if let Some(session) = self.sessions.get(taker.session) {
                 self.journal.passed(session.stored, id);
             }

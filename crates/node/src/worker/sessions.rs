@@ -277,10 +277,10 @@ impl Session {
         self.connection = None;
         self.disconnected_at = Some(now);
         for owed in std::mem::take(&mut self.acknowledgements) {
-            if owed.qos == Qos::ExactlyOnce && owed.open > 0 {
+            if owed.qos == Qos::ExactlyOnce && owed.reason_code.is_error() {
+                self.inbound.handle_unheard_refusal(owed.packet_id);
+            } else if owed.qos == Qos::ExactlyOnce && owed.open > 0 {
                 self.orphaned.insert(self.first_acknowledgement, owed.open);
-            } else if owed.qos == Qos::ExactlyOnce && owed.reason_code.is_error() {
-                self.inbound.handle_refused(owed.packet_id);
             } else if owed.qos == Qos::ExactlyOnce {
                 // Its turn had not come, its conditions are met.
                 self.inbound.handle_met(owed.packet_id);

@@ -230,9 +230,20 @@ impl Inbound {
         }
     }
 
-    /// The message was refused with PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9]. Whether its client waits for an answer.
-    pub fn handle_refused(&mut self, id: PacketId) -> bool {
-        matches!(self.ids.remove(&id), Some((State::Received, _)))
+    /// The message was refused, and its client hears so in a PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9].
+    pub fn handle_refused(&mut self, id: PacketId) {
+        self.ids.remove(&id);
+    }
+
+    /// The message was refused, and its client does not hear so: it is taken again when it comes again, under its name, as some have it
+    /// already. Whether its client has sent it again and waits for an answer.
+    pub fn handle_unheard_refusal(&mut self, id: PacketId) -> bool {
+        match self.ids.get_mut(&id) {
+            Some((state @ (State::Received | State::Orphaned), _)) => {
+                std::mem::replace(state, State::Interrupted) == State::Received
+            }
+            Some(_) | None => false,
+        }
     }
 
     /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.
@@ -495,6 +506,25 @@ mod tests {
             inbound.handle_publish(id(1), false),
             InboundPublish::Deliver { generation: 2, .. }
         ));
+    }
+
+    #[test]
+    fn after_a_refusal_that_its_client_did_not_hear_of_the_same_message_is_taken_again_under_its_name()
+     {
+        let mut inbound = Inbound::default();
+        inbound.handle_publish(id(1), false);
+        inbound.handle_disconnected();
+        assert!(!inbound.handle_unheard_refusal(id(1)), "nobody waits");
+        assert_eq!(
+            inbound.handle_publish(id(1), true),
+            InboundPublish::Deliver {
+                generation: 1,
+                is_repeated: true
+            }
+        );
+        assert!(inbound.handle_unheard_refusal(id(1)), "its client waits");
+        let stored: Vec<InboundId> = inbound.stored().collect();
+        assert!(!stored[0].is_held, "a store takes it for unfinished");
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> V
             let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
                 && (has_died(ledger, publication.submitted_at, until)
                     || !ledger.is_calm(publication.submitted_at, arrival.at));
-            // Where a message was refused for want of room it may have come to others before, and the sender does not know.
+            // What was refused at one place came to others, and its client publishes it anew when it hears so.
             let is_taken_once = is_taken_once && !(ledger.is_cramped && publication.is_sent_again);
             // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a
             // node sent at QoS 0 before it died, nobody else knows of.
@@ -251,7 +251,9 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
             let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
             // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.
             let is_overtaken = arrival.qos == Qos::AtMostOnce && routing != RoutingMode::Mesh;
-            if !was_held || is_copy || is_late || is_lowered || is_overtaken {
+            // What was refused comes when its client sends it again, after what was not refused.
+            let is_refused = ledger.is_cramped && publication.is_sent_again;
+            if !was_held || is_copy || is_late || is_lowered || is_overtaken || is_refused {
                 continue;
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);
@@ -309,9 +311,7 @@ fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
             let calm = publication
                 .acknowledged_at
                 .is_some_and(|at| ledger.is_calm(publication.submitted_at, at));
-            // What was refused and is sent again is taken for the first one where that was not refused.
-            let is_refused = ledger.is_cramped && publication.is_sent_again;
-            let is_promised = calm && !is_refused && !is_from_forked(ledger, publication);
+            let is_promised = calm && !is_from_forked(ledger, publication);
             if wanted && is_promised && !got[number] {
                 return Err(format!(
                     "each shared message comes to a member: p{number} {publication:?} came to nobody of {group}"

@@ -95,6 +95,44 @@ fn a_queue_that_is_full_on_another_node_refuses_the_publisher_if_told_to() {
 }
 
 #[test]
+fn a_publisher_that_is_back_before_its_message_is_refused_hears_so() {
+    let mut world = World::new(1, Weather::CALM);
+    for workers in 1..=2 {
+        let mut spec = NodeSpec::new(workers);
+        spec.limits.queue_messages = 1;
+        spec.limits.on_full = OnFull::Refuse;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_whole(&mut world);
+    let client = client_at(&mut world, 1, resuming(V5, "client", 1000), "CONNACK");
+    world.subscribe(client, "a", 2);
+    world.hang_up(client);
+    world.run_for(500);
+    let publisher = client_at(&mut world, 0, resuming(V5, "publisher", 1000), "CONNACK");
+    world.publish(publisher, "a", "first", 2, 1);
+    world.expect(publisher, &["PUBREC 1"]);
+    let now = world.net.now;
+    world.net.pause(1, 300);
+    world.publish(publisher, "a", "second", 2, 2);
+    world.hang_up(publisher);
+    world.run_for(50);
+    let back = world.connect(0, resuming(V5, "publisher", 1000));
+    let again = Publish {
+        dup: true,
+        qos: qos(2),
+        packet_id: PacketId::new(2),
+        ..Publish::new("a", b"second")
+    };
+    world.send(back, &Packet::Publish(again));
+    world.run_for(50);
+    assert!(world.net.now < now + 300, "the other node has not answered");
+    world.expect(back, &["CONNACK present", "PUBREC 2 0x97"]);
+    world.publish(back, "b", "another", 2, 2);
+    world.expect(back, &["PUBREC 2 0x10"]);
+}
+
+#[test]
 fn messages_of_every_qos_reach_subscribers_on_other_nodes() {
     play(|world| {
         let subscriber = client_at(world, 2, Connect::new(V5, "subscriber"), "CONNACK");
