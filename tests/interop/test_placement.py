@@ -1,11 +1,13 @@
 """Placements: any node is asked, one at a time answers, all know the answers."""
 
 import json
+import subprocess
 import unittest
 import urllib.error
 import urllib.request
 
-from nodes import ThreeNodes, wait_until
+from nodes import BINARY, ThreeNodes, wait_until
+from wire import Property, RawCases, RawClient
 
 
 def call(node, method, path="", body=None):
@@ -70,6 +72,112 @@ class Placements(ThreeNodes):
         self.assertEqual((status, kind), (422, "application/problem+json"))
         self.assertIn("topics", problem["detail"])
         self.assertEqual(call(node, "GET", "/c")[0], 404)
+
+
+def asking(max_sessions, publish=(), subscribe=(), rates=None):
+    """User properties of a CONNECT that asks for a placement."""
+    named = [("thicket-max-sessions", str(max_sessions))]
+    named += [("thicket-publish", topic) for topic in publish]
+    named += [("thicket-subscribe", topic) for topic in subscribe]
+    named += [] if rates is None else [("thicket-rates", json.dumps(rates))]
+    return tuple((Property.USER_PROPERTY, pair) for pair in named)
+
+
+def answer_of(connack):
+    """The placement that a CONNACK carries; None if it carries none."""
+    answers = [value for name, value in connack.values(Property.USER_PROPERTY) if name == "thicket-placement"]
+    return json.loads(answers[0]) if answers else None
+
+
+class OverMqtt(RawCases, ThreeNodes):
+    """A client that asks in its CONNECT is answered in the CONNACK."""
+
+    def connect(self, node, client_id, **options):
+        client = RawClient(node.port, options.pop("version", 5))
+        self.addCleanup(client.close)
+        return client.try_connect(client_id, **options)
+
+    def test_the_connack_says_what_a_post_would(self):
+        nodes = self.cluster.nodes
+        topics = [f"{self.unique}/t{number}" for number in range(3)]
+        where = {}
+        for node, topic in zip(nodes, topics, strict=True):
+            props = asking(1, publish=[topic], rates={topic: 10})
+            placed = answer_of(self.connect(node, self.client_id(f"p{node.port}"), props=props))
+            where[topic] = placed["sessions"][0]["node"]
+        connack = self.connect(nodes[0], self.client_id("s"), props=asking(4, subscribe=topics))
+        self.assertEqual(connack.reason_code, 0)
+        placed = answer_of(connack)
+        for session in placed["sessions"]:
+            self.assertEqual({where[topic] for topic in session["subscribe"]}, {session["node"]})
+        _, _, known = call(nodes[2], "GET", f"/{self.client_id('s')}")
+        self.assertEqual(known["sessions"], placed["sessions"])
+
+    def test_what_is_no_good_is_told_and_the_client_is_served(self):
+        node = self.cluster.nodes[1]
+        for props, field in (
+            (asking(0), "max_sessions"),
+            (asking("four"), "thicket-max-sessions"),
+            (asking(2, subscribe=["a/#/b"]), "subscribe[0]"),
+            (asking(2, publish=["a"], rates={"b": 1}), 'rates["b"]'),
+            (asking(2) + ((Property.USER_PROPERTY, ("thicket-rates", "{")),), "thicket-rates"),
+        ):
+            connack = self.connect(node, self.client_id("bad"), props=props)
+            problem = answer_of(connack)
+            self.assertEqual((connack.reason_code, problem["status"], problem["field"]), (0, 422, field))
+        connack = self.connect(node, "", props=asking(2))
+        self.assertEqual(answer_of(connack)["field"], "client_id")
+
+    def test_who_does_not_ask_hears_nothing_of_it(self):
+        node = self.cluster.nodes[0]
+        connack = self.connect(node, self.client_id("plain"))
+        self.assertIsNone(answer_of(connack))
+
+    def test_a_client_that_takes_small_packets_only_is_served_without_the_answer(self):
+        node = self.cluster.nodes[0]
+        topic = "t" * 300
+        props = (*asking(1, publish=[topic]), (Property.MAXIMUM_PACKET_SIZE, 200))
+        connack = self.connect(node, self.client_id("small"), props=props)
+        self.assertEqual((connack.reason_code, answer_of(connack)), (0, None))
+
+
+class ByTopics(RawCases, ThreeNodes):
+    """`redirect = topics`: a client that is placed goes to the node where its topics are."""
+
+    arguments = ("--redirect", "topics")
+
+    def test_a_placed_client_is_sent_to_its_topics_once_and_others_stay(self):
+        nodes = self.cluster.nodes
+        topic = f"{self.unique}/t"
+        publisher = RawClient(nodes[2].port)
+        self.addCleanup(publisher.close)
+        came = publisher.try_connect(self.client_id("p"), props=asking(1, publish=[topic], rates={topic: 50}))
+        home = answer_of(came)["sessions"][0]["address"] if came.reason_code == 0 else came.value(
+            Property.SERVER_REFERENCE
+        )
+        elsewhere = next(node for node in nodes if f"127.0.0.1:{node.port}" != home)
+        client = RawClient(elsewhere.port)
+        self.addCleanup(client.close)
+        name, props = self.client_id("s"), asking(1, subscribe=[topic])
+        came = client.try_connect(name, props=props)
+        self.assertEqual((came.reason_code, came.value(Property.SERVER_REFERENCE)), (0x9C, home))
+        again = RawClient(int(home.rsplit(":", 1)[1]))
+        self.addCleanup(again.close)
+        self.assertEqual(again.try_connect(name, props=props).reason_code, 0)
+        back = RawClient(elsewhere.port)
+        self.addCleanup(back.close)
+        self.assertEqual(back.try_connect(name).reason_code, 0, "it does not follow, so it is served")
+        plain = RawClient(elsewhere.port)
+        self.addCleanup(plain.close)
+        self.assertEqual(plain.try_connect(self.client_id("plain")).reason_code, 0, "its topics are not known")
+        explained = subprocess.run(
+            [BINARY, "ctl", "--api", f"127.0.0.1:{elsewhere.http_port}", "--json", "explain", "client", name],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        self.assertIn("does_not_follow", explained)
+        self.assertIn('reason="topics"} 1', elsewhere.ask("/metrics").decode())
 
 
 class Deaths(ThreeNodes):

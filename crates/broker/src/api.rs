@@ -1,7 +1,6 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
 pub mod overlay;
-pub mod placement;
 pub mod redirection;
 pub mod transfer;
 

@@ -366,6 +366,7 @@ impl Node {
         };
         RedirectionConfig {
             policy: config.redirect,
+            by_topics: config.redirect_by_topics,
             per_s: config.redirect_per_s,
             references: config.redirect_references,
             listeners: bound.iter().map(likeness).collect(),

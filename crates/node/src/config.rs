@@ -202,6 +202,8 @@ pub struct HubConfig {
 pub struct RedirectionConfig {
     /// What of a load counts; `None`: clients are served where they come, unless the node is drained.
     pub policy: Option<Policy>,
+    /// A client that is placed goes where that says; loads count for the others.
+    pub by_topics: bool,
     /// Clients redirected a second at most.
     pub per_s: u32,
     /// Nodes that a Server Reference names, at least 1: the chosen one first.
@@ -218,6 +220,7 @@ impl Default for RedirectionConfig {
     fn default() -> Self {
         Self {
             policy: None,
+            by_topics: false,
             per_s: 500,
             references: 1,
             listeners: Vec::new(),

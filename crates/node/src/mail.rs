@@ -11,7 +11,9 @@ use thicket_session::{
 
 pub(crate) use crate::doors::Mail;
 pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
-use crate::{ConnectionId, ListenerId, WorkerId};
+use crate::{
+    ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
+};
 
 /// Somewhere else that wants messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,7 +137,14 @@ pub(crate) struct Claim {
     pub clean_start: bool,
     /// What is to be known to send the client elsewhere; `None`: it would not understand.
     pub redirectable: Option<Redirectable>,
+    /// The client asks where its sessions should be.
+    pub asks: Option<Arc<PlacementRequest>>,
+    /// How that was answered.
+    pub placed: Option<Placed>,
 }
+
+/// Where the sessions of a client should be.
+pub(crate) type Placed = Arc<Result<PlacementReport, PlacementError>>;
 
 impl Claim {
     /// The client says that it comes from a node that sent it away.
@@ -251,6 +260,8 @@ pub(crate) struct GrantedClaim {
     pub assigned: Option<Arc<str>>,
     /// How the client was let in.
     pub admission: crate::Admission,
+    /// Where its sessions should be, if it asked.
+    pub placed: Option<Placed>,
 }
 
 /// What a claim was granted with.
@@ -330,6 +341,7 @@ pub(crate) enum Content {
         client_id: Arc<str>,
         home: WorkerId,
         terms: Terms,
+        placed: Option<Placed>,
     },
     /// Worker to hub: the connection that was granted is in service, which `Session` said before, or has gone.
     GrantDone { client_id: Arc<str> },

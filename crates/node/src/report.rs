@@ -281,12 +281,16 @@ pub enum SessionEnd {
 pub enum RedirectionReason {
     /// Redirected when it connected: another node has less to do.
     Load,
+    /// Redirected when it connected: its topics are at another node.
+    Topics,
     /// Redirected: this node is about to leave.
     Drained,
     /// Redirected while it was connected: another node has less to do.
     Moved,
     /// Served: no node has less to do by the margin.
     Balanced,
+    /// Served: its topics are here.
+    Placed,
     /// Served: it was redirected already.
     CameRedirected,
     /// Served: it came back where it was redirected from.
@@ -303,11 +307,13 @@ pub enum RedirectionReason {
 
 impl RedirectionReason {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Load,
+        Self::Topics,
         Self::Drained,
         Self::Moved,
         Self::Balanced,
+        Self::Placed,
         Self::CameRedirected,
         Self::DoesNotFollow,
         Self::Version,
@@ -319,7 +325,10 @@ impl RedirectionReason {
     /// Whether it is one for redirecting.
     #[must_use]
     pub const fn is_redirected(self) -> bool {
-        matches!(self, Self::Load | Self::Drained | Self::Moved)
+        matches!(
+            self,
+            Self::Load | Self::Topics | Self::Drained | Self::Moved
+        )
     }
 
     /// A word for it.
@@ -327,9 +336,11 @@ impl RedirectionReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Load => "load",
+            Self::Topics => "topics",
             Self::Drained => "drained",
             Self::Moved => "moved",
             Self::Balanced => "balanced",
+            Self::Placed => "placed",
             Self::CameRedirected => "came_redirected",
             Self::DoesNotFollow => "does_not_follow",
             Self::Version => "version",
@@ -449,6 +460,14 @@ pub enum PlacementError {
     /// Misuse: the client is not placed.
     #[error("this client is not placed")]
     Unknown,
+    /// Misuse: a field of the request is no good.
+    #[error("{field}: {problem}")]
+    BadField {
+        /// Its name, with the place in a list: `subscribe[3]`.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// Misuse: something in the request is no good.
     #[error("{0}")]
     Refused(String),

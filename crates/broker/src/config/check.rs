@@ -79,6 +79,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         ack: settings.ack.unwrap_or_default(),
         partition: settings.partition.map(Into::into).unwrap_or_default(),
         redirect: redirect(&settings)?,
+        redirect_by_topics: settings.redirect == Some(RedirectChoice::Topics),
         redirect_per_s: in_range(
             "redirect_per_s",
             settings.redirect_per_s,

@@ -90,6 +90,8 @@ pub struct Config {
     pub partition: thicket_node::Partition,
     /// By what clients are sent to other nodes; `None`: they are not.
     pub redirect: Option<thicket_placement::Policy>,
+    /// Placed clients go where that says.
+    pub redirect_by_topics: bool,
     /// Clients sent away a second at most.
     pub redirect_per_s: u32,
     /// Nodes that a Server Reference names.

@@ -578,7 +578,7 @@ pub enum RedirectChoice {
     Off,
     /// To nodes with less to do.
     Load,
-    /// To nodes where their topics are; as long as those are not known, by load.
+    /// Those that are placed to the nodes where their topics are, the others by load.
     Topics,
 }
 

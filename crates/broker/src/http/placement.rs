@@ -6,11 +6,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use thicket_node::PlacementError;
+use thicket_node::{PlacementAsked, PlacementEntry, ProblemEntry};
 
 use super::{Inspector, failure, silent};
 use crate::api::overlay::text_of_query;
-use crate::api::placement::{BadField, PlacementAsked, PlacementEntry, ProblemEntry};
 
 /// Placements on one page.
 const PAGE: usize = 1000;
@@ -28,32 +27,21 @@ async fn place(
     let asked = match body {
         Ok(Json(asked)) => asked,
         Err(rejection) => {
-            return problem(
-                rejection.status(),
-                "the request cannot be read",
-                &rejection.body_text(),
-                None,
-            );
+            return problem(ProblemEntry {
+                title: "the request cannot be read".into(),
+                status: rejection.status().as_u16(),
+                detail: rejection.body_text(),
+                field: None,
+            });
         }
     };
     let request = match asked.check() {
         Ok(request) => request,
-        Err(BadField {
-            field,
-            problem: words,
-        }) => {
-            let detail = format!("{field}: {words}");
-            return problem(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "a field is no good",
-                &detail,
-                Some(field),
-            );
-        }
+        Err(error) => return problem((&error).into()),
     };
     match inspector.place(request).await {
-        Ok(Ok(report)) => Json(PlacementEntry::from(report)).into_response(),
-        Ok(Err(error)) => refused(&error),
+        Ok(Ok(report)) => Json(PlacementEntry::new(&report, "")).into_response(),
+        Ok(Err(error)) => problem((&error).into()),
         Err(silence) => silent(silence),
     }
 }
@@ -66,7 +54,10 @@ async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> R
     let asked = inspector.order_hub(move |hub, now| hub.placements(now, after.as_deref(), PAGE));
     match asked.await {
         Ok(reports) => {
-            let entries: Vec<PlacementEntry> = reports.into_iter().map(Into::into).collect();
+            let entries: Vec<PlacementEntry> = reports
+                .iter()
+                .map(|report| PlacementEntry::new(report, ""))
+                .collect();
             Json(entries).into_response()
         }
         Err(silence) => silent(silence),
@@ -76,7 +67,7 @@ async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> R
 async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
     let asked = inspector.order_hub(move |hub, now| hub.placement(now, &client_id));
     match asked.await {
-        Ok(Some(report)) => Json(PlacementEntry::from(report)).into_response(),
+        Ok(Some(report)) => Json(PlacementEntry::new(&report, "")).into_response(),
         Ok(None) => failure(StatusCode::NOT_FOUND, "this client is not placed"),
         Err(silence) => silent(silence),
     }
@@ -85,29 +76,13 @@ async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) 
 async fn remove(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
     match inspector.unplace(client_id).await {
         Ok(Ok(_)) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Err(error)) => refused(&error),
+        Ok(Err(error)) => problem((&error).into()),
         Err(silence) => silent(silence),
     }
 }
 
-fn refused(error: &PlacementError) -> Response {
-    let status = match error {
-        PlacementError::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        PlacementError::Unknown => StatusCode::NOT_FOUND,
-        PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-    };
-    problem(status, "not placed", &error.to_string(), None)
-}
-
-fn problem(status: StatusCode, title: &str, detail: &str, field: Option<String>) -> Response {
-    let entry = ProblemEntry {
-        title: title.to_owned(),
-        status: status.as_u16(),
-        detail: detail.to_owned(),
-        field,
-    };
+fn problem(entry: ProblemEntry) -> Response {
+    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let kind = [(header::CONTENT_TYPE, "application/problem+json")];
     (status, kind, Json(entry)).into_response()
 }

@@ -131,7 +131,10 @@ impl Hub {
         self.claims.lines.contains_key(client_id)
     }
 
-    pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, claim: Claim) {
+    pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, mut claim: Claim) {
+        if let Some(request) = claim.asks.take() {
+            return self.place_client(now, worker, claim, &request);
+        }
         if self.redirects(now, worker, &claim) {
             return;
         }
@@ -381,6 +384,7 @@ impl Hub {
                 client_id,
                 home,
                 terms,
+                placed: claim.placed,
             },
         );
     }

@@ -23,13 +23,19 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
-    mail::{Claim, Content, GrantedClaim, SessionState, Terms, peer_text},
+    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, PlacementError, PlacementReport,
+    Takes, WorkerId, WorkerOutput,
+    mail::{Claim, Content, GrantedClaim, Placed, SessionState, Terms, peer_text},
+    placing::placement_text,
     scope::session_name,
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
 const LINK_PREFIX: &str = "$thicket/";
+/// The user property of a CONNACK that says where the sessions of a client should be.
+const PLACEMENT: &str = "thicket-placement";
+/// Strings have two bytes for their length.
+const LONGEST: usize = u16::MAX as usize;
 
 impl Worker {
     /// Bytes of a connection that has not sent a whole CONNECT yet.
@@ -190,6 +196,11 @@ impl Worker {
         };
         let client_id: Arc<str> = name.into();
         let redirectable = self.redirectable(id, connect);
+        let (asks, placed) = match self.placement_asked(id, connect, &client_id) {
+            Some(Ok(request)) => (Some(Arc::new(request)), None),
+            Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
+            None => (None, None),
+        };
         let Some(connection) = self.connection_mut(id) else {
             return;
         };
@@ -197,6 +208,7 @@ impl Worker {
         connection.phase = Phase::AwaitClaim {
             assigned,
             terms: Terms::default(),
+            placed: None,
         };
         self.mail(
             Peer::Hub,
@@ -206,6 +218,8 @@ impl Worker {
                 client_id,
                 clean_start,
                 redirectable,
+                asks,
+                placed,
             }),
         );
     }
@@ -230,11 +244,17 @@ impl Worker {
             connection: id,
             serial,
             terms,
+            placed,
         } = granted;
         let asks = |connection: &&mut super::Connection| connection.serial == serial;
         let is_asking = match self.connection_mut(id).filter(asks).map(|it| &mut it.phase) {
-            Some(Phase::AwaitClaim { terms: held, .. }) => {
+            Some(Phase::AwaitClaim {
+                terms: held,
+                placed: answer,
+                ..
+            }) => {
                 *held = terms;
+                answer.clone_from(&placed);
                 true
             }
             _ => false,
@@ -273,6 +293,7 @@ impl Worker {
                 terms,
                 assigned,
                 admission: connection.admission,
+                placed,
             }),
             relocated: None,
         };
@@ -389,13 +410,17 @@ impl Worker {
             return;
         };
         let buffered = std::mem::take(&mut connection.partial);
-        let (assigned, terms) = match &mut connection.phase {
-            Phase::AwaitClaim { assigned, terms } => (assigned.take(), *terms),
+        let (assigned, terms, placed) = match &mut connection.phase {
+            Phase::AwaitClaim {
+                assigned,
+                terms,
+                placed,
+            } => (assigned.take(), *terms, placed.take()),
             Phase::AwaitConnect
             | Phase::AwaitVerdict
             | Phase::AwaitAuth(_)
             | Phase::Attached(_)
-            | Phase::Closing => (None, Terms::default()),
+            | Phase::Closing => (None, Terms::default(), None),
         };
         let Ok(Some((Packet::Connect(connect), len))) =
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
@@ -453,6 +478,7 @@ impl Worker {
             session_present,
             assigned: assigned.as_deref(),
             authentication_data: admission.authentication_data.as_deref(),
+            placed: placed.as_deref(),
         };
         let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
         self.outputs.push_back(WorkerOutput::SetReading(id, true));
@@ -662,7 +688,11 @@ impl Worker {
             .map_or(0, |session| session.expiry_interval);
         let keep_alive = self.keep_alive(connect);
         let differs = |asked: u32, given: u32| (asked != given).then_some(given);
-        let connack = Connack {
+        let placement = answer
+            .placed
+            .and_then(|placed| placement_text(placed, self.prefix(id)));
+        let placement = placement.as_deref().filter(|text| text.len() <= LONGEST);
+        let mut connack = Connack {
             session_present: answer.session_present,
             session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
             receive_maximum: Some(limits.receive_maximum),
@@ -674,23 +704,29 @@ impl Worker {
             // [MQTT-4.12.0-5]
             authentication_method: connect.authentication_method,
             authentication_data: answer.authentication_data,
+            user_properties: placement
+                .map(|text| (PLACEMENT, text))
+                .into_iter()
+                .collect(),
             ..Connack::new(ReasonCode::Success)
         };
-        self.send_connack(
-            id,
-            connect.version,
-            connect.maximum_packet_size.unwrap_or(u32::MAX),
-            &connack,
-        )
+        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
+        if self.send_connack(id, connect.version, maximum, &connack) {
+            return true;
+        }
+        // A user property must not make it larger than the client takes [MQTT-3.2.2-20].
+        let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
+        had_placement && self.send_connack(id, connect.version, maximum, &connack)
     }
 }
 
 /// A connection whose claim was granted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Granted {
     pub connection: ConnectionId,
     pub serial: u64,
     pub terms: Terms,
+    pub placed: Option<Placed>,
 }
 
 /// What a CONNACK says of a session that was opened.
@@ -699,6 +735,7 @@ struct Answer<'a> {
     session_present: bool,
     assigned: Option<&'a str>,
     authentication_data: Option<&'a [u8]>,
+    placed: Option<&'a Result<PlacementReport, PlacementError>>,
 }
 
 /// In which version a CONNACK answers bytes that are no CONNECT of ours; `None`: in none, the connection is just closed.

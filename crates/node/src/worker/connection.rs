@@ -13,7 +13,10 @@ use super::{
     redirect::MessageCount,
     relocate::Following,
 };
-use crate::{Admission, ListenerId, mail::Terms};
+use crate::{
+    Admission, ListenerId,
+    mail::{Placed, Terms},
+};
 
 /// A connection and how far it has come.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub(super) enum Phase {
         assigned: Option<Rc<str>>,
         /// Those of a claim that was granted.
         terms: Terms,
+        /// Where its sessions should be, if it asked.
+        placed: Option<Placed>,
     },
     /// In service.
     Attached(Box<Attached>),

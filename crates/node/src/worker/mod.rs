@@ -24,6 +24,7 @@ mod minority;
 mod moves;
 mod operate;
 mod pending;
+mod placing;
 mod publish;
 mod quota;
 mod rates;
@@ -453,14 +454,15 @@ impl Worker {
         if let Some(relocated) = state.relocated {
             return self.take_relocated(now, id, connection, *relocated);
         }
-        let (assigned, admission, terms) = match state.claim {
-            Some(claim) => (claim.assigned, claim.admission, claim.terms),
+        let (assigned, admission, terms, placed) = match state.claim {
+            Some(claim) => (claim.assigned, claim.admission, claim.terms, claim.placed),
             None => Default::default(),
         };
         connection.admission = admission;
         connection.phase = Phase::AwaitClaim {
             assigned: assigned.map(|id| (*id).into()),
             terms,
+            placed,
         };
         self.insert_connection(id, connection);
         self.attach(now, id);
@@ -500,13 +502,15 @@ impl Worker {
                 client_id,
                 home,
                 terms,
+                placed,
             } => {
                 let granted = connect::Granted {
                     connection,
                     serial,
                     terms,
+                    placed,
                 };
-                if !self.is_granted_to_import(now, granted, &client_id, home) {
+                if !self.is_granted_to_import(now, &granted, &client_id, home) {
                     self.handle_granted(now, granted, &client_id, home);
                 }
             }

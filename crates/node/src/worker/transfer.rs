@@ -126,6 +126,8 @@ impl Worker {
                     client_id: snapshot.client_id.as_str().into(),
                     clean_start: replace,
                     redirectable: None,
+                    asks: None,
+                    placed: None,
                 };
                 self.mail(Peer::Hub, Content::Claim(claim));
                 Import::Claimed {
@@ -154,14 +156,15 @@ impl Worker {
     pub(super) fn is_granted_to_import(
         &mut self,
         now: Now,
-        granted: Granted,
+        granted: &Granted,
         client_id: &str,
         home: WorkerId,
     ) -> bool {
-        let Granted {
+        let &Granted {
             connection,
             serial: number,
             terms,
+            ..
         } = granted;
         if connection != NO_CONNECTION {
             return false;

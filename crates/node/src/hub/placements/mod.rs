@@ -7,6 +7,8 @@
 //! | keeps the placement | every node: whoever is drawn next goes on from what it knows |
 //! | answers | the one that was asked |
 //!
+//! A client asks over HTTP, or in the user properties of its CONNECT: then its claim waits for the answer.
+//!
 //! A placement holds for ten minutes from when it was asked for last. When the placer goes, requests it has not answered go to the next one. Two
 //! nodes that see different nodes may both answer for a moment: then placements are less good, and nothing else.
 
@@ -26,6 +28,7 @@ pub(super) use self::wire::{put_asked, put_placement, read_asked, read_placement
 use super::{Hub, Message};
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
+    WorkerId, mail::Claim, scope::client_id_of,
 };
 
 /// How long a placement holds that nobody asks for again.
@@ -49,13 +52,24 @@ pub(super) struct Placements {
     control: Option<(BTreeSet<u64>, ControlPlane)>,
     /// Requests of this node that the placer has not answered, by number.
     pending: BTreeMap<u64, Pending>,
+    last_request: u64,
 }
 
 /// A request under way.
 #[derive(Debug)]
 struct Pending {
+    asker: Asker,
     order: Order,
     deadline: Instant,
+}
+
+/// Who is to be answered.
+#[derive(Debug)]
+enum Asker {
+    /// Whoever called, by its own number.
+    Caller(u64),
+    /// A client that connects at a worker.
+    Client(WorkerId, Claim),
 }
 
 /// What the placer is to do: all of it in one order, or a placement could come back that was removed.
@@ -79,15 +93,27 @@ impl Hub {
     /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`] with the same number, which is the caller's.
     pub fn place(&mut self, now: Now, number: u64, request: PlacementRequest) {
         let asked = self.with_known_rates(request);
-        self.order_placement(now, number, Order::Place(asked));
+        self.order_placement(now, Asker::Caller(number), Order::Place(asked));
+    }
+
+    /// A client asks so in its CONNECT: its claim goes on with the answer.
+    pub(super) fn place_client(
+        &mut self,
+        now: Now,
+        worker: WorkerId,
+        claim: Claim,
+        request: &PlacementRequest,
+    ) {
+        let asked = self.with_known_rates(request.clone());
+        self.order_placement(now, Asker::Client(worker, claim), Order::Place(asked));
     }
 
     /// A client is placed no more; answered by [`HubOutput::Placed`] with what it had.
     pub fn unplace(&mut self, now: Now, number: u64, client_id: String) {
-        self.order_placement(now, number, Order::Remove(client_id));
+        self.order_placement(now, Asker::Caller(number), Order::Remove(client_id));
     }
 
-    fn order_placement(&mut self, now: Now, number: u64, order: Order) {
+    fn order_placement(&mut self, now: Now, asker: Asker, order: Order) {
         self.at_rest = None;
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
@@ -97,10 +123,15 @@ impl Hub {
             None
         };
         if let Some(refusal) = refusal {
-            return self.answer_placement(number, Err(refusal));
+            return self.answer_placement(now, asker, Err(refusal));
         }
-        let deadline = now.instant + PATIENCE;
-        let pending = Pending { order, deadline };
+        let pending = Pending {
+            asker,
+            order,
+            deadline: now.instant + PATIENCE,
+        };
+        self.placements.last_request += 1;
+        let number = self.placements.last_request;
         self.placements.pending.insert(number, pending);
         self.ask_placer(now, number);
     }
@@ -276,7 +307,7 @@ impl Hub {
                 expires_in: Duration::ZERO,
             })),
         });
-        self.answer_placement(number, answer);
+        self.answer_placement(now, pending.asker, answer);
     }
 
     fn carry_out(&mut self, now: Now, order: &Order) -> Result<(), PlacementError> {
@@ -291,9 +322,36 @@ impl Hub {
         }
     }
 
-    fn answer_placement(&mut self, number: u64, answer: Result<PlacementReport, PlacementError>) {
-        let answer = Box::new(answer);
-        self.outputs.push_back(HubOutput::Placed { number, answer });
+    fn answer_placement(
+        &mut self,
+        now: Now,
+        asker: Asker,
+        answer: Result<PlacementReport, PlacementError>,
+    ) {
+        match asker {
+            Asker::Caller(number) => {
+                let answer = Box::new(answer);
+                self.outputs.push_back(HubOutput::Placed { number, answer });
+            }
+            Asker::Client(worker, mut claim) => {
+                claim.placed = Some(Arc::new(answer));
+                self.handle_claim(now, worker, claim);
+            }
+        }
+    }
+
+    /// The node where the session of a client should be, by its name.
+    pub(super) fn placed_at(&self, now: Now, name: &str) -> Option<NodeId> {
+        let known = |name: &str, number: u16| {
+            let (placement, until) = self.placements.known.get(name)?;
+            let mut sessions = placement.sessions.iter();
+            let session = sessions.find(|session| session.number == number)?;
+            (*until > now.instant).then_some(NodeId(session.node))
+        };
+        known(name, 1).or_else(|| {
+            let (of, number) = name.rsplit_once('~')?;
+            known(of, number.parse().ok()?)
+        })
     }
 
     /// As the placer: decides, keeps it, tells all.
@@ -399,8 +457,9 @@ impl Hub {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.placements.pending.remove(&number);
-            self.answer_placement(number, Err(PlacementError::Unsure));
+            if let Some(pending) = self.placements.pending.remove(&number) {
+                self.answer_placement(now, pending.asker, Err(PlacementError::Unsure));
+            }
         }
         let over = self.placements.known.iter();
         let over: Vec<Arc<str>> = over
@@ -432,8 +491,8 @@ impl Hub {
                 self.loads.of(node)
             };
             let client_id = match session.number {
-                1 => placement.client_id.clone(),
-                number => format!("{}~{number}", placement.client_id),
+                1 => client_id_of(&placement.client_id).to_owned(),
+                number => format!("{}~{number}", client_id_of(&placement.client_id)),
             };
             PlacementSession {
                 node: node.to_string(),
@@ -444,7 +503,7 @@ impl Hub {
             }
         };
         PlacementReport {
-            client_id: placement.client_id.clone(),
+            client_id: client_id_of(&placement.client_id).to_owned(),
             sessions: placement.sessions.iter().map(session).collect(),
             expires_in: until.since(now.instant),
         }

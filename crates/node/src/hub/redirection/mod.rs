@@ -10,6 +10,8 @@
 //! | speaks 3.1 or 3.1.1 | served |
 //! | was redirected in the last 30 s, by whomever, or says so itself | served |
 //! | came back instead of following, in the last hour | served |
+//! | is placed here, with `redirect = "topics"` | served |
+//! | is placed elsewhere, with `redirect = "topics"` | sent there |
 //! | comes to a node with hardly anything to do | served |
 //! | comes to a node that has more to do than another one, by the margin | sent to one of two drawn at random, that with less to do |
 //! | comes to a node that is drained | sent to any that serves; if there is none, refused |
@@ -85,12 +87,7 @@ impl Hub {
             return false;
         }
         match self.choose_node(now, claim) {
-            Ok(to) => {
-                let reason = if is_draining {
-                    RedirectionReason::Drained
-                } else {
-                    RedirectionReason::Load
-                };
+            Ok((to, reason)) => {
                 self.note_redirected(now, &claim.client_id, claim.remembered_as(), to, reason);
                 self.refuse_with(worker, claim, self.references(now, to));
                 true
@@ -124,7 +121,11 @@ impl Hub {
         );
     }
 
-    fn choose_node(&mut self, now: Now, claim: &Claim) -> Result<NodeId, RedirectionReason> {
+    fn choose_node(
+        &mut self,
+        now: Now,
+        claim: &Claim,
+    ) -> Result<(NodeId, RedirectionReason), RedirectionReason> {
         let Some(asks) = &claim.redirectable else {
             return Err(RedirectionReason::Version);
         };
@@ -142,17 +143,37 @@ impl Hub {
         if elsewhere.serving(asks.listener).next().is_none() {
             return Err(RedirectionReason::NoAddress);
         }
+        let is_draining = self.loads.own().load.is_draining;
+        if self.config.redirection.by_topics && !is_draining {
+            match self.placed_at(now, &claim.client_id) {
+                Some(node) if node == self.own() => return Err(RedirectionReason::Placed),
+                Some(node) if self.takes_clients(node) && suits(asks.listener)(node.0) => {
+                    return Ok((node, RedirectionReason::Topics));
+                }
+                Some(_) | None => {}
+            }
+        }
         let (now_ms, own) = (now.instant.as_millis(), self.own().0);
         let load = &self.loads.own().load;
         let picture = &mut self.redirection.picture;
         let is_light = load.cpu_permille.is_none_or(|cpu| cpu < LIGHT.0)
             && load.external.messages() < LIGHT.1
             && picture.clients(now_ms, own) < LIGHT.2;
-        if is_light && !load.is_draining {
+        if is_light && !is_draining {
             return Err(RedirectionReason::Balanced);
         }
         let chosen = picture.choose_instead_of(now_ms, own, MARGIN, suits(asks.listener));
-        chosen.map(NodeId).ok_or(RedirectionReason::Balanced)
+        let reason = if is_draining {
+            RedirectionReason::Drained
+        } else {
+            RedirectionReason::Load
+        };
+        let chosen = chosen.map(|key| (NodeId(key), reason));
+        chosen.ok_or(RedirectionReason::Balanced)
+    }
+
+    fn takes_clients(&self, node: NodeId) -> bool {
+        self.loads.of(node).is_some_and(|state| state.serves())
     }
 
     /// Why a client is served whatever the loads are.

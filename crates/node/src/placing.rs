@@ -1,10 +1,11 @@
-//! Placements of clients: `/v1/placements`.
+//! How clients ask where their sessions should be, and how they are answered, over HTTP and in CONNECT and CONNACK alike: JSON.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use thicket_node::{ClientTransport, PlacementReport, PlacementRequest, PlacementSession};
 use thicket_session::topic::TopicFilter;
+
+use crate::{ClientTransport, PlacementError, PlacementReport, PlacementRequest, PlacementSession};
 
 /// Sessions that a client may ask for.
 const MOST_SESSIONS: u8 = 16;
@@ -15,7 +16,7 @@ const LONGEST_CLIENT_ID: usize = 65_535;
 /// Sessions that a client has if it does not say.
 const DEFAULT_SESSIONS: u8 = 4;
 
-/// What a client asks for: `POST /v1/placements`.
+/// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementAsked {
@@ -39,23 +40,14 @@ const fn default_sessions() -> u8 {
     DEFAULT_SESSIONS
 }
 
-/// A field of a request that is no good.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadField {
-    /// Its name, with the place in a list: `subscribe[3]`.
-    pub field: String,
-    /// What is wrong.
-    pub problem: String,
-}
-
 impl PlacementAsked {
     /// The request for a node, if every field makes sense.
     ///
     /// # Errors
     /// The first field that does not.
-    pub fn check(self) -> Result<PlacementRequest, BadField> {
+    pub fn check(self) -> Result<PlacementRequest, PlacementError> {
         let bad = |field: String, problem: &str| {
-            Err(BadField {
+            Err(PlacementError::BadField {
                 field,
                 problem: problem.to_owned(),
             })
@@ -140,34 +132,45 @@ pub struct PlacedSessionEntry {
     pub subscribe: Vec<String>,
 }
 
-impl From<PlacementReport> for PlacementEntry {
-    fn from(report: PlacementReport) -> Self {
+impl PlacementEntry {
+    /// For clients of listeners with a topic prefix: its nodes are reached at such listeners, and topics are named without it.
+    #[must_use]
+    pub fn new(report: &PlacementReport, topic_prefix: &str) -> Self {
+        let sessions = report.sessions.iter();
         Self {
-            client_id: report.client_id,
-            sessions: report.sessions.into_iter().map(Into::into).collect(),
+            client_id: report.client_id.clone(),
+            sessions: sessions
+                .map(|session| PlacedSessionEntry::new(session, topic_prefix))
+                .collect(),
             expires_in_s: report.expires_in.as_secs(),
         }
     }
 }
 
-impl From<PlacementSession> for PlacedSessionEntry {
-    fn from(session: PlacementSession) -> Self {
+impl PlacedSessionEntry {
+    fn new(session: &PlacementSession, topic_prefix: &str) -> Self {
         let of = |transport: ClientTransport| {
             let mut addresses = session.addresses.iter();
             let found = addresses.find(|address| {
-                address.likeness.transport == transport && address.likeness.topic_prefix.is_empty()
+                let likeness = &address.likeness;
+                likeness.transport == transport && &*likeness.topic_prefix == topic_prefix
             });
             found.map(|address| address.address.to_string())
+        };
+        let named = |topics: &[String]| {
+            let topics = topics.iter();
+            let bare = topics.map(|topic| topic.strip_prefix(topic_prefix).unwrap_or(topic));
+            bare.map(str::to_owned).collect()
         };
         Self {
             address: of(ClientTransport::Tcp),
             tls: of(ClientTransport::Tls),
             ws: of(ClientTransport::Ws),
             wss: of(ClientTransport::Wss),
-            node: session.node,
-            client_id: session.client_id,
-            publish: session.publish,
-            subscribe: session.subscribe,
+            node: session.node.clone(),
+            client_id: session.client_id.clone(),
+            publish: named(&session.publish),
+            subscribe: named(&session.subscribe),
         }
     }
 }
@@ -185,6 +188,39 @@ pub struct ProblemEntry {
     pub field: Option<String>,
 }
 
+impl From<&PlacementError> for ProblemEntry {
+    fn from(error: &PlacementError) -> Self {
+        let (status, field) = match error {
+            PlacementError::BadField { field, .. } => (422, Some(field.clone())),
+            PlacementError::Refused(_) => (422, None),
+            PlacementError::Unknown => (404, None),
+            PlacementError::Busy | PlacementError::Unsure | PlacementError::NoNodes => (503, None),
+        };
+        let title = match field {
+            Some(_) => "a field is no good",
+            None => "not placed",
+        };
+        Self {
+            title: title.into(),
+            status,
+            detail: error.to_string(),
+            field,
+        }
+    }
+}
+
+/// The answer as a CONNACK carries it: what a POST of the same request is answered.
+pub(crate) fn placement_text(
+    answer: &Result<PlacementReport, PlacementError>,
+    topic_prefix: &str,
+) -> Option<String> {
+    let text = match answer {
+        Ok(report) => serde_json::to_string(&PlacementEntry::new(report, topic_prefix)),
+        Err(error) => serde_json::to_string(&ProblemEntry::from(error)),
+    };
+    text.ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +228,10 @@ mod tests {
     fn asked(json: &str) -> Result<PlacementRequest, String> {
         let asked: PlacementAsked =
             serde_json::from_str(json).map_err(|error| error.to_string())?;
-        asked.check().map_err(|bad| bad.field)
+        asked.check().map_err(|error| match error {
+            PlacementError::BadField { field, .. } => field,
+            other => other.to_string(),
+        })
     }
 
     #[test]
