@@ -86,6 +86,22 @@ class Rights(Files, RawCases, OneNode):
     def user(self, name, role=None, version=5, **options):
         return self.raw(self.here, role or name, version, user=name, password=name, **options)
 
+    def test_a_placement_is_refused_for_what_the_client_may_not_use(self):
+        def asked(*filters):
+            named = [("thicket-max-sessions", "2"), *(("thicket-subscribe", one) for one in filters)]
+            client = RawClient(self.here)
+            self.addCleanup(client.close)
+            props = tuple((Property.USER_PROPERTY, pair) for pair in named)
+            connack = client.try_connect(self.client_id("placed"), user="ada", password="ada", props=props)
+            self.assertEqual(connack.reason_code, 0)
+            return json.loads(dict(connack.values(Property.USER_PROPERTY))["thicket-placement"])
+
+        placed = asked("home/1", "home/2/+")
+        self.assertEqual(placed["sessions"][0]["subscribe"], ["home/1", "home/2/+"])
+        problem = asked("home/1", "secret/+")
+        self.assertEqual((problem["status"], problem["field"]), (422, "subscribe[1]"))
+        self.assertIn('"secret/+"', problem["detail"])
+
     def refused(self):
         lines = self.cluster.nodes[0].ask("/metrics").decode().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("thicket_refused_messages_total "))

@@ -224,6 +224,7 @@ pub(crate) fn placement_text(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ClientAddress, ListenerLikeness};
 
     fn asked(json: &str) -> Result<PlacementRequest, String> {
         let asked: PlacementAsked =
@@ -242,6 +243,36 @@ mod tests {
         .unwrap();
         assert_eq!((request.max_sessions, request.subscribe.len()), (4, 2));
         assert_eq!(request.rates["a/b"], 2.5);
+    }
+
+    #[test]
+    fn clients_of_a_listener_with_a_topic_prefix_are_answered_as_they_asked() {
+        let address = |topic_prefix: &str, address: &str| ClientAddress {
+            likeness: ListenerLikeness {
+                transport: ClientTransport::Tcp,
+                topic_prefix: topic_prefix.into(),
+            },
+            address: address.into(),
+        };
+        let report = PlacementReport {
+            client_id: "c".into(),
+            sessions: vec![PlacementSession {
+                node: "n1".into(),
+                addresses: vec![address("", "host:1883"), address("tenant/", "host:1884")],
+                client_id: "c".into(),
+                publish: vec!["tenant/a".into()],
+                subscribe: vec!["tenant/b/+".into()],
+            }],
+            expires_in: std::time::Duration::from_secs(600),
+        };
+        let text = placement_text(&Ok(report), "tenant/").unwrap();
+        let entry: PlacementEntry = serde_json::from_str(&text).unwrap();
+        let session = &entry.sessions[0];
+        assert_eq!(session.address.as_deref(), Some("host:1884"));
+        assert_eq!(
+            (&session.publish[..], &session.subscribe[..]),
+            (&["a".into()][..], &["b/+".into()][..])
+        );
     }
 
     #[test]

@@ -144,14 +144,12 @@ impl Hub {
             return Err(RedirectionReason::NoAddress);
         }
         let is_draining = self.loads.own().load.is_draining;
-        if self.config.redirection.by_topics && !is_draining {
-            match self.placed_at(now, &claim.client_id) {
-                Some(node) if node == self.own() => return Err(RedirectionReason::Placed),
-                Some(node) if self.takes_clients(node) && suits(asks.listener)(node.0) => {
-                    return Ok((node, RedirectionReason::Topics));
-                }
-                Some(_) | None => {}
+        match self.node_of_topics(now, &claim.client_id) {
+            Some(node) if node == self.own() => return Err(RedirectionReason::Placed),
+            Some(node) if suits(asks.listener)(node.0) => {
+                return Ok((node, RedirectionReason::Topics));
             }
+            Some(_) | None => {}
         }
         let (now_ms, own) = (now.instant.as_millis(), self.own().0);
         let load = &self.loads.own().load;
@@ -172,8 +170,15 @@ impl Hub {
         chosen.ok_or(RedirectionReason::Balanced)
     }
 
-    fn takes_clients(&self, node: NodeId) -> bool {
-        self.loads.of(node).is_some_and(|state| state.serves())
+    /// Where a client's topics are, if it is placed and goes by that: at a node that takes clients.
+    fn node_of_topics(&self, now: Now, name: &str) -> Option<NodeId> {
+        let takes_clients = |node: &NodeId| {
+            let own = (*node == self.own()).then(|| self.loads.own());
+            let state = own.or_else(|| self.loads.of(*node));
+            state.is_some_and(|state| state.serves())
+        };
+        let placed = (self.config.redirection.by_topics).then(|| self.placed_at(now, name))?;
+        placed.filter(takes_clients)
     }
 
     /// Why a client is served whatever the loads are.

@@ -137,6 +137,7 @@ impl Hub {
                     .get(now.instant, &client.client_id)
                     .is_none()
                 && elsewhere.address(to, client.listener).is_some()
+                && self.node_of_topics(now, &client.client_id) != Some(self.own())
         });
         let most = self.redirection.budget.left(now.instant).min(AT_ONCE);
         let own = self.loads.own().load;

@@ -29,7 +29,7 @@ fn number_from(variable: &str) -> Option<u64> {
 /// How many runs of a plan may fail before no more are played.
 const ENOUGH_FAILED: usize = 20;
 
-/// Runs that break a promise, for a cause that is not known yet: left out here, and played with `SEED`. ARCHITECTURE.md says how many
+/// Runs that break a promise, for a cause that is not mended: left out here, and played with `SEED`. ARCHITECTURE.md says how many
 /// there are ("What does not hold yet").
 const KNOWN_TO_FAIL: [(&str, RoutingMode, u64); 1] = [(
     "clients_that_move_while_nodes_stand_still_lose_nothing",
