@@ -23,6 +23,13 @@ pub enum Told {
     },
     /// The server refused the connection.
     Refused(ReasonCode),
+    /// The server ended the connection, or refused it, and named another one.
+    Redirected {
+        /// The Server Reference.
+        to: String,
+        /// After CONNACK.
+        was_connected: bool,
+    },
     /// A message came.
     Message {
         /// Its topic.
@@ -210,11 +217,21 @@ fn tell(told: &mut VecDeque<(u64, Told)>, now: u64, event: Event<'_>) {
             reason_codes: reason_codes.to_vec(),
         },
         Event::Unsubscribed { packet_id, .. } => Told::Unsubscribed { packet_id },
-        Event::Disconnected(DisconnectReason::Refused(connack)) => {
-            Told::Refused(connack.reason_code)
-        }
+        Event::Disconnected(DisconnectReason::Refused(connack)) => match connack.server_reference {
+            Some(to) => Told::Redirected {
+                to: to.to_owned(),
+                was_connected: false,
+            },
+            None => Told::Refused(connack.reason_code),
+        },
         Event::Disconnected(DisconnectReason::ByServer(disconnect)) => {
-            Told::DisconnectedBy(disconnect.reason_code)
+            match disconnect.server_reference {
+                Some(to) => Told::Redirected {
+                    to: to.to_owned(),
+                    was_connected: true,
+                },
+                None => Told::DisconnectedBy(disconnect.reason_code),
+            }
         }
         Event::Disconnected(reason) => Told::Broken(format!("{reason:?}")),
         Event::Authentication(_) | Event::Pong => return,

@@ -229,7 +229,7 @@ impl Node {
             hint_bytes: self.spec.hint_bytes,
             on_full: self.spec.limits.on_full,
             stores: self.spec.stores,
-            redirection: thicket_node::RedirectionConfig::default(),
+            redirection: self.spec.redirection.clone(),
         };
         let mut hub = Hub::new(config, now, net.random.next());
         self.disk.recover(now, &mut workers, &mut hub);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thicket_access::Policy;
-use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, Takes};
+use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, RedirectionConfig, Takes};
 use thicket_overlay::{OverlayLimits, WireVersion, routing::RoutingMode};
 
 /// How a node is configured.
@@ -43,6 +43,8 @@ pub struct NodeSpec {
     pub drift_ppm: i64,
     /// What other nodes may make grow.
     pub overlay_limits: OverlayLimits,
+    /// Where clients go.
+    pub redirection: RedirectionConfig,
 }
 
 impl NodeSpec {
@@ -71,6 +73,7 @@ impl NodeSpec {
             round_millis: (0, 0),
             drift_ppm: 0,
             overlay_limits: OverlayLimits::default(),
+            redirection: RedirectionConfig::default(),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! A whole cluster with its clients in one thread and in virtual time, from one seed.
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
-use thicket_node::{ForgetError, MembershipReport, MemoryReport, Peer, SessionReport, Traffic};
+use thicket_node::{
+    ForgetError, MembershipReport, MemoryReport, NodeLoad, Peer, SessionReport, Traffic,
+};
 use thicket_session::client::{CleanStart, ClientConfig};
 
 use crate::{
@@ -82,6 +84,15 @@ impl World {
             self.run_for(100);
         }
         false
+    }
+
+    /// What a node measured of itself, if it is up.
+    pub fn set_load(&mut self, node: usize, load: NodeLoad) {
+        let now = self.nodes[node].clock(&self.net);
+        if let Some(machines) = &mut self.nodes[node].machines {
+            machines.hub.set_load(now, load);
+            self.net.wake(self.net.now, Wake::Shell(node, Peer::Hub));
+        }
     }
 
     /// A node reads users and rights again.

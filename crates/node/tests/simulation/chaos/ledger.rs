@@ -89,6 +89,8 @@ pub struct Record {
     /// Connections that ended without DISCONNECT after their CONNACK, and those of which nobody knows.
     pub dropped: usize,
     pub uncertain: usize,
+    /// The node that it was sent to, until it goes there.
+    pub sent_to: Option<usize>,
     pub has_will: bool,
     /// Its connection was cut, and it may not know.
     pub is_cut: bool,

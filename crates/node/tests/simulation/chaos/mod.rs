@@ -398,6 +398,24 @@ fn nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged() {
 }
 
 #[test]
+fn clients_that_are_sent_to_other_nodes_lose_nothing() {
+    play(
+        "clients_that_are_sent_to_other_nodes_lose_nothing",
+        Plan::REDIRECTED,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_are_sent_to_other_nodes_while_nodes_die_lose_nothing() {
+    play(
+        "clients_that_are_sent_to_other_nodes_while_nodes_die_lose_nothing",
+        Plan::REDIRECTED_AND_DYING,
+        &[],
+    );
+}
+
+#[test]
 #[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
 fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(

@@ -56,6 +56,8 @@ pub struct Plan {
     pub is_slow: bool,
     /// Clocks go at different speeds.
     pub drifts: bool,
+    /// Nodes send clients to where there is less to do, and what each has to do changes.
+    pub redirects: bool,
     /// Queues, windows and buffers are as small as can be, and what finds no room is refused.
     pub is_cramped: bool,
 }
@@ -90,7 +92,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 28] = [
+    pub const ALL: [(&'static str, Self); 30] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -116,6 +118,8 @@ impl Plan {
         ("STALLED", Self::STALLED),
         ("SLOW", Self::SLOW),
         ("CRAMPED", Self::CRAMPED),
+        ("REDIRECTED", Self::REDIRECTED),
+        ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
         ("OVERLAPPING", Self::OVERLAPPING),
         ("PAUSED_AND_PARTED", Self::PAUSED_AND_PARTED),
         ("OVERLAPPING_MAJORITY", Self::OVERLAPPING_MAJORITY),
@@ -150,6 +154,7 @@ impl Plan {
         stores: false,
         is_slow: false,
         drifts: false,
+        redirects: false,
         is_cramped: false,
     };
     /// One node that is killed and started again.
@@ -301,6 +306,20 @@ impl Plan {
     pub const CRAMPED: Self = Self {
         is_cramped: true,
         ..Self::CUT
+    };
+    /// Clients are redirected, at their CONNECT and while they are connected.
+    pub const REDIRECTED: Self = Self {
+        redirects: true,
+        actions: 800,
+        pause: 60,
+        ..Self::LINKED
+    };
+    /// The same while nodes die one at a time.
+    pub const REDIRECTED_AND_DYING: Self = Self {
+        redirects: true,
+        actions: 800,
+        pause: 60,
+        ..Self::DYING
     };
     /// Two nodes stand still, stall or die at once, with two backups of each session.
     pub const OVERLAPPING: Self = Self {

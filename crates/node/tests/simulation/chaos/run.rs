@@ -3,8 +3,12 @@
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
-use thicket_node::{OnFull, Partition};
+use thicket_node::{
+    ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, OnFull, Partition,
+    RedirectionConfig,
+};
 use thicket_overlay::routing::RoutingMode;
+use thicket_placement::Policy;
 use thicket_session::{
     client::{CleanStart, ClientConfig, WillConfig},
     time::Instant,
@@ -38,6 +42,8 @@ pub const STEP_MILLIS: u64 = 3_600_000;
 const AGED_MILLIS: u64 = 40_000;
 /// Longest round of a slow node, ms.
 const SLOW_MILLIS: u64 = 40;
+/// A node measures what it has to do so often.
+const LOAD_MILLIS: u64 = 1_000;
 /// How much faster or slower than time clocks go, millionths: far more than any quartz.
 const DRIFT_PPM: i64 = 20_000;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
@@ -54,6 +60,23 @@ fn cramp(spec: &mut NodeSpec) {
     spec.overlay_limits.resend_messages_per_node = 60;
     spec.overlay_limits.resend_messages = 200;
     spec.overlay_limits.interest_changes = 4;
+}
+
+/// CPU alone decides who goes where.
+fn redirection_of(node: usize) -> RedirectionConfig {
+    let likeness = ListenerLikeness {
+        transport: ClientTransport::Tcp,
+        topic_prefix: "".into(),
+    };
+    RedirectionConfig {
+        policy: Some(Policy::Cpu),
+        listeners: vec![Some(likeness.clone())],
+        addresses: vec![ClientAddress {
+            likeness,
+            address: format!("{node}:1883").into(),
+        }],
+        ..RedirectionConfig::default()
+    }
 }
 
 /// A run under way.
@@ -74,6 +97,10 @@ pub struct Run {
     watcher: usize,
     /// Faults that are not over, with when they are.
     pub faults: Vec<(u64, super::faults::Cure)>,
+    /// When the nodes last measured what they have to do.
+    measured_at: u64,
+    /// Of each node, in thousandths.
+    cpu: Vec<u16>,
     /// What clients did and heard, if somebody wants to read it.
     pub log: Option<Vec<String>>,
 }
@@ -113,6 +140,9 @@ impl Run {
             if plan.is_cramped {
                 cramp(&mut spec);
             }
+            if plan.redirects {
+                spec.redirection = redirection_of(index);
+            }
             world.add_node(spec);
             world.start(index);
         }
@@ -135,6 +165,8 @@ impl Run {
             watcher: 0,
             log: None,
             faults: Vec::new(),
+            measured_at: 0,
+            cpu: vec![0; plan.nodes],
         };
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
@@ -146,7 +178,9 @@ impl Run {
         }
         run.watcher = run.add(watcher, stays);
         // A will that waits or goes out is on one other node, whatever else has copies.
-        run.ledger.hears_all_wills = plan.dies && plan.backups + plan.more_backups < 2;
+        // That of a client that was sent away, and whose connection was dead so that it did not hear so, waits for it to come back.
+        let is_told = plan.dies && !plan.redirects;
+        run.ledger.hears_all_wills = is_told && plan.backups + plan.more_backups < 2;
         run.ledger.hears_stored_wills = plan.kills || plan.blacks_out;
         run
     }
@@ -240,6 +274,10 @@ impl Run {
             if self.plan.sets_clocks && self.clocks.chance(1, 40) {
                 let node = self.clocks.below(self.plan.nodes as u64) as usize;
                 self.set_clock(node);
+            }
+            if self.plan.redirects {
+                self.follow_redirections();
+                self.measure_loads();
             }
             self.act();
             let millis = self.random.below(self.plan.pause);
@@ -439,6 +477,16 @@ impl Run {
                 }
             }
             Told::Unsubscribed { .. } => {}
+            Told::Redirected { to, was_connected } => {
+                let node = to.split(':').next().and_then(|node| node.parse().ok());
+                record.sent_to = node;
+                // Its will does not go out because of that.
+                if was_connected {
+                    record.dropped -= 1;
+                } else {
+                    record.uncertain -= 1;
+                }
+            }
             Told::Refused(code) => {
                 // Nobody can say who has the session now: the client comes again later.
                 if code as u8 != 0x88 {
@@ -496,11 +544,49 @@ impl Run {
         }
     }
 
+    /// Clients go where they were sent; one of eight forgets it.
+    fn follow_redirections(&mut self) {
+        for client in 0..self.plan.clients {
+            if self.ledger.records[client].sent_to.is_some()
+                && self.world.clients[client].end.is_none()
+            {
+                if self.random.chance(1, 8) {
+                    self.ledger.records[client].sent_to = None;
+                }
+                self.connect(client);
+            }
+        }
+    }
+
+    /// Now and then a node has much to do, or nothing.
+    fn measure_loads(&mut self) {
+        let now = self.world.net.now;
+        if now < self.measured_at + LOAD_MILLIS {
+            return;
+        }
+        self.measured_at = now;
+        for node in 0..self.plan.nodes {
+            if self.random.chance(1, 20) {
+                self.cpu[node] = self.random.below(1_000) as u16;
+            }
+            let clients = self.world.clients.iter();
+            let connected = clients.filter(|client| client.is_connected() && client.node == node);
+            let load = NodeLoad {
+                cpu_permille: Some(self.cpu[node]),
+                connections: connected.count() as u64,
+                ..NodeLoad::default()
+            };
+            self.world.set_load(node, load);
+        }
+    }
+
     fn connect(&mut self, client: usize) {
         if self.world.clients[client].end.is_some() {
             return;
         }
-        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let anywhere = self.random.below(self.plan.nodes as u64) as usize;
+        let node = self.ledger.records[client].sent_to.take();
+        let node = node.unwrap_or(anywhere);
         let now = self.world.net.now;
         let record = &mut self.ledger.records[client];
         let resets = !self.world.clients[client]
@@ -664,6 +750,11 @@ impl Run {
 
     /// The network heals, everybody comes back, and all that was promised is done.
     fn come_to_rest(&mut self) -> super::checks::Verdict {
+        // Nobody is sent away any more.
+        self.plan.redirects = false;
+        for node in 0..self.plan.nodes {
+            self.world.set_load(node, NodeLoad::default());
+        }
         self.cure_faults(u64::MAX);
         for (one, other) in self.world.net.partings() {
             self.world.net.heal(one, other);
