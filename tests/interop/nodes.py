@@ -49,10 +49,9 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
 class Node:
     """One broker process."""
 
-    def __init__(self, name, seeds, arguments=(), environment=None, discover="off"):
+    def __init__(self, name, seeds, arguments=(), environment=None, discover="off", ports=None):
         self.name = name
-        self.port = free_port()
-        self.http_port = free_port()
+        self.port, self.http_port = ports or (free_port(), free_port())
         self.log = tempfile.TemporaryFile(mode="w+b")
         command = [BINARY, "broker", "--name", name, "--listen", f"127.0.0.1:{self.port}"]
         command += ["--http", f"127.0.0.1:{self.http_port}", "--discover", discover]

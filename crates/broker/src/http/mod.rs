@@ -14,7 +14,7 @@
 //! | `/v1/explain?client_id=C` | [`ClientExplanationEntry`](crate::api::redirection::ClientExplanationEntry): why a client is where it is |
 //! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
 //! | `/v1/health/live` | 200 as long as every thread answers |
-//! | `/v1/health/ready` | 200 when clients are let in, else 503 |
+//! | `/v1/health/ready` | 200 when clients are served well here, else 503 with the reason |
 //! | `/metrics` | Prometheus text |
 //! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
@@ -33,6 +33,7 @@ mod openapi;
 mod operate;
 mod overlay_metrics;
 mod placement;
+mod probe;
 mod serve;
 mod transfer;
 
@@ -61,6 +62,8 @@ pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
 pub(crate) use serve::Seats;
 
+/// Connections to the port for probes at a time.
+const PROBES: usize = 16;
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -73,12 +76,32 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that is bound already. `head`: time for the head of a request.
+    /// Serves the API on a socket that is bound already. `head`: time for the head of a request.
     pub(crate) fn start(
         listener: TcpListener,
         inspector: Inspector,
         guard: Guard,
         reload: Reload,
+        head: Duration,
+    ) -> io::Result<Self> {
+        let seats = Arc::clone(&inspector.seats);
+        Self::serve(listener, router(inspector, guard, reload), seats, head)
+    }
+
+    /// Tells whether the node lives and is ready, and nothing else.
+    pub(crate) fn start_probe(
+        listener: TcpListener,
+        inspector: Inspector,
+        head: Duration,
+    ) -> io::Result<Self> {
+        let router = probe::router().with_state(inspector);
+        Self::serve(listener, router, Seats::new(PROBES), head)
+    }
+
+    fn serve(
+        listener: TcpListener,
+        router: Router,
+        seats: Arc<Seats>,
         head: Duration,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
@@ -89,10 +112,9 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let seats = Arc::clone(&inspector.seats);
             // Open connections are not waited for: a stop must not hang on a browser's.
             tokio::select! {
-                () = serve::serve(listener, router(inspector, guard, reload), seats, head) => {}
+                () = serve::serve(listener, router, seats, head) => {}
                 _ = stopped => {}
             }
             io::Result::Ok(())
@@ -218,11 +240,11 @@ async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Respon
 }
 
 async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
-    match inspector.is_ready().await.map_err(silent)? {
-        true => Ok("ready\n"),
-        false => Err(failure(
+    match inspector.readiness().await.map_err(silent)? {
+        Ok(()) => Ok("ready\n"),
+        Err(unready) => Err(failure(
             StatusCode::SERVICE_UNAVAILABLE,
-            "this node has not heard all it must know from the other nodes yet, or its side has no majority",
+            &unready.to_string(),
         )),
     }
 }

@@ -444,6 +444,7 @@ impl Hub {
     /// Says goodbye to the other nodes.
     pub fn shut_down(&mut self, now: Now) {
         self.at_rest = None;
+        self.leave_members(now);
         self.overlay.shut_down(now.instant);
         self.drain_overlay(now);
     }
