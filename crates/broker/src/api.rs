@@ -3,6 +3,7 @@
 pub mod overlay;
 pub mod redirection;
 pub mod transfer;
+pub mod watch;
 
 use redirection::{NodeStateEntry, state_entry};
 use serde::{Deserialize, Serialize};

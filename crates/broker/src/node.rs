@@ -27,7 +27,7 @@ use crate::disk::Disk;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
-use crate::http::{Guard, Hosts, Inspector, Seats, Server};
+use crate::http::{Guard, Hosts, Inspector, Seats, Server, Watchers};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::links::Links;
 use crate::listener::{self, Listener};
@@ -186,6 +186,7 @@ impl Node {
         inspector.bridges = node.bridges.monitors();
         inspector.links = links;
         inspector.certificates = certificates.clone();
+        inspector.watchers = Watchers::new(config.http_connections);
         inspector.expectation = Expectation::new(config.expect_nodes);
         inspector.disk.clone_from(&node.disk);
         node.housekeeper = Some(Housekeeper::start(Duties {

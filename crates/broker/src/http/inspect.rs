@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::operate::Traced;
 use super::serve::Seats;
+use super::watch::Watchers;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::redirection::ClientExplanationEntry;
 use crate::api::{
@@ -53,6 +54,7 @@ pub(crate) struct Inspector {
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) expectation: Expectation,
     pub(crate) certificates: Certificates,
+    pub(crate) watchers: Watchers,
     /// Where the node stores; `None`: nowhere.
     pub(crate) disk: Option<Arc<Disk>>,
 }
@@ -78,6 +80,7 @@ impl Inspector {
             memory_bytes,
             expectation: Expectation::new(1),
             certificates: Certificates::default(),
+            watchers: Watchers::new(1),
             disk: None,
         }
     }

@@ -24,6 +24,9 @@
 //! | POST `/v1/forget` | removes a node that is out from the cluster |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
 //! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
+//! | `/v1/watch` | [`WatchEntry`](crate::api::watch::WatchEntry), about one a second, as server-sent events |
+//! | `/v1/whoami` | [`WhoAmIEntry`](crate::api::watch::WhoAmIEntry): the role of who asks |
+//! | `/`, `/page.css`, `/page.js` | a page that shows all of this and does what an admin may |
 //! | `/v1/openapi.json` | all of this for machines |
 
 mod guard;
@@ -32,10 +35,12 @@ mod metrics;
 mod openapi;
 mod operate;
 mod overlay_metrics;
+mod page;
 mod placement;
 mod probe;
 mod serve;
 mod transfer;
+mod watch;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -61,6 +66,7 @@ use crate::reload::Reload;
 pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
 pub(crate) use serve::Seats;
+pub(crate) use watch::Watchers;
 
 /// Connections to the port for probes at a time.
 const PROBES: usize = 16;
@@ -164,6 +170,9 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
+        .route("/v1/watch", get(watch::watch))
+        .route("/v1/whoami", get(guard::who_am_i))
+        .merge(page::router())
         .merge(operate::router())
         .merge(placement::router())
         .merge(transfer::router())
@@ -179,8 +188,33 @@ async fn nodes(State(inspector): State<Inspector>) -> Answer<Vec<NodeEntry>> {
     inspector.nodes().await.map(Json).map_err(silent)
 }
 
-async fn sessions(State(inspector): State<Inspector>) -> Answer<Vec<SessionEntry>> {
-    inspector.sessions().await.map(Json).map_err(silent)
+/// `?search=`: those with this in client identifier, user or address. `?limit=`: so many.
+async fn sessions(
+    State(inspector): State<Inspector>,
+    RawQuery(query): RawQuery,
+) -> Answer<Vec<SessionEntry>> {
+    let query = query.unwrap_or_default();
+    let limit = match text_of_query(&query, "limit").map(|text| text.parse()) {
+        None => usize::MAX,
+        Some(Ok(limit)) => limit,
+        Some(Err(_)) => {
+            return Err(failure(
+                StatusCode::BAD_REQUEST,
+                "`limit` must be a number of sessions",
+            ));
+        }
+    };
+    let search = text_of_query(&query, "search").unwrap_or_default();
+    let mut all = inspector.sessions().await.map_err(silent)?;
+    all.retain(|it| {
+        let parts = [Some(&it.client_id), it.user_name.as_ref(), it.peer.as_ref()];
+        parts
+            .into_iter()
+            .flatten()
+            .any(|part| part.contains(&search))
+    });
+    all.truncate(limit);
+    Ok(Json(all))
 }
 
 async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<SubscriptionEntry>> {

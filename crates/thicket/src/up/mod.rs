@@ -160,7 +160,9 @@ fn first_user(path: &std::path::Path) -> anyhow::Result<String> {
         .with_context(|| format!("--users: cannot read {}", path.display()))?;
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let name = lines.find_map(|line| line.split_once(':'));
-    let name = name.with_context(|| format!("--users: nobody is in {}", path.display()))?.0;
+    let name = name
+        .with_context(|| format!("--users: nobody is in {}", path.display()))?
+        .0;
     Ok(format!("'{}'", name.replace('\'', r"'\''")))
 }
 
@@ -220,10 +222,16 @@ fn greet(cluster: &Cluster, arguments: &Up) -> anyhow::Result<()> {
         "Subscribe on one node and publish on another, in two other terminals:"
     )?;
     writeln!(out, "  mosquitto_sub{login} -p {last} -t 'site/+/temp' -v")?;
-    writeln!(out, "  mosquitto_pub{login} -p {first} -t site/1/temp -m 21")?;
+    writeln!(
+        out,
+        "  mosquitto_pub{login} -p {first} -t site/1/temp -m 21"
+    )?;
     writeln!(out, "or without other software:")?;
     writeln!(out, "  {program} sub{login} -p {last} -t 'site/+/temp' -v")?;
-    writeln!(out, "  {program} pub{login} -p {first} -t site/1/temp -m 21")?;
+    writeln!(
+        out,
+        "  {program} pub{login} -p {first} -t site/1/temp -m 21"
+    )?;
     writeln!(
         out,
         "What the nodes know:\n  {program} ctl --api {} nodes",
@@ -231,7 +239,10 @@ fn greet(cluster: &Cluster, arguments: &Up) -> anyhow::Result<()> {
     )?;
     if let Some(port) = arguments.tls_port {
         let more = format!("--cafile CA.pem -h localhost -p {port}");
-        writeln!(out, "Over TLS:\n  mosquitto_sub{login} {more} -t 'site/+/temp' -v")?;
+        writeln!(
+            out,
+            "Over TLS:\n  mosquitto_sub{login} {more} -t 'site/+/temp' -v"
+        )?;
     }
     if let Some(port) = arguments.ws_port {
         writeln!(out, "Over WebSocket: ws://127.0.0.1:{port}/mqtt")?;
