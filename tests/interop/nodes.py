@@ -50,12 +50,15 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
 class Node:
     """One broker process."""
 
-    def __init__(self, name, seeds, arguments=(), environment=None, discover="off", ports=None):
+    def __init__(self, name, seeds, arguments=(), environment=None, discover="off", ports=None, expects=1):
         self.name = name
         self.port, self.http_port = ports or (free_port(), free_port())
         self.log = tempfile.TemporaryFile(mode="w+b")
         command = [BINARY, "broker", "--name", name, "--listen", f"127.0.0.1:{self.port}"]
         command += ["--http", f"127.0.0.1:{self.http_port}", "--discover", discover]
+        # Many tests look at a node that finds nobody: it is ready alone, unless it is to wait for others.
+        if expects:
+            command += ["--expect-nodes", str(expects)]
         for port in seeds:
             command += ["--seed", f"127.0.0.1:{port}"]
         # A developer's own settings must not change what is tested.

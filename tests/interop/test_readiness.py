@@ -22,7 +22,7 @@ def answer(port, path):
 
 class Readiness(unittest.TestCase):
     def start(self, name, seeds=(), arguments=()):
-        node = Node(name, seeds, ("--workers", "1", *arguments))
+        node = Node(name, seeds, ("--workers", "1", *arguments), expects=None)
         self.addCleanup(node.log.close)
         self.addCleanup(node.stop)
         wait_until(lambda: node.ask("/v1/health/live") is not None, f"{name} to live")

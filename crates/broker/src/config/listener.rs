@@ -375,8 +375,11 @@ fn tls(
             "tls_client_certificate needs a tls_client_ca: the authorities whose clients are believed",
         ));
     }
-    let is_asked_at_all =
-        settings.tls_client_certificate.is_some() || table.tls_client_certificate.is_some();
+    // Those of the node may be meant for a table that asks.
+    let tables = settings.listener.iter().flatten();
+    let mut choices = tables.map(|it| it.tls_client_certificate);
+    let asks_elsewhere = table.tls_client_ca.is_none() && choices.any(|it| it.is_some());
+    let is_asked_at_all = choice.is_some() || asks_elsewhere;
     if client_authorities.is_some() && !is_asked_at_all {
         return Err(ConfigError::Conflict(
             "tls_client_ca says whose certificates are believed, but clients are not asked for any: add tls_client_certificate = \"required\" (or \"optional\", or \"off\")",
