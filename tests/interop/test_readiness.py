@@ -102,5 +102,36 @@ class Readiness(unittest.TestCase):
         self.assertEqual(answer(probe, "/ready"), (503, "no\n"))
 
 
+class Agreement(unittest.TestCase):
+    """Settings that must be the same on all nodes of a cluster."""
+
+    start = Readiness.start
+
+    def test_nodes_that_contradict_each_other_warn_and_show_it(self):
+        one = self.start("one", (), ["--partition", "serve"])
+        two = self.start("two", [one.port], ["--partition", "majority", "--maximum-packet-size", "64KiB"])
+        for here, there, own, theirs in ((one, two, "serve", "majority"), (two, one, "majority", "serve")):
+            wait_until(lambda here=here: "differently" in here.log_from(0), "a warning")
+            line = next(line for line in here.log_from(0).splitlines() if "differently" in line and "partition" in line)
+            for words in (f'{here.name} has \\"{own}\\"', f'{there.name} has \\"{theirs}\\"'):
+                self.assertIn(words, line)
+            command = [BINARY, "ctl", "--api", f"127.0.0.1:{here.http_port}", "nodes"]
+            shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            self.assertIn(f'{there.name}: partition = "{theirs}" there, "{own}" here', shown)
+            self.assertIn(f"{there.name}: maximum_packet_size", shown)
+
+    def test_nodes_that_agree_say_nothing(self):
+        one = self.start("one")
+        two = self.start("two", [one.port])
+        wait_until(lambda: two.sees() == 2, "the nodes to see each other")
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{two.http_port}", "nodes"]
+        self.assertNotIn("must be the same", subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def test_nodes_of_one_name_are_told(self):
+        one = self.start("twin")
+        self.start("twin", [one.port])
+        wait_until(lambda: "has the same name" in one.log_from(0), "a warning")
+
+
 if __name__ == "__main__":
     unittest.main()

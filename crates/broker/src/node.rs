@@ -184,6 +184,8 @@ impl Node {
             config.memory_bytes,
         );
         inspector.bridges = node.bridges.monitors();
+        let shared = config.shared_settings();
+        inspector.tell_hub(move |hub, _| hub.set_shared_settings(shared));
         inspector.links = links;
         inspector.certificates = certificates.clone();
         inspector.watchers = Watchers::new(config.http_connections);

@@ -13,6 +13,7 @@ mod listener;
 mod routing;
 mod secret;
 mod settings;
+mod shared;
 mod units;
 mod users;
 

@@ -577,6 +577,7 @@ mod tests {
             state: None,
             hinted_messages: 2,
             hinted_bytes: 300,
+            disagreements: Vec::new(),
         };
         let text = render(&traffic, &[node], true, &Counters::default());
         for line in [

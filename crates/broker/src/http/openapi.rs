@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 33] = [
+const OPERATIONS: [Operation; 30] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -130,9 +130,6 @@ const OPERATIONS: [Operation; 33] = [
         "The role of who asks: `viewer`, `admin`, or null where the API has no users",
         Answer::Any,
     ),
-    get("/", "A page that shows all of this", Answer::Text),
-    get("/page.css", "How it looks", Answer::Text),
-    get("/page.js", "What it does", Answer::Text),
     get("/v1/openapi.json", "This document", Answer::Any),
     get(
         "/metrics",

@@ -17,9 +17,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::failure;
 use super::inspect::{Inspector, Silence};
-use crate::api::TrafficCounts;
 use crate::api::overlay::OverlayEntry;
 use crate::api::watch::{CertificateEntry, DiskEntry, LinkRateEntry, WatchEntry};
+use crate::api::{NodeEntry, TrafficCounts};
 
 /// Time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -129,7 +129,7 @@ impl Looker {
                 .is_some_and(|it| it.draining),
             not_ready: not_ready.map(|why| why.to_string()),
             membership: inspector.membership().await?,
-            disagreements: disagreements(&overlay),
+            disagreements: disagreements(&nodes),
             link_traffic: self.link_rates(&overlay),
             routing: overlay.routing,
             links: overlay.links,
@@ -162,23 +162,13 @@ impl Looker {
     }
 }
 
-/// What nodes of one cluster have set otherwise, though it should be the same on all of them.
-fn disagreements(overlay: &OverlayEntry) -> Vec<String> {
-    let other = |node: &&crate::api::overlay::OverlayNodeEntry| {
-        node.routing
-            .as_ref()
-            .is_some_and(|routing| *routing != overlay.routing)
-    };
-    let nodes = overlay.nodes.iter().filter(other);
-    nodes
-        .map(|node| {
-            let theirs = node.routing.as_deref().unwrap_or_default();
-            format!(
-                "{} has routing = {theirs:?}, {} has {:?}: it must be the same on all nodes.",
-                node.name, overlay.node, overlay.routing
-            )
-        })
-        .collect()
+/// What nodes have set otherwise than this one, though it must be the same on all of them.
+fn disagreements(nodes: &[NodeEntry]) -> Vec<String> {
+    let each = nodes.iter().flat_map(|node| {
+        let words = node.disagreements.iter();
+        words.map(|words| format!("{}: {words}.", node.name))
+    });
+    each.collect()
 }
 
 fn disk(inspector: &Inspector) -> Option<DiskEntry> {

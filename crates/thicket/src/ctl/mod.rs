@@ -251,7 +251,9 @@ fn sees_others(api: &Api) -> anyhow::Result<bool> {
 
 fn show_nodes(api: &Api) -> anyhow::Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let mut text = view::nodes(&api.ask::<Vec<_>>("/v1/nodes")?, now);
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    let mut text = view::nodes(&nodes, now);
+    text.push_str(&view::disagreements(&nodes));
     text.push_str(&view::membership(&api.ask("/v1/membership")?));
     Ok(text)
 }
