@@ -22,7 +22,8 @@ import urllib.error
 import urllib.request
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-BINARY = os.environ.get("THICKET_BIN", str(REPOSITORY / "target" / "release" / "thicket"))
+# Taken out: a node refuses variables that look like settings and are none.
+BINARY = os.environ.pop("THICKET_BIN", str(REPOSITORY / "target" / "release" / "thicket"))
 
 # How long a test waits for something that must happen. Generous: reached only when the test is about to fail.
 PATIENCE_S = 20.0
@@ -49,13 +50,15 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
 class Node:
     """One broker process."""
 
-    def __init__(self, name, seeds, arguments=(), environment=None, discover="off"):
+    def __init__(self, name, seeds, arguments=(), environment=None, discover="off", ports=None, expects=1):
         self.name = name
-        self.port = free_port()
-        self.http_port = free_port()
+        self.port, self.http_port = ports or (free_port(), free_port())
         self.log = tempfile.TemporaryFile(mode="w+b")
         command = [BINARY, "broker", "--name", name, "--listen", f"127.0.0.1:{self.port}"]
         command += ["--http", f"127.0.0.1:{self.http_port}", "--discover", discover]
+        # Many tests look at a node that finds nobody: it is ready alone, unless it is to wait for others.
+        if expects:
+            command += ["--expect-nodes", str(expects)]
         for port in seeds:
             command += ["--seed", f"127.0.0.1:{port}"]
         # A developer's own settings must not change what is tested.

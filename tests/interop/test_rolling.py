@@ -14,7 +14,7 @@ import time
 import unittest
 
 from load import KEPT, Publisher, Subscriber, check_books
-from nodes import BINARY, PATIENCE_S, Node, wait_until
+from nodes import BINARY, PATIENCE_S, Node, free_port, wait_until
 from wire import Closed, Kind, RawClient, Will, disconnect
 
 USE_ANOTHER_SERVER = 0x9C
@@ -186,6 +186,77 @@ class RollingRestart(unittest.TestCase):
         self.assertGreaterEqual(len(goodbyes), SIZE, "clients were sent away")
         self.assertEqual(set(goodbyes), {USE_ANOTHER_SERVER})
         check_books(self, publishers, subscribers)
+
+
+class RestartByCommand(unittest.TestCase):
+    """`thicket ctl rolling-restart` on five nodes that want a majority, keep nothing and have users of the HTTP API."""
+
+    size = 5
+
+    def setUp(self):
+        if os.environ.get("THICKET_CLUSTER_TESTS") == "0":
+            self.skipTest("THICKET_CLUSTER_TESTS=0")
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="thicket-restart-"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        users = self.home / "http-users"
+        made = subprocess.run(
+            [BINARY, "passwd", "--role", "admin", "root"], input=b"secret\n", capture_output=True, check=True
+        )
+        users.write_bytes(made.stdout)
+        self.arguments = ("--partition", "majority", "--workers", "1", "--http-users", str(users))
+        self.ports = [(free_port(), free_port()) for _ in range(self.size)]
+        self.logs, self.nodes = [], [self.start(number) for number in range(self.size)]
+        self.addCleanup(self.leave)
+
+    def start(self, number):
+        seeds = [port for port, _ in self.ports if port != self.ports[number][0]]
+        return Node(f"node-{number}", seeds, self.arguments, ports=self.ports[number])
+
+    def leave(self):
+        for node in self.nodes:
+            node.kill()
+            node.log.close()
+
+    def ctl(self, *arguments):
+        command = [BINARY, "ctl", "--api", f"http://127.0.0.1:{self.ports[0][1]}", "--api-user", "root:secret", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def restart_those_asked_for(self):
+        """What `--exec` asks for: a file named after a node makes it stop and start."""
+        while not self.is_over:
+            for number, node in enumerate(self.nodes):
+                asked = self.home / f"{node.name}.restart"
+                if asked.exists():
+                    node.stop()
+                    self.logs.append(node.log_from(0))
+                    node.log.close()
+                    self.nodes[number] = self.start(number)
+                    asked.unlink()
+            time.sleep(0.02)
+
+    def test_a_majority_without_data_serves_all_the_while(self):
+        wait_until(lambda: f"{self.size} of {self.size}" in self.ctl("nodes").stdout, "all nodes to be there")
+        plan = self.ctl("rolling-restart", "--dry-run", "--exec", "restart {name} {host}")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertEqual(len(plan.stdout.splitlines()), self.size)
+        self.assertTrue(plan.stdout.splitlines()[-1].endswith("restart node-0 127.0.0.1"), "the one that is asked is last")
+        self.is_over = False
+        watcher = threading.Thread(target=self.restart_those_asked_for)
+        watcher.start()
+        asked = f"touch {self.home}/{{name}}.restart; while test -e {self.home}/{{name}}.restart; do sleep 0.05; done"
+        try:
+            done = self.ctl("rolling-restart", "--timeout", "60", "--exec", asked)
+        finally:
+            self.is_over = True
+            watcher.join()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("every session has its copies"), self.size, done.stdout)
+        self.assertEqual(len(self.logs), self.size, "each was restarted once")
+        nodes = self.ctl("nodes").stdout
+        self.assertIn(f"serving: {self.size} of {self.size} members", nodes)
+        for log in [*self.logs, *(node.log_from(0) for node in self.nodes)]:
+            self.assertNotIn("no majority", log)
+            self.assertNotIn("panicked", log)
 
 
 if __name__ == "__main__":

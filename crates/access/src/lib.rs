@@ -28,6 +28,7 @@ mod api_users;
 mod filter;
 mod grant;
 pub mod hook;
+mod mosquitto;
 mod problem;
 mod rights;
 pub mod scram;

@@ -1,7 +1,7 @@
 //! The file of users: names, and what their passwords hash to.
 //!
-//! A line is `name:$argon2id$...` or `name:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`; a user may have one of each. Both serve
-//! a password in CONNECT, the second also enhanced authentication. Nothing in it gives a password away.
+//! A line is `name:$argon2id$...`, `name:$7$...` (Mosquitto 2.0) or `name:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`; a user may
+//! have one of each. All serve a password in CONNECT, the last also enhanced authentication. Nothing in it gives a password away.
 
 use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
@@ -9,6 +9,7 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
+use crate::mosquitto::{self, MosquittoHash};
 use crate::problem::Problem;
 use crate::scram::{self, Credential};
 
@@ -28,6 +29,7 @@ pub struct Users {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct User {
     argon2: Option<Box<str>>,
+    mosquitto: Option<Box<MosquittoHash>>,
     scram: Option<Box<Credential>>,
 }
 
@@ -64,6 +66,7 @@ impl Users {
             let user = users.entry(name.into()).or_default();
             let is_second = match Hash::parse(hash).map_err(problem)? {
                 Hash::Argon2 => user.argon2.replace(hash.into()).is_some(),
+                Hash::Mosquitto(hash) => user.mosquitto.replace(Box::new(hash)).is_some(),
                 Hash::Scram(credential) => user.scram.replace(Box::new(credential)).is_some(),
             };
             if is_second {
@@ -87,11 +90,16 @@ impl Users {
                 argon2: Some(hash), ..
             }) => verify_argon2(hash, password),
             Some(User {
+                mosquitto: Some(hash),
+                ..
+            }) => hash.verify(password),
+            Some(User {
                 scram: Some(credential),
                 ..
             }) => credential.verify(password),
             Some(User {
                 argon2: None,
+                mosquitto: None,
                 scram: None,
             })
             | None => {
@@ -112,6 +120,9 @@ impl Users {
         let user = self.users.get(name)?;
         let mut hash = Sha256::new();
         hash.update(user.argon2.as_deref().unwrap_or_default());
+        if let Some(mosquitto) = &user.mosquitto {
+            hash.update(mosquitto.bytes());
+        }
         if let Some(credential) = &user.scram {
             hash.update(credential.to_string());
         }
@@ -145,6 +156,7 @@ pub(crate) fn decoy(text: &str) -> Box<str> {
 
 enum Hash {
     Argon2,
+    Mosquitto(MosquittoHash),
     Scram(Credential),
 }
 
@@ -153,6 +165,11 @@ impl Hash {
         if text.starts_with(scram::METHOD) {
             return Credential::parse(text).map(Self::Scram).ok_or(
                 "expected `SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY` with 4096 or more iterations (`thicket passwd --scram` makes one)",
+            );
+        }
+        if text.starts_with(mosquitto::PREFIX) {
+            return MosquittoHash::parse(text).map(Self::Mosquitto).ok_or(
+                "expected `$7$ITERATIONS$SALT$HASH` as mosquitto_passwd writes it, with at most ten million iterations",
             );
         }
         check_argon2(text).map(|()| Self::Argon2)
@@ -198,13 +215,17 @@ mod tests {
     fn a_password_is_accepted_only_for_its_own_user() {
         let argon2 = hash_password(b"secret", [7; 16]);
         let scram = Credential::new(b"hidden", &[1; 16], scram::LEAST_ITERATIONS);
-        let users =
-            Users::parse(&format!("# staff\n\nann:{argon2}\nbob:{scram}\n")).expect("a good file");
+        // Made by mosquitto_passwd 2.0.11.
+        let mosquitto = "$7$101$X+B6wVM+HuXrDvrT$YRt8DadPMwCL2FUMuuBSI331va3gS+RCTOoMIMSMLJzt1CCB+ptAQr586Ky5CTuPSM9sM2f1enZWvFuo90aXzg==";
+        let text = format!("# staff\n\nann:{argon2}\nbob:{scram}\ncat:{mosquitto}\n");
+        let users = Users::parse(&text).expect("a good file");
         let cases = [
             ("ann", "secret", Login::Good),
             ("ann", "Secret", Login::Wrong),
             ("bob", "hidden", Login::Good),
             ("bob", "secret", Login::Wrong),
+            ("cat", "secret", Login::Good),
+            ("cat", "hidden", Login::Wrong),
             ("eve", "secret", Login::Unknown),
             ("eve", "nobody has this password", Login::Unknown),
         ];

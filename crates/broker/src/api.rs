@@ -3,6 +3,7 @@
 pub mod overlay;
 pub mod redirection;
 pub mod transfer;
+pub mod watch;
 
 use redirection::{NodeStateEntry, state_entry};
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,16 @@ mirror! {
         hinted_messages: u64 = hinted_messages,
         /// Of them.
         hinted_bytes: u64 = hinted_bytes,
+        /// What it has set otherwise than the node that answers, though it must be the same on all: in words.
+        disagreements: Vec<String> = disagreements | in_words,
     }
+}
+
+fn in_words(all: Vec<thicket_node::Disagreement>) -> Vec<String> {
+    let words = |it: thicket_node::Disagreement| {
+        format!("{} = {:?} there, {:?} here", it.key, it.theirs, it.own)
+    };
+    all.into_iter().map(words).collect()
 }
 
 mirror! {

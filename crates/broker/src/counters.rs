@@ -1,6 +1,8 @@
 //! What the shell itself counts; the machines count the traffic.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Since the start of the node.
 #[derive(Debug, Default)]
@@ -25,6 +27,14 @@ pub(crate) struct Counters {
     pub(crate) hook_requests: Counter,
     /// Clients about whom the hook said nothing in time, or nothing that was understood.
     pub(crate) hook_failures: Counter,
+    /// Clients that were let in.
+    pub(crate) connects: Counter,
+    /// Clients that were served and are no more, by reason.
+    pub(crate) disconnects: Reasons,
+    /// Clients that were not let in, by reason code.
+    pub(crate) connects_refused: Reasons,
+    /// TLS and WebSocket handshakes that came to nothing, by reason.
+    pub(crate) handshakes_failed: Reasons,
 }
 
 /// A number that only rises.
@@ -38,5 +48,28 @@ impl Counter {
 
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Numbers that only rise, by reason. Reasons are ours, so there are few.
+#[derive(Debug, Default)]
+pub(crate) struct Reasons(Mutex<BTreeMap<String, u64>>);
+
+impl Reasons {
+    pub(crate) fn add_one(&self, reason: &str) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match counts.get_mut(reason) {
+            Some(count) => *count += 1,
+            None => drop(counts.insert(reason.to_owned(), 1)),
+        }
+    }
+
+    /// Ascending by reason.
+    pub(crate) fn values(&self) -> Vec<(String, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = counts.iter();
+        values
+            .map(|(reason, count)| (reason.clone(), *count))
+            .collect()
     }
 }

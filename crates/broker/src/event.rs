@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
-use thicket_node::{Event, EventLevel};
+use thicket_node::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, Event, EventLevel};
 
+use crate::counters::Counters;
 use crate::log::{self, Subject};
 
 /// Fields have to be known to `tracing` beforehand: these names, and the rest goes into `more`.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "address",
     "client_id",
     "error",
@@ -23,6 +24,7 @@ const NAMES: [&str; 15] = [
     "rtt_ms",
     "state",
     "topic",
+    "user_name",
 ];
 
 macro_rules! line {
@@ -41,6 +43,7 @@ macro_rules! line {
             thread = $thread,
             address = field("address"),
             client_id,
+            user_name = field("user_name").filter(|name| !name.is_empty()),
             error = field("error"),
             name = field("name"),
             node = field("node"),
@@ -62,8 +65,27 @@ macro_rules! line {
     }};
 }
 
+/// Counts clients that come, go and are refused.
+pub(crate) fn count(counters: &Counters, event: &Event) {
+    let by = |key: &str| {
+        let mut fields = event.fields.iter();
+        let field = fields.find(|(name, _)| *name == key);
+        field.map_or("unknown", |(_, value)| value.as_str())
+    };
+    match event.message {
+        CLIENT_CONNECTED => counters.connects.add_one(),
+        CLIENT_DISCONNECTED => counters.disconnects.add_one(by("reason")),
+        CONNECT_REFUSED => counters.connects_refused.add_one(by("reason_code")),
+        _ => {}
+    }
+}
+
 /// Writes an event of a machine on thread `thread`, unless there were many of the kind.
 pub(crate) fn log(thread: u8, event: &Event) {
+    // What is not written is not left out either.
+    if event.level == EventLevel::Info && !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
     let suppressed = match subject(event).map(log::may_say) {
         Some(Some(suppressed)) => suppressed,
         Some(None) => return,
@@ -87,7 +109,8 @@ fn subject(event: &Event) -> Option<Subject> {
     let peer = event.fields.iter().find(|(key, _)| *key == "peer");
     let peer = peer.and_then(|(_, peer)| peer.parse::<SocketAddr>().ok());
     match (event.level, peer) {
-        (EventLevel::Warn | EventLevel::Info, Some(peer)) => Some(peer.into()),
+        (EventLevel::Warn, Some(peer)) => Some(peer.into()),
+        (EventLevel::Info, Some(peer)) => Some(Subject::Visits(peer.ip().into())),
         (EventLevel::Warn, None) => Some(Subject::Message(event.message)),
         (EventLevel::Info, None) | (EventLevel::Error | EventLevel::Debug, _) => None,
     }

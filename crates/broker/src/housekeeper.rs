@@ -9,11 +9,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::certificates;
 use crate::gate::NodeGate;
 use crate::http::Inspector;
 use crate::load::{Given, Meter};
 use crate::log;
 use crate::memory::{limit_bytes, resident_bytes};
+use crate::readiness::Reminder;
 use system::System;
 
 /// Time between two looks at the memory: short beside the time in which clients fill what is reserved above the bound.
@@ -58,6 +60,8 @@ impl Housekeeper {
             let mut due = Instant::now();
             let mut meter = Meter::new();
             let mut measure_at = Instant::now();
+            let mut certificates = certificates::Watch::default();
+            let mut reminder = Reminder::new(Instant::now());
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 duties.watch_memory(limit);
                 duties.inspector.end_abandoned_trace(Instant::now());
@@ -65,6 +69,10 @@ impl Housekeeper {
                 if measure_at <= Instant::now() {
                     measure_at = Instant::now() + MEASURE;
                     runtime.block_on(duties.measure(&mut meter, limit));
+                    certificates.look(Instant::now(), &duties.inspector.certificates);
+                    if let Ok(state) = runtime.block_on(duties.inspector.readiness()) {
+                        reminder.note(Instant::now(), state);
+                    }
                 }
                 if !duties.system_interval.is_zero() && due <= Instant::now() {
                     due = Instant::now() + duties.system_interval;

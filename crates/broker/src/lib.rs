@@ -22,11 +22,13 @@ mod allowance;
 pub mod api;
 mod authenticator;
 mod bridges;
+mod certificates;
 mod clock;
 mod config;
 mod counters;
 mod dials;
 mod discovery;
+mod disk;
 mod entrance;
 mod event;
 mod gate;
@@ -43,6 +45,7 @@ mod mailbox;
 mod memory;
 mod node;
 mod pool;
+mod readiness;
 mod reload;
 mod resolver;
 #[cfg(test)]
@@ -52,6 +55,7 @@ mod storage;
 mod thread;
 mod transport;
 
+pub use certificates::{CertificateDays, SOON_DAYS, certificate_days};
 pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen,

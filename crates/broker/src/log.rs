@@ -47,6 +47,8 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
 pub(crate) enum Subject {
     /// What a peer did, and what was done to it.
     Peer(Source),
+    /// What is usual of clients at an address: they come and go.
+    Visits(Source),
     /// This happened again.
     Message(&'static str),
     /// Whatever is one too many to be watched.
@@ -82,7 +84,14 @@ pub(crate) fn sum_up() {
         None => return,
     };
     for (subject, suppressed) in ended {
-        tracing::warn!(about = %subject, suppressed, "further lines were not written");
+        match subject {
+            Subject::Visits(_) => {
+                tracing::info!(about = %subject, suppressed, "further lines were not written");
+            }
+            Subject::Peer(_) | Subject::Message(_) | Subject::Others => {
+                tracing::warn!(about = %subject, suppressed, "further lines were not written");
+            }
+        }
     }
 }
 
@@ -147,7 +156,7 @@ impl Quiet {
 impl Subject {
     const fn lines(self) -> u64 {
         match self {
-            Self::Peer(_) => LINES_OF_PEER,
+            Self::Peer(_) | Self::Visits(_) => LINES_OF_PEER,
             Self::Message(_) | Self::Others => LINES_OF_MESSAGE,
         }
     }
@@ -157,6 +166,7 @@ impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Peer(source) => source.fmt(f),
+            Self::Visits(source) => write!(f, "clients at {source}"),
             Self::Message(message) => f.write_str(message),
             Self::Others => f.write_str("other peers"),
         }

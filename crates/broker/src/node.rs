@@ -18,18 +18,21 @@ use thicket_storage::StorageError;
 
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
+use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::config::{Acknowledgement, Config, Listen, Loaded, TransportChoice};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
+use crate::disk::Disk;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
-use crate::http::{Guard, Hosts, Inspector, Seats, Server};
+use crate::http::{Guard, Hosts, Inspector, Seats, Server, Watchers};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::links::Links;
 use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
+use crate::readiness::Expectation;
 use crate::reload::Reload;
 use crate::resolver::Resolver;
 use crate::storage::{RecoveryError, Storage};
@@ -49,7 +52,7 @@ pub enum StartError {
     Bind {
         /// As configured.
         address: String,
-        /// `listen` or `http`.
+        /// `listen`, `http` or `probe`.
         key: &'static str,
         /// Why.
         source: io::Error,
@@ -103,12 +106,14 @@ pub struct Node {
     failures: Option<Receiver<Failure>>,
     discovery: Option<Discovery>,
     http: Option<Server>,
+    probe: Option<Server>,
     housekeeper: Option<Housekeeper>,
     bridges: Bridges,
     identity: Option<Identity>,
     guard: Guard,
     reload: Reload,
     links: Option<Arc<Links>>,
+    disk: Option<Arc<Disk>>,
     /// Where other nodes and people reach the HTTP API.
     http_outward: Option<Arc<str>>,
 }
@@ -123,7 +128,8 @@ impl Node {
         let gate = NodeGate::new(connections(config.connections, config.http_connections));
         let links = Links::new(config.link_tls.clone(), config.secret.clone())?;
         let bound = bind_all(&config, &gate, links.as_ref())?;
-        let http = config.http.map(bind_http).transpose()?;
+        let http = config.http.map(|it| bind_http(it, "http")).transpose()?;
+        let probe = config.probe.map(|it| bind_http(it, "probe")).transpose()?;
         let places = Places::of(&config, link_address(&config, &bound));
         let counters = Arc::new(Counters::default());
         let (polls, boxes) = mailboxes(config.workers)?;
@@ -142,15 +148,18 @@ impl Node {
             failures: None,
             discovery: None,
             http: None,
+            probe: None,
             housekeeper: None,
             bridges: Bridges::default(),
             identity: None,
             guard: Guard::start(hosts(&config))?,
             reload: Reload::default(),
             links: None,
+            disk: None,
             http_outward: None,
         };
         let own_address = own_address(&bound);
+        let certificates = Certificates::new(&config);
         node.links.clone_from(&links);
         node.watch_links();
         let http_address = http.as_ref().and_then(|it| it.local_addr().ok());
@@ -175,13 +184,25 @@ impl Node {
             config.memory_bytes,
         );
         inspector.bridges = node.bridges.monitors();
+        let shared = config.shared_settings();
+        inspector.tell_hub(move |hub, _| hub.set_shared_settings(shared));
         inspector.links = links;
+        inspector.certificates = certificates.clone();
+        inspector.watchers = Watchers::new(config.http_connections);
+        inspector.expectation = Expectation::new(config.expect_nodes);
+        inspector.disk.clone_from(&node.disk);
         node.housekeeper = Some(Housekeeper::start(Duties {
             inspector: inspector.clone(),
             gate,
             memory_bytes: config.memory_bytes,
             system_interval: config.system_interval,
         })?);
+        node.probe = probe
+            .map(|listener| {
+                let timeout = config.limits.connect_timeout;
+                Server::start_probe(listener, inspector.clone(), timeout)
+            })
+            .transpose()?;
         node.http = http
             .map(|listener| {
                 let (guard, reload) = (node.guard.clone(), node.reload.clone());
@@ -194,6 +215,10 @@ impl Node {
                 )
             })
             .transpose()?;
+        node.reload.add("days left of certificates", move || {
+            certificates.read_again();
+            Ok(())
+        });
         node.identity = Some(identity);
         let listen: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
         tracing::info!(
@@ -288,13 +313,17 @@ impl Node {
         let (failed, failures) = channel();
         let (recovered, recoveries) = channel();
         let directory = identity.directory.as_ref().filter(|_| config.stores());
+        self.disk =
+            directory.map(|directory| Arc::new(Disk::new(directory.path(), config.workers)));
         let storage = directory
-            .map(|directory| {
+            .zip(self.disk.clone())
+            .map(|(directory, disk)| {
                 Storage::open(
                     Arc::clone(directory),
                     identity.node,
                     config.sync,
                     random_id()?,
+                    disk,
                 )
                 .map_err(StartError::from)
             })
@@ -404,6 +433,12 @@ impl Node {
         self.http.as_ref().map(Server::address)
     }
 
+    /// Where probes ask.
+    #[must_use]
+    pub fn probe_address(&self) -> Option<SocketAddr> {
+        self.probe.as_ref().map(Server::address)
+    }
+
     /// Threads that end before they should, as they do. The second call returns `None`.
     pub const fn failures(&mut self) -> Option<Receiver<Failure>> {
         self.failures.take()
@@ -422,6 +457,7 @@ impl Node {
         // They say goodbye while somebody still listens.
         self.bridges = Bridges::default();
         self.http = None;
+        self.probe = None;
         self.housekeeper = None;
         self.discovery = None;
         for mailbox in self.boxes.iter() {
@@ -649,10 +685,10 @@ fn bind_one(
 /// EAFNOSUPPORT: a host without IPv6.
 const NO_FAMILY: i32 = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
 
-fn bind_http(address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
+fn bind_http(address: SocketAddr, key: &'static str) -> Result<std::net::TcpListener, StartError> {
     std::net::TcpListener::bind(address).map_err(|source| StartError::Bind {
         address: address.to_string(),
-        key: "http",
+        key,
         source,
     })
 }

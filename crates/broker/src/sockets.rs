@@ -6,7 +6,7 @@ use std::io;
 use slab::Slab;
 use thicket_node::ConnectionId;
 
-use crate::layers::Preface;
+use crate::layers::{Failure, Preface};
 use crate::transport::{Taken, Transport};
 
 /// Whose socket it is.
@@ -52,8 +52,8 @@ pub(crate) enum Read {
     Bytes(usize),
     /// None now.
     Nothing,
-    /// The connection is over.
-    Closed,
+    /// The connection is over; if a handshake came to nothing, why.
+    Closed(Option<Failure>),
 }
 
 /// The sockets of one thread, and the lists of those with something to do.
@@ -188,14 +188,8 @@ impl Sockets {
         let taken = socket.transport.try_read(buffer);
         let owes = socket.transport.has_unsent();
         let read = match taken {
-            Ok(Taken::End) => {
-                socket.transport.note_end(None);
-                Read::Closed
-            }
-            Err(error) => {
-                socket.transport.note_end(Some(&error));
-                Read::Closed
-            }
+            Ok(Taken::End) => Read::Closed(socket.transport.note_end(None)),
+            Err(error) => Read::Closed(socket.transport.note_end(Some(&error))),
             Ok(Taken::Bytes { count, drained }) => {
                 // After the last byte the next one is a new edge. The end is told once only, so it is read for.
                 socket.readable = !drained || socket.ending;
@@ -206,7 +200,7 @@ impl Sockets {
                 Read::Nothing
             }
         };
-        if socket.readable && read != Read::Closed {
+        if socket.readable && !matches!(read, Read::Closed(_)) {
             self.set_readable(connection, false);
         }
         if owes {
@@ -391,7 +385,7 @@ mod tests {
         assert_eq!(sockets.next_to_read(), Some((connection, Owner::Worker)));
         assert_eq!(
             read_some(&mut sockets, connection, &mut buffer),
-            Read::Closed
+            Read::Closed(None)
         );
     }
 

@@ -11,7 +11,7 @@ use mio::{Interest, Registry, Token};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::gate::Seat;
-use crate::layers::Layered;
+use crate::layers::{Failure, Layered};
 use crate::links::{Links, Proof};
 
 /// A non-blocking stream of bytes to a peer. Small: an idle connection has one.
@@ -208,9 +208,9 @@ impl Transport {
     }
 
     /// The connection is over; `error`: why, if the peer has not ended it.
-    pub(crate) fn note_end(&self, error: Option<&io::Error>) {
+    pub(crate) fn note_end(&self, error: Option<&io::Error>) -> Option<Failure> {
         match self {
-            Self::Plain { .. } | Self::Undecided(_) => {}
+            Self::Plain { .. } | Self::Undecided(_) => None,
             Self::Layered(layered) => layered.note_end(error),
         }
     }

@@ -13,6 +13,7 @@ mod report;
 mod scope;
 mod source;
 mod transfer;
+mod visits;
 mod worker;
 
 pub use config::*;
@@ -24,4 +25,5 @@ pub use placing::{PlacedSessionEntry, PlacementAsked, PlacementEntry, ProblemEnt
 pub use report::*;
 pub use source::Source;
 pub use transfer::*;
+pub use visits::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED};
 pub use worker::Worker;

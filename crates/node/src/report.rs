@@ -62,6 +62,27 @@ pub struct NodeReport {
     /// What is kept here for its sessions while it is out.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
+    /// What it has set otherwise than the node that answers, though it must be the same on all.
+    pub disagreements: Vec<Disagreement>,
+}
+
+/// A setting that must be the same on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SharedSetting {
+    pub key: String,
+    pub value: String,
+}
+
+/// Two nodes have set it differently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Disagreement {
+    pub key: String,
+    /// At the node that answers.
+    pub own: String,
+    /// At the other one.
+    pub theirs: String,
 }
 
 /// Messages kept for sessions of nodes that are out.

@@ -21,10 +21,12 @@ impl WireVersion {
     pub const V6: Self = Self(6);
     /// With what each node has to do and where clients reach it, how many subscriptions stand behind an interest, and redirections.
     pub const V7: Self = Self(7);
+    /// With the settings that must be the same on all nodes.
+    pub const V8: Self = Self(8);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V3;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V7;
+    pub const NEWEST: Self = Self::V8;
 
     /// As it stands in a hello.
     #[must_use]

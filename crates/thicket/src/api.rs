@@ -47,6 +47,23 @@ pub struct Credentials {
     api_token: Option<String>,
 }
 
+/// HOST:PORT of what people write: an address, or the start of a URL.
+pub fn address(text: &str) -> Result<String, String> {
+    if text.starts_with("https://") {
+        return Err("the HTTP API speaks no TLS: expected HOST:PORT or http://HOST:PORT".into());
+    }
+    let bare = text.strip_prefix("http://").unwrap_or(text);
+    let bare = bare.strip_suffix('/').unwrap_or(bare);
+    let has_port = bare
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if has_port && !bare.contains('/') {
+        Ok(bare.to_owned())
+    } else {
+        Err("expected HOST:PORT or http://HOST:PORT".into())
+    }
+}
+
 impl Api {
     /// At HOST:PORT. Nothing is sent yet.
     pub fn new(address: impl Into<String>) -> Self {
@@ -198,6 +215,31 @@ impl Api {
                 TIMEOUT.as_secs()
             ),
             error => anyhow::Error::new(error).context(format!("cannot ask {address}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_the_start_of_a_url() {
+        for (text, expected) in [
+            ("127.0.0.1:18830", "127.0.0.1:18830"),
+            ("http://node-1:18830", "node-1:18830"),
+            ("http://[::1]:18830/", "[::1]:18830"),
+        ] {
+            assert_eq!(address(text).as_deref(), Ok(expected));
+        }
+        for text in [
+            "https://node-1:18830",
+            "node-1",
+            "http://node-1:18830/v1",
+            ":1",
+            "",
+        ] {
+            assert!(address(text).is_err(), "{text}");
         }
     }
 }

@@ -8,7 +8,9 @@ use anyhow::Context;
 use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use thicket_broker::{Failure, Node, Settings};
+use thicket_broker::{
+    CertificateDays, Config, Failure, Node, SOON_DAYS, Settings, certificate_days,
+};
 
 use crate::{environment, service_manager};
 
@@ -60,7 +62,7 @@ pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
             "the configuration is good; it listens on {}",
             listen.join(" ")
         )?;
-        return Ok(());
+        return check_certificates(&config);
     }
     raise_descriptor_limit();
     let (sender, wake) = channel();
@@ -88,6 +90,26 @@ pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+/// Says how long certificates hold. One that has expired is an error: no client would come in.
+fn check_certificates(config: &Config) -> anyhow::Result<()> {
+    let mut expired = Vec::new();
+    for CertificateDays { key, path, days } in certificate_days(config) {
+        let file = path.display();
+        if days < 0 {
+            expired.push(format!("{key} = {file}: expired {} days ago", -days));
+        } else {
+            let soon = if days <= SOON_DAYS {
+                ": replace it soon"
+            } else {
+                ""
+            };
+            crate::print(&format!("{key} = {file}: {days} days left{soon}\n"))?;
+        }
+    }
+    anyhow::ensure!(expired.is_empty(), "{}", expired.join("\n"));
+    Ok(())
 }
 
 fn addresses(node: &Node) -> String {

@@ -10,7 +10,8 @@ pub struct Health {
         long,
         env = "THICKET_API",
         value_name = "HOST:PORT",
-        default_value = "127.0.0.1:18830"
+        default_value = "127.0.0.1:18830",
+        value_parser = crate::api::address
     )]
     api: String,
     /// Ask only whether the threads of the node answer, not whether clients are let in

@@ -358,6 +358,11 @@ fn up_starts_nodes_that_found_each_other_and_takes_them_along() {
         screen.contains(&format!("mosquitto_pub -p {mqtt} -t site/1/temp -m 21")),
         "{screen}"
     );
+    let program = env!("CARGO_BIN_EXE_thicket");
+    assert!(
+        screen.contains(&format!("{program} sub -p {}", first + 2)),
+        "it can be pasted: {screen}"
+    );
     let (one, other) = ((first + 2).to_string(), mqtt.clone());
     out(&run(&[
         "pub",

@@ -9,7 +9,7 @@ use thicket_bridge::{Bounds, BridgeConfig, Direction, Retain, Rule, RuleConfig, 
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use super::check::{checked_name, host_and_port, in_range, invalid};
-use super::{ConfigError, Settings};
+use super::{ConfigError, Settings, units};
 
 /// A table `[[bridge]]`; what is `None` was not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -34,16 +34,21 @@ pub struct BridgeSettings {
     /// File with the password here.
     pub local_password_file: Option<PathBuf>,
     /// Keep Alive on both sides, seconds.
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub keep_alive_s: Option<u16>,
     /// How long both brokers keep the session without the bridge (5.0), seconds.
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub session_expiry_s: Option<u32>,
     /// The longest wait between two attempts to connect, seconds.
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub reconnect_maximum_s: Option<u64>,
     /// Messages on their way in each direction.
     pub queue_messages: Option<usize>,
     /// Their bytes.
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub queue_bytes: Option<usize>,
     /// How long what was sent is remembered to know its echo, seconds.
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub memory_s: Option<u64>,
     /// How often the same may be sent in that time when it may have come round a ring.
     pub ring_repeats: Option<u32>,

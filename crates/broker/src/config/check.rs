@@ -59,12 +59,19 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .map(|address| host_and_port("advertise", address))
             .transpose()?,
         http: http(settings.http.as_deref(), settings.http_users.is_some())?,
+        probe: probe(settings.probe.as_deref())?,
         http_hosts: http_hosts(&settings)?,
         http_connections: in_range(
             "http_connections",
             settings.http_connections,
             DEFAULT_HTTP_CONNECTIONS,
             1..=1024,
+        )?,
+        expect_nodes: in_range(
+            "expect_nodes",
+            settings.expect_nodes,
+            if seeds.is_empty() { 1 } else { 2 },
+            1..=4096,
         )?,
         seeds,
         multicast,
@@ -244,6 +251,19 @@ fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, Confi
         return Err(invalid("http", text, format!("{expected}; {why}")));
     }
     Ok(Some(address))
+}
+
+/// Nothing is told there that needs a user, so any address will do.
+fn probe(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
+    let Some(text) = text.filter(|text| *text != "off") else {
+        return Ok(None);
+    };
+    let mut found = text.to_socket_addrs().into_iter().flatten();
+    let expected = "`off`, or an address and port of this host, such as 0.0.0.0:18831";
+    found
+        .next()
+        .map(Some)
+        .ok_or_else(|| invalid("probe", text, expected))
 }
 
 /// Names alone: browsers put the port behind them, and it says nothing.

@@ -10,7 +10,7 @@ use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls};
 
 use super::access::names_users;
 use super::check::{in_range, invalid};
-use super::{ConfigError, Listen, Settings, Users, WebSocket};
+use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
 
 const DEFAULT_LISTEN: &str = "localhost:1883";
 const DEFAULT_PATH: &str = "/mqtt";
@@ -69,6 +69,7 @@ pub struct ListenerSettings {
     /// Path of the WebSocket.
     pub websocket_path: Option<String>,
     /// Longest frame accepted, bytes.
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub websocket_frame_bytes: Option<u64>,
     /// Connections start with a PROXY header.
     pub proxy_protocol: Option<bool>,
@@ -83,6 +84,7 @@ pub struct ListenerSettings {
     /// New connections a second.
     pub connections_per_s: Option<u32>,
     /// Largest packet accepted, bytes.
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub maximum_packet_size: Option<u32>,
     /// HOST:PORT where clients reach it, if that is not where it listens.
     pub advertise: Option<String>,
@@ -371,6 +373,16 @@ fn tls(
     if client_certificates != ClientCertificates::Off && client_authorities.is_none() {
         return Err(ConfigError::Conflict(
             "tls_client_certificate needs a tls_client_ca: the authorities whose clients are believed",
+        ));
+    }
+    // Those of the node may be meant for a table that asks.
+    let tables = settings.listener.iter().flatten();
+    let mut choices = tables.map(|it| it.tls_client_certificate);
+    let asks_elsewhere = table.tls_client_ca.is_none() && choices.any(|it| it.is_some());
+    let is_asked_at_all = choice.is_some() || asks_elsewhere;
+    if client_authorities.is_some() && !is_asked_at_all {
+        return Err(ConfigError::Conflict(
+            "tls_client_ca says whose certificates are believed, but clients are not asked for any: add tls_client_certificate = \"required\" (or \"optional\", or \"off\")",
         ));
     }
     let tls = ServerTls {

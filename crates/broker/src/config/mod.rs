@@ -13,6 +13,8 @@ mod listener;
 mod routing;
 mod secret;
 mod settings;
+mod shared;
+mod units;
 mod users;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -60,12 +62,16 @@ pub struct Config {
     pub advertise: Option<String>,
     /// Where the HTTP API listens, a loopback address unless it has users; `None`: nowhere.
     pub http: Option<SocketAddr>,
+    /// Where probes ask whether the node lives and is ready; `None`: only at the HTTP API.
+    pub probe: Option<SocketAddr>,
     /// Names under which it answers where it has users, beside this host's own.
     pub http_hosts: Vec<String>,
     /// Connections to it at a time.
     pub http_connections: u32,
     /// HOST:PORT of nodes that may be there, as written: names are resolved at every attempt.
     pub seeds: Vec<String>,
+    /// Nodes that must have been seen at once before this one is ready, itself included.
+    pub expect_nodes: u32,
     /// Announcements by UDP multicast.
     pub multicast: Option<Multicast>,
     /// Names whose addresses are all nodes.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
-    ListenerSettings, OnFailure, check, file,
+    ListenerSettings, OnFailure, check, file, units,
 };
 use crate::storage::SyncMode;
 
@@ -59,6 +59,9 @@ pub struct Settings {
     /// Where the HTTP API listens, on loopback, or `off` [default: 127.0.0.1:18830]
     #[arg(long, env = "THICKET_HTTP", value_name = "HOST:PORT")]
     pub http: Option<String>,
+    /// Where probes ask `/live` and `/ready` without a user, on any address: nothing else is told there [default: off]
+    #[arg(long, env = "THICKET_PROBE", value_name = "HOST:PORT")]
+    pub probe: Option<String>,
     /// A node that may be there already; repeats
     #[arg(
         long,
@@ -67,6 +70,9 @@ pub struct Settings {
         value_delimiter = ','
     )]
     pub seed: Option<Vec<String>>,
+    /// Nodes, itself included, that must have been seen at once before this node is ready; 1: it may be alone [default: 2 with seeds, else 1]
+    #[arg(long, env = "THICKET_EXPECT_NODES", value_name = "COUNT")]
+    pub expect_nodes: Option<u32>,
     /// How to find other nodes besides seeds; repeats [default: multicast, and dns if there is a --dns-name]
     #[arg(long, env = "THICKET_DISCOVER", value_delimiter = ',')]
     pub discover: Option<Vec<DiscoverChoice>>,
@@ -79,8 +85,10 @@ pub struct Settings {
     /// Address of the interface for announcements [default: loopback if all listeners are, else the system's choice]
     #[arg(long, env = "THICKET_MULTICAST_INTERFACE", value_name = "ADDRESS")]
     pub multicast_interface: Option<String>,
-    /// Time between two announcements [default: 3000]
-    #[arg(long, env = "THICKET_MULTICAST_INTERVAL_MS", value_name = "MS")]
+    /// Time between two announcements [default: 3s]
+    #[arg(long, env = "THICKET_MULTICAST_INTERVAL_MS", value_name = "TIME")]
+    #[arg(value_parser = units::millis::<u64>)]
+    #[serde(deserialize_with = "units::millis_of_file")]
     pub multicast_interval_ms: Option<u64>,
     /// A name all of whose addresses are nodes; repeats
     #[arg(
@@ -90,11 +98,15 @@ pub struct Settings {
         value_delimiter = ','
     )]
     pub dns_name: Option<Vec<String>>,
-    /// Time between two look-ups of the names [default: 15]
-    #[arg(long, env = "THICKET_DNS_INTERVAL_S", value_name = "SECONDS")]
+    /// Time between two look-ups of the names [default: 15s]
+    #[arg(long, env = "THICKET_DNS_INTERVAL_S", value_name = "TIME")]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub dns_interval_s: Option<u64>,
-    /// How long a node that starts looks for others before it lets clients in [default: 500, or 0 with nobody to look for]
-    #[arg(long, env = "THICKET_DISCOVERY_GRACE_MS", value_name = "MS")]
+    /// How long a node that starts looks for others before it lets clients in [default: 500ms, or 0 with nobody to look for]
+    #[arg(long, env = "THICKET_DISCOVERY_GRACE_MS", value_name = "TIME")]
+    #[arg(value_parser = units::millis::<u64>)]
+    #[serde(deserialize_with = "units::millis_of_file")]
     pub discovery_grace_ms: Option<u64>,
     /// How publications go to other nodes: mesh, topic, tree or flood; the same on all nodes [default: mesh]
     #[arg(long, env = "THICKET_ROUTING", value_name = "MODE")]
@@ -129,8 +141,10 @@ pub struct Settings {
     /// Other nodes that hold a copy of each persistent session, 0 to 3: so many may be lost at once [default: 1]
     #[arg(long, env = "THICKET_BACKUPS", value_name = "COUNT")]
     pub backups: Option<u32>,
-    /// Bytes of messages kept for the sessions of one node that is out; for all such nodes four times as many [default: 67108864]
-    #[arg(long, env = "THICKET_HINT_BYTES", value_name = "BYTES")]
+    /// Bytes of messages kept for the sessions of one node that is out; for all such nodes four times as many [default: 64MiB]
+    #[arg(long, env = "THICKET_HINT_BYTES", value_name = "SIZE")]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub hint_bytes: Option<u64>,
     /// What an answer to a client waits for: until the copies of its session have it too, or this node alone [default: replicated]
     #[arg(long, env = "THICKET_ACK", value_name = "WHERE")]
@@ -231,21 +245,25 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub auth_hook: Option<String>,
-    /// Longest wait for its answer [default: 1000]
+    /// Longest wait for its answer [default: 1s]
     #[arg(
         long,
         env = "THICKET_AUTH_HOOK_TIMEOUT_MS",
-        value_name = "MS",
+        value_name = "TIME",
         help_heading = "Users and rights"
     )]
+    #[arg(value_parser = units::millis::<u64>)]
+    #[serde(deserialize_with = "units::millis_of_file")]
     pub auth_hook_timeout_ms: Option<u64>,
-    /// How long an answer holds; 0: it is asked each time [default: 60]
+    /// How long an answer holds; 0: it is asked each time [default: 60s]
     #[arg(
         long,
         env = "THICKET_AUTH_HOOK_CACHE_S",
-        value_name = "SECONDS",
+        value_name = "TIME",
         help_heading = "Users and rights"
     )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub auth_hook_cache_s: Option<u64>,
     /// What becomes of a client when there is no answer [default: unavailable]
     #[arg(
@@ -294,13 +312,15 @@ pub struct Settings {
     /// How lines of the log look [default: text]
     #[arg(long, env = "THICKET_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Largest packet accepted, bytes [default: 1048576]
+    /// Largest packet accepted, bytes [default: 1MiB]
     #[arg(
         long,
         env = "THICKET_MAXIMUM_PACKET_SIZE",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u32>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub maximum_packet_size: Option<u32>,
     /// QoS 1 and 2 messages a client may have unacknowledged [default: 1024]
     #[arg(
@@ -334,13 +354,15 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub queue_messages: Option<u32>,
-    /// Bytes queued for one session [default: 67108864]
+    /// Bytes queued for one session [default: 64MiB]
     #[arg(
         long,
         env = "THICKET_QUEUE_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub queue_bytes: Option<u64>,
     /// What becomes of a QoS 1 or 2 message that a queue has no room for [default: drop]
     #[arg(
@@ -350,13 +372,15 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub on_full: Option<OnFullChoice>,
-    /// Bytes that may wait for one connection to take them [default: 4194304]
+    /// Bytes that may wait for one connection to take them [default: 4MiB]
     #[arg(
         long,
         env = "THICKET_OUT_BUFFER_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u32>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub out_buffer_bytes: Option<u32>,
     /// Subscriptions of one session [default: 10000]
     #[arg(
@@ -370,9 +394,11 @@ pub struct Settings {
     #[arg(
         long,
         env = "THICKET_CLIENT_ID_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u16>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub client_id_bytes: Option<u16>,
     /// Whose a session is: a user's, so that another user with the same client identifier has one of its own, or whoever's connects with the
     /// identifier; the same on all nodes [default: user]
@@ -407,13 +433,15 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub address_sessions: Option<u32>,
-    /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no bound [default: 134217728]
+    /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no bound [default: 128MiB]
     #[arg(
         long,
         env = "THICKET_USER_SUBSCRIPTION_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_subscription_bytes: Option<u64>,
     /// Levels of a topic or filter [default: 128]
     #[arg(
@@ -427,25 +455,31 @@ pub struct Settings {
     #[arg(
         long,
         env = "THICKET_SESSION_EXPIRY_MAXIMUM_S",
-        value_name = "SECONDS",
+        value_name = "TIME",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::seconds::<u32>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub session_expiry_maximum_s: Option<u32>,
     /// Longest keep alive granted; 0: any, off included [default: 0]
     #[arg(
         long,
         env = "THICKET_KEEP_ALIVE_MAXIMUM_S",
-        value_name = "SECONDS",
+        value_name = "TIME",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::seconds::<u16>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub keep_alive_maximum_s: Option<u16>,
-    /// Time a client has for its CONNECT, and whoever asks the HTTP API for the head of its request [default: 10]
+    /// Time a client has for its CONNECT, and whoever asks the HTTP API for the head of its request [default: 10s]
     #[arg(
         long,
         env = "THICKET_CONNECT_TIMEOUT_S",
-        value_name = "SECONDS",
+        value_name = "TIME",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub connect_timeout_s: Option<u64>,
     /// Hand a client whose messages are wanted on one other worker only to that worker, after so many messages; 0: never [default: 64]
     #[arg(
@@ -482,25 +516,31 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connections_per_s: Option<u32>,
-    /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 67108864]
+    /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 64MiB]
     #[arg(
         long,
         env = "THICKET_HALF_OPEN_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub half_open_bytes: Option<u64>,
     /// Memory of the process from which on nobody gets a new session and QoS 0 is dropped early; a quarter above it nobody is let in at
     /// all; 0: no bound [default: three quarters of the machine's or the control group's]
     #[arg(
         long,
         env = "THICKET_MEMORY_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub memory_bytes: Option<u64>,
-    /// Time between two rounds of the $SYS topics; 0: none are published [default: 10]
-    #[arg(long, env = "THICKET_SYS_INTERVAL_S", value_name = "SECONDS")]
+    /// Time between two rounds of the $SYS topics; 0: none are published [default: 10s]
+    #[arg(long, env = "THICKET_SYS_INTERVAL_S", value_name = "TIME")]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
     pub sys_interval_s: Option<u64>,
     /// Retained messages of the cluster [default: 1000000]
     #[arg(
@@ -510,13 +550,15 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub retained_messages: Option<u64>,
-    /// Bytes of them [default: 268435456]
+    /// Bytes of them [default: 256MiB]
     #[arg(
         long,
         env = "THICKET_RETAINED_BYTES",
-        value_name = "BYTES",
+        value_name = "SIZE",
         help_heading = "Limits"
     )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
     pub retained_bytes: Option<u64>,
 }
 
@@ -674,7 +716,7 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http seed discover
+    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections

@@ -1,16 +1,17 @@
 //! Who may ask the HTTP API: with users, whoever proves to be one; without, this host only.
 //!
 //! Nobody is answered under a name that is not this node's, and no page of elsewhere changes anything: a browser may know the password, and
-//! send it along.
+//! send it along. This node's own page changes something only for users: without them nobody has said who may.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
@@ -19,6 +20,7 @@ use thicket_node::Source;
 use tokio::sync::oneshot;
 
 use super::failure;
+use crate::api::watch::WhoAmIEntry;
 use crate::authenticator::HASHERS;
 use crate::log::{self, Subject};
 use crate::pool::{Places, Pool};
@@ -149,8 +151,26 @@ fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
     Some((scheme, credentials.trim()))
 }
 
+/// The role of who asks, of a request that was let through; none: there are no users.
+#[derive(Debug, Clone, Copy)]
+struct Asker(Option<Role>);
+
+/// Tells who asks what it may do.
+pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
+    let asker = request.extensions().get::<Asker>();
+    let role = asker.and_then(|asker| asker.0).map(|role| match role {
+        Role::Viewer => "viewer".to_owned(),
+        Role::Admin => "admin".to_owned(),
+    });
+    Json(WhoAmIEntry { role })
+}
+
 /// Lets a request through, or says why not.
-pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(guard): State<Guard>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let users = guard.users();
     // Probes have no passwords and come under any name, and the answer is a word.
     if users.is_some() && request.uri().path().starts_with("/v1/health/") {
@@ -161,11 +181,10 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
         let words = "the API answers to localhost and loopback addresses, with `http_users` also to any other address, to the name of this host and to those of `http_hosts`";
         return failure(StatusCode::FORBIDDEN, words);
     }
-    if is_change_by_page(method, headers) {
-        return failure(
-            StatusCode::FORBIDDEN,
-            "no page in a browser changes anything",
-        );
+    let is_own = users.is_some() && is_own_page(headers);
+    if is_change_by_page(method, headers) && !is_own {
+        let words = "no page in a browser changes anything, except this node's own where the API has users (`http_users`)";
+        return failure(StatusCode::FORBIDDEN, words);
     }
     let Some(users) = users else {
         return next.run(request).await;
@@ -178,7 +197,10 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
     let source = request.extensions().get::<Source>().copied();
     let source = source.unwrap_or_else(|| nowhere.into());
     match guard.role_of(users, headers, source).await {
-        Ok(Some(role)) if role >= needed => next.run(request).await,
+        Ok(Some(role)) if role >= needed => {
+            request.extensions_mut().insert(Asker(Some(role)));
+            next.run(request).await
+        }
         Ok(Some(_)) => failure(StatusCode::FORBIDDEN, "this takes the role `admin`"),
         Ok(None) => {
             if headers.contains_key(header::AUTHORIZATION)
@@ -186,7 +208,11 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
             {
                 tracing::warn!(peer = %source, suppressed, "HTTP API: wrong user, password or token");
             }
-            let realm = [(header::WWW_AUTHENTICATE, "Basic realm=\"thicket\", Bearer")];
+            // A line each: browsers do not look for a second challenge in one.
+            let realm = AppendHeaders([
+                (header::WWW_AUTHENTICATE, "Basic realm=\"thicket\""),
+                (header::WWW_AUTHENTICATE, "Bearer"),
+            ]);
             let words =
                 "expected the name and password (Basic) or the token (Bearer) of a user of the API";
             (realm, failure(StatusCode::UNAUTHORIZED, words)).into_response()
@@ -199,7 +225,19 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
     }
 }
 
-/// Whether a page asks for more than an answer, which the browser keeps from a page of elsewhere. The API serves no pages of its own.
+/// Whether a page of this very address asks: browsers say where a page comes from, and no page can make them say otherwise. The name was
+/// found to be this node's before.
+fn is_own_page(headers: &HeaderMap) -> bool {
+    let text = |name: header::HeaderName| headers.get(name)?.to_str().ok();
+    let site = headers.get("sec-fetch-site");
+    let is_same_site = site.is_none_or(|site| site == "same-origin");
+    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
+    // A balancer that ends TLS leaves the scheme of the page and the name as they were.
+    let is_same_host = origin.is_some_and(|(_, host)| Some(host) == text(header::HOST));
+    is_same_site && is_same_host
+}
+
+/// Whether a page asks for more than an answer, which the browser keeps from a page of elsewhere.
 fn is_change_by_page(method: &Method, headers: &HeaderMap) -> bool {
     // Browsers name where a request comes from in either; `none` is what people type.
     let site = headers.get("sec-fetch-site");
@@ -279,6 +317,31 @@ mod tests {
         ];
         for (host, expected) in cases {
             assert_eq!(hosts.hold(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_this_nodes_own_if_the_browser_says_so() {
+        let cases = [
+            (Some("http://node-1:18830"), Some("same-origin"), true),
+            (Some("http://node-1:18830"), None, true),
+            (Some("https://node-1:18830"), Some("same-origin"), true),
+            (Some("http://node-1:80"), Some("same-origin"), false),
+            (Some("http://page.example"), Some("cross-site"), false),
+            (Some("http://node-1:18830"), Some("cross-site"), false),
+            (Some("null"), Some("same-origin"), false),
+            (None, Some("same-origin"), false),
+        ];
+        for (origin, site, expected) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "node-1:18830".parse().expect("a value"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().expect("a value"));
+            }
+            if let Some(site) = site {
+                headers.insert("sec-fetch-site", site.parse().expect("a value"));
+            }
+            assert_eq!(is_own_page(&headers), expected, "{origin:?} {site:?}");
         }
     }
 

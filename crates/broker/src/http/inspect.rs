@@ -12,18 +12,22 @@ use tokio::sync::oneshot;
 
 use super::operate::Traced;
 use super::serve::Seats;
+use super::watch::Watchers;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::redirection::ClientExplanationEntry;
 use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
     TopicEntry, TrafficCounts, TrafficEntry,
 };
+use crate::certificates::Certificates;
 use crate::counters::Counters;
+use crate::disk::Disk;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::links::Links;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
+use crate::readiness::{Expectation, Unready};
 
 /// A thread that takes longer than this is not well.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,6 +52,11 @@ pub(crate) struct Inspector {
     pub(crate) seats: Arc<Seats>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) expectation: Expectation,
+    pub(crate) certificates: Certificates,
+    pub(crate) watchers: Watchers,
+    /// Where the node stores; `None`: nowhere.
+    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 impl Inspector {
@@ -69,6 +78,10 @@ impl Inspector {
             links: None,
             seats,
             memory_bytes,
+            expectation: Expectation::new(1),
+            certificates: Certificates::default(),
+            watchers: Watchers::new(1),
+            disk: None,
         }
     }
 
@@ -86,9 +99,12 @@ impl Inspector {
         Ok(nodes)
     }
 
-    pub(crate) async fn is_ready(&self) -> Result<bool, Silence> {
-        self.of_hub(|hub| hub.is_ready() && hub.membership().serves)
-            .await
+    /// Whether clients are served well here, or why not.
+    pub(crate) async fn readiness(&self) -> Result<Result<(), Unready>, Silence> {
+        let expectation = self.expectation.clone();
+        let judged = self.of_hub(move |hub| expectation.judge(hub)).await?;
+        let is_full = self.disk.as_ref().is_some_and(|disk| disk.is_full());
+        Ok(judged.and(if is_full { Err(Unready::Disk) } else { Ok(()) }))
     }
 
     pub(crate) async fn membership(&self) -> Result<MembershipEntry, Silence> {

@@ -1,6 +1,7 @@
 //! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
 
 mod bridges;
+mod disk;
 mod limits;
 
 use std::fmt::Write;
@@ -10,13 +11,14 @@ use thicket_node::RedirectionReport;
 
 use crate::api::redirection::NodeStateEntry;
 use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
+use crate::certificates::CertificateDays;
 use crate::counters::Counters;
 
 /// Everything there is to scrape.
 pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
-    let ready = inspector.is_ready().await?;
+    let ready = inspector.readiness().await?.is_ok();
     let retained_bytes = inspector.hub_memory().await?.retained_bytes;
     let overlay = inspector.overlay().await?;
     let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
@@ -25,6 +27,10 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     page.membership(&inspector.membership().await?);
     page.loads(&nodes);
     page.redirections(&inspector.redirections().await?);
+    if let Some(disk) = &inspector.disk {
+        disk::append(&mut page, disk);
+    }
+    page.certificates(&inspector.certificates.days());
     page.0.push_str(&bridges::render(&inspector.bridges));
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
@@ -46,7 +52,7 @@ fn render(
     page.single(
         "thicket_ready",
         "gauge",
-        "Whether clients are let in",
+        "Whether clients are served well here",
         u64::from(ready),
     );
     page.traffic(traffic);
@@ -83,7 +89,7 @@ impl Page {
         let _ = writeln!(self.0, "{name}{braces} {value}");
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
@@ -237,6 +243,19 @@ impl Page {
             ),
         ] {
             self.single(name, "gauge", help, value);
+        }
+    }
+
+    fn certificates(&mut self, all: &[CertificateDays]) {
+        let name = "thicket_certificate_expiry_days";
+        self.family(
+            name,
+            "gauge",
+            "Days that the certificates of a file still hold",
+        );
+        for CertificateDays { key, path, days } in all {
+            let file = path.to_string_lossy();
+            self.sample(name, &[("key", key), ("file", &file)], days);
         }
     }
 
@@ -493,6 +512,34 @@ impl Page {
         for (name, help, counter) in all {
             self.single(name, "counter", help, counter.value());
         }
+        self.single(
+            "thicket_client_connects_total",
+            "counter",
+            "Clients that were let in",
+            counters.connects.value(),
+        );
+        for (name, help, reasons) in [
+            (
+                "thicket_client_disconnects_total",
+                "Clients that were served and are no more, by reason",
+                &counters.disconnects,
+            ),
+            (
+                "thicket_connects_refused_total",
+                "Clients that were not let in, by reason code",
+                &counters.connects_refused,
+            ),
+            (
+                "thicket_handshakes_failed_total",
+                "TLS and WebSocket handshakes of clients that came to nothing, by reason",
+                &counters.handshakes_failed,
+            ),
+        ] {
+            self.family(name, "counter", help);
+            for (reason, count) in reasons.values() {
+                self.sample(name, &[("reason", &reason)], count);
+            }
+        }
     }
 }
 
@@ -530,6 +577,7 @@ mod tests {
             state: None,
             hinted_messages: 2,
             hinted_bytes: 300,
+            disagreements: Vec::new(),
         };
         let text = render(&traffic, &[node], true, &Counters::default());
         for line in [

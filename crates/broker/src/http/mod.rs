@@ -14,7 +14,7 @@
 //! | `/v1/explain?client_id=C` | [`ClientExplanationEntry`](crate::api::redirection::ClientExplanationEntry): why a client is where it is |
 //! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
 //! | `/v1/health/live` | 200 as long as every thread answers |
-//! | `/v1/health/ready` | 200 when clients are let in, else 503 |
+//! | `/v1/health/ready` | 200 when clients are served well here, else 503 with the reason |
 //! | `/metrics` | Prometheus text |
 //! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
@@ -24,6 +24,9 @@
 //! | POST `/v1/forget` | removes a node that is out from the cluster |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
 //! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
+//! | `/v1/watch` | [`WatchEntry`](crate::api::watch::WatchEntry), about one a second, as server-sent events |
+//! | `/v1/whoami` | [`WhoAmIEntry`](crate::api::watch::WhoAmIEntry): the role of who asks |
+//! | `/`, `/page.css`, `/page.js` | a page that shows all of this and does what an admin may |
 //! | `/v1/openapi.json` | all of this for machines |
 
 mod guard;
@@ -32,9 +35,12 @@ mod metrics;
 mod openapi;
 mod operate;
 mod overlay_metrics;
+mod page;
 mod placement;
+mod probe;
 mod serve;
 mod transfer;
+mod watch;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -60,7 +66,10 @@ use crate::reload::Reload;
 pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
 pub(crate) use serve::Seats;
+pub(crate) use watch::Watchers;
 
+/// Connections to the port for probes at a time.
+const PROBES: usize = 16;
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -73,12 +82,32 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that is bound already. `head`: time for the head of a request.
+    /// Serves the API on a socket that is bound already. `head`: time for the head of a request.
     pub(crate) fn start(
         listener: TcpListener,
         inspector: Inspector,
         guard: Guard,
         reload: Reload,
+        head: Duration,
+    ) -> io::Result<Self> {
+        let seats = Arc::clone(&inspector.seats);
+        Self::serve(listener, router(inspector, guard, reload), seats, head)
+    }
+
+    /// Tells whether the node lives and is ready, and nothing else.
+    pub(crate) fn start_probe(
+        listener: TcpListener,
+        inspector: Inspector,
+        head: Duration,
+    ) -> io::Result<Self> {
+        let router = probe::router().with_state(inspector);
+        Self::serve(listener, router, Seats::new(PROBES), head)
+    }
+
+    fn serve(
+        listener: TcpListener,
+        router: Router,
+        seats: Arc<Seats>,
         head: Duration,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
@@ -89,10 +118,9 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let seats = Arc::clone(&inspector.seats);
             // Open connections are not waited for: a stop must not hang on a browser's.
             tokio::select! {
-                () = serve::serve(listener, router(inspector, guard, reload), seats, head) => {}
+                () = serve::serve(listener, router, seats, head) => {}
                 _ = stopped => {}
             }
             io::Result::Ok(())
@@ -142,6 +170,9 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/health/live", get(live))
         .route("/v1/health/ready", get(ready))
         .route("/metrics", get(metrics))
+        .route("/v1/watch", get(watch::watch))
+        .route("/v1/whoami", get(guard::who_am_i))
+        .merge(page::router())
         .merge(operate::router())
         .merge(placement::router())
         .merge(transfer::router())
@@ -157,8 +188,33 @@ async fn nodes(State(inspector): State<Inspector>) -> Answer<Vec<NodeEntry>> {
     inspector.nodes().await.map(Json).map_err(silent)
 }
 
-async fn sessions(State(inspector): State<Inspector>) -> Answer<Vec<SessionEntry>> {
-    inspector.sessions().await.map(Json).map_err(silent)
+/// `?search=`: those with this in client identifier, user or address. `?limit=`: so many.
+async fn sessions(
+    State(inspector): State<Inspector>,
+    RawQuery(query): RawQuery,
+) -> Answer<Vec<SessionEntry>> {
+    let query = query.unwrap_or_default();
+    let limit = match text_of_query(&query, "limit").map(|text| text.parse()) {
+        None => usize::MAX,
+        Some(Ok(limit)) => limit,
+        Some(Err(_)) => {
+            return Err(failure(
+                StatusCode::BAD_REQUEST,
+                "`limit` must be a number of sessions",
+            ));
+        }
+    };
+    let search = text_of_query(&query, "search").unwrap_or_default();
+    let mut all = inspector.sessions().await.map_err(silent)?;
+    all.retain(|it| {
+        let parts = [Some(&it.client_id), it.user_name.as_ref(), it.peer.as_ref()];
+        parts
+            .into_iter()
+            .flatten()
+            .any(|part| part.contains(&search))
+    });
+    all.truncate(limit);
+    Ok(Json(all))
 }
 
 async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<SubscriptionEntry>> {
@@ -218,11 +274,11 @@ async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Respon
 }
 
 async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
-    match inspector.is_ready().await.map_err(silent)? {
-        true => Ok("ready\n"),
-        false => Err(failure(
+    match inspector.readiness().await.map_err(silent)? {
+        Ok(()) => Ok("ready\n"),
+        Err(unready) => Err(failure(
             StatusCode::SERVICE_UNAVAILABLE,
-            "this node has not heard all it must know from the other nodes yet, or its side has no majority",
+            &unready.to_string(),
         )),
     }
 }

@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 28] = [
+const OPERATIONS: [Operation; 30] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -48,7 +48,7 @@ const OPERATIONS: [Operation; 28] = [
     ),
     get(
         "/v1/sessions",
-        "The sessions on this node",
+        "The sessions on this node; `?search=` those with this in client identifier, user or address, `?limit=` so many",
         Answer::Many("Session"),
     ),
     get(
@@ -117,8 +117,18 @@ const OPERATIONS: [Operation; 28] = [
     ),
     get(
         "/v1/health/ready",
-        "200 when clients are let in, else 503",
+        "200 when clients are served well here, else 503 with the reason",
         Answer::Text,
+    ),
+    get(
+        "/v1/watch",
+        "What this node sees of the cluster, about once a second, as server-sent events; 503 if as many watch as may",
+        Answer::Text,
+    ),
+    get(
+        "/v1/whoami",
+        "The role of who asks: `viewer`, `admin`, or null where the API has no users",
+        Answer::Any,
     ),
     get("/v1/openapi.json", "This document", Answer::Any),
     get(

@@ -4,6 +4,7 @@
 //! to the kernel in as few calls as it takes. What the layers themselves owe the peer (a handshake, a pong, an alert) waits here
 //! until the next flush.
 
+mod failure;
 mod tls;
 mod websocket;
 
@@ -16,6 +17,7 @@ use thicket_transport::proxy_header::{self, Proxied};
 use crate::gate::Seat;
 use crate::links::{Links, Proof, Trust};
 use crate::transport::{Stream, Taken, again_if_interrupted};
+pub(crate) use failure::Failure;
 pub(crate) use tls::Tls;
 pub(crate) use websocket::WebSocket;
 
@@ -112,8 +114,22 @@ impl Layered {
         self.link.as_ref()?.trust.proof(tls.shown())
     }
 
-    /// Says in the log that a link has come to nothing. `error`: why it ends; `None`: the other node ended it.
-    pub(crate) fn note_end(&self, error: Option<&io::Error>) {
+    /// Says in the log that a link, or the handshake of a client, has come to nothing. `error`: why it ends; `None`: the other end ended it.
+    pub(crate) fn note_end(&self, error: Option<&io::Error>) -> Option<Failure> {
+        if self.link.is_some() {
+            self.note_end_of_link(error);
+            return None;
+        }
+        let failure = match (&self.tls, &self.websocket) {
+            (Some(tls), _) if tls.is_handshaking() => Failure::of_tls(error, tls.first_byte()),
+            (_, Some(websocket)) if websocket.is_handshaking() => Failure::of_websocket(error),
+            _ => None,
+        }?;
+        failure.log(&self.stream.peer(), error);
+        Some(failure)
+    }
+
+    fn note_end_of_link(&self, error: Option<&io::Error>) {
         let (Some(link), Some(tls)) = (&self.link, &self.tls) else {
             return;
         };

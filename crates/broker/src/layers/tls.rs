@@ -22,6 +22,8 @@ const LARGEST_RECORD: usize = 17 * 1024;
 pub(crate) struct Tls {
     connection: Connection,
     is_over: bool,
+    /// That came: it tells who speaks something else.
+    first_byte: Option<u8>,
 }
 
 impl Tls {
@@ -44,12 +46,17 @@ impl Tls {
         Self {
             connection,
             is_over: false,
+            first_byte: None,
         }
     }
 
     /// The two ends have not agreed yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
+    }
+
+    pub(super) const fn first_byte(&self) -> Option<u8> {
+        self.first_byte
     }
 
     /// A buffer for what comes out and one for what goes in. A record kept from before may come out with the first bytes that go
@@ -63,6 +70,7 @@ impl Tls {
     /// Opens all of `sealed`; how many bytes came out.
     pub(crate) fn open(&mut self, mut sealed: &[u8], plain: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
+        self.first_byte = self.first_byte.or_else(|| sealed.first().copied());
         while !sealed.is_empty() && !self.is_over {
             self.connection.read_tls(&mut sealed)?;
             let state = self.connection.process_new_packets().map_err(invalid)?;

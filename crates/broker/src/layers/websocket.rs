@@ -55,6 +55,11 @@ impl WebSocket {
         }
     }
 
+    /// The request has not been answered yet.
+    pub(super) const fn is_handshaking(&self) -> bool {
+        matches!(self.state, State::Handshake { .. })
+    }
+
     /// Takes what came; the payloads of data frames are moved to the start of `bytes`. How many bytes they are.
     pub(crate) fn unframe(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let State::Handshake { request, settings } = &mut self.state else {

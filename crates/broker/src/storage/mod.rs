@@ -17,6 +17,7 @@ use thicket_storage::{
 use self::syncer::Syncer;
 pub use self::worker::RecoveryError;
 pub(crate) use self::worker::WorkerStorage;
+use crate::disk::Disk;
 
 /// When what is stored is safe from a loss of power. What was acknowledged survives the end of the process in any case but `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
@@ -42,6 +43,7 @@ pub(crate) struct Storage {
     directory: Arc<DataDirectory>,
     store: Arc<Store>,
     syncer: Syncer,
+    disk: Arc<Disk>,
     sync: SyncMode,
     log_config: LogConfig,
 }
@@ -56,6 +58,7 @@ impl Storage {
         node: NodeId,
         sync: SyncMode,
         seed: u64,
+        disk: Arc<Disk>,
     ) -> Result<Self, StorageError> {
         let disk_bytes = disk_bytes(&directory);
         let part = (disk_bytes / PART_OF_DISK).max(256 * 1024);
@@ -65,7 +68,7 @@ impl Storage {
         let mut store_config = StoreConfig::new(node.0);
         store_config.reserve_bytes = store_config.reserve_bytes.min(part);
         let store = Arc::new(Store::open(&directory.store_path(), store_config)?);
-        let syncer = Syncer::start().map_err(|source| StorageError::Io {
+        let syncer = Syncer::start(Arc::clone(&disk)).map_err(|source| StorageError::Io {
             path: directory.path().to_owned(),
             action: "start the thread that syncs",
             source,
@@ -74,6 +77,7 @@ impl Storage {
             directory,
             store,
             syncer,
+            disk,
             sync,
             log_config,
         })

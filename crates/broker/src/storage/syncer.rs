@@ -6,6 +6,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use thicket_storage::{OsFiles, PrepareJob, Result, Store, SyncDone, SyncJob};
 
+use crate::disk::Disk;
+
 /// Work for the syncer.
 enum Job {
     Sync(SyncJob<OsFiles>, Sender<SyncDone>),
@@ -18,13 +20,13 @@ enum Job {
 pub(super) struct Syncer(Sender<Job>);
 
 impl Syncer {
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(disk: Arc<Disk>) -> io::Result<Self> {
         let (sender, jobs) = channel::<Job>();
         std::thread::Builder::new()
             .name("syncer".into())
             .spawn(move || {
                 for job in jobs {
-                    job.run();
+                    job.run(&disk);
                 }
             })?;
         Ok(Self(sender))
@@ -52,11 +54,11 @@ impl Syncer {
 }
 
 impl Job {
-    fn run(self) {
+    fn run(self, disk: &Disk) {
         // Nobody listens when the node has stopped meanwhile: it synced all itself.
         match self {
             Self::Sync(job, done) => {
-                let _ = done.send(job.run());
+                let _ = done.send(disk.time(|| job.run()));
             }
             Self::Prepare(job) => {
                 if let Err(error) = job.run() {
@@ -64,7 +66,7 @@ impl Job {
                 }
             }
             Self::Store(store, done) => {
-                let _ = done.send(store.sync());
+                let _ = done.send(disk.time(|| store.sync()));
             }
         }
     }

@@ -12,6 +12,7 @@ use thicket_storage::{
 };
 
 use super::{Storage, SyncMode, Syncer, keyspace};
+use crate::disk::{self, Disk};
 
 /// Time between two syncs in `interval` mode.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,6 +38,7 @@ pub(crate) struct WorkerStorage {
     directory: Arc<DataDirectory>,
     store: Arc<Store>,
     syncer: Syncer,
+    disk: Arc<Disk>,
     sync: SyncMode,
     /// Which worker, of how many.
     index: u8,
@@ -81,6 +83,7 @@ impl WorkerStorage {
             directory: Arc::clone(&storage.directory),
             store: Arc::clone(&storage.store),
             syncer: storage.syncer.clone(),
+            disk: Arc::clone(&storage.disk),
             sync: storage.sync,
             index,
             workers,
@@ -205,7 +208,7 @@ impl WorkerStorage {
         {
             log.append(&[unstored.record])?;
             if self.sync == SyncMode::Commit {
-                log.sync()?;
+                self.disk.time(|| log.sync())?;
             }
             if log.wants_segment()
                 && let Some(job) = log.begin_prepare()
@@ -270,6 +273,7 @@ impl WorkerStorage {
     pub(crate) fn remove_before(&mut self, segment: u64) {
         if let OpenLog::Written(log) = &mut self.log {
             log.remove_before(segment);
+            self.disk.note_checkpoint(self.index);
         }
     }
 
@@ -351,12 +355,18 @@ impl WorkerStorage {
         if is_full && !self.was_full {
             tracing::error!(
                 directory = %self.directory.path().display(),
-                "the disk is full: messages that would have to be stored are refused until there is room"
+                "{}",
+                disk::NOT_STORED
             );
         } else if self.was_full && !is_full {
             tracing::info!("the disk has room again");
         }
         self.was_full = is_full;
+        let bytes = match &self.log {
+            OpenLog::Written(log) => log.needed_bytes(),
+            OpenLog::Read(_) | OpenLog::Nothing => 0,
+        };
+        self.disk.note_log(self.index, bytes, is_full);
     }
 
     /// Waits until everything is on disk, as the last thing a thread does.

@@ -230,7 +230,12 @@ impl Thread {
                     budget = budget.saturating_sub(count);
                 }
                 Read::Nothing => {}
-                Read::Closed => self.hand_in_closed(now, connection, owner),
+                Read::Closed(failure) => {
+                    if let Some(failure) = failure {
+                        self.counters.handshakes_failed.add_one(failure.reason);
+                    }
+                    self.hand_in_closed(now, connection, owner);
+                }
             }
             if budget == 0 || self.worker.unstored_bytes() > unstored {
                 return;

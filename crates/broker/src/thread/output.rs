@@ -182,7 +182,10 @@ impl Thread {
                     storage.remove_before(segment);
                 }
             }
-            WorkerOutput::Event(event) => event::log(self.id.0, &event),
+            WorkerOutput::Event(event) => {
+                event::count(&self.counters, &event);
+                event::log(self.id.0, &event);
+            }
         }
     }
 

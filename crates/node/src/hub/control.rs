@@ -104,6 +104,8 @@ pub(super) enum Message<'a> {
     },
     /// All nodes that ever joined. Since wire version 4.
     Members(Vec<Membership<'a>>),
+    /// Keys and values that must be the same on all nodes.
+    Settings(Vec<(&'a str, &'a str)>),
     /// What I have to do, and where clients reach me. Since wire version 7.
     State(NodeState),
     /// How often my clients publish to which topics. Since wire version 7.
@@ -193,6 +195,7 @@ mod kind {
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
+    pub(super) const SETTINGS: u8 = 51;
     pub(super) const STATE: u8 = 80;
     pub(super) const REDIRECTED: u8 = 81;
     pub(super) const TOPICS: u8 = 82;
@@ -338,6 +341,13 @@ impl Message<'_> {
                     put_u64(&mut out, *sequence);
                 }
                 kind::COPIES_WANTED
+            }
+            Self::Settings(settings) => {
+                for (key, value) in settings {
+                    put_bytes(&mut out, key.as_bytes());
+                    put_bytes(&mut out, value.as_bytes());
+                }
+                kind::SETTINGS
             }
             Self::Members(members) => {
                 for member in members {
@@ -519,6 +529,7 @@ impl<'a> Message<'a> {
                 stream: reader.u64()?,
                 wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
             },
+            kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
             kind::STATE => Self::State(read_state(&mut reader)?),
             kind::TOPICS => {
@@ -882,6 +893,7 @@ mod tests {
                 wanted: vec![(3, 4), (5, 6)],
             },
             Message::Members(vec![membership(1, "north"), membership(2, "")]),
+            Message::Settings(vec![("routing", "mesh"), ("name", "")]),
             Message::Place {
                 request: 1,
                 asked: asked(),
@@ -932,6 +944,7 @@ mod tests {
                     | Message::RefusalNoted(_)
                     | Message::CopiesWanted { .. }
                     | Message::Members(_)
+                    | Message::Settings(_)
                     | Message::State(_)
                     | Message::Topics { .. }
                     | Message::Place { .. }

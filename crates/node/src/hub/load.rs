@@ -78,6 +78,12 @@ impl Hub {
         self.update_picture(now);
     }
 
+    /// Whether this node is about to leave.
+    #[must_use]
+    pub const fn is_draining(&self) -> bool {
+        self.loads.own.load.is_draining
+    }
+
     fn tell_load_if_news(&mut self) {
         if !self.loads.own.load.differs(&self.loads.told) {
             return;

@@ -5,6 +5,7 @@
 //! client identifiers and the retained messages.
 
 mod admissions;
+mod agreement;
 mod barriers;
 mod claims;
 mod control;
@@ -37,6 +38,7 @@ use thicket_session::time::{Instant, WallClock};
 
 use self::{
     admissions::Admissions,
+    agreement::Agreement,
     barriers::Barriers,
     claims::Claims,
     control::{CopyPosition, Message},
@@ -87,6 +89,7 @@ pub struct Hub {
     copies: Copies,
     members: Members,
     standing: Standing,
+    agreement: Agreement,
     loads: Loads,
     redirection: Redirection,
     topics: Topics,
@@ -141,6 +144,7 @@ impl Hub {
             copies: Copies::default(),
             members: Members::default(),
             standing: Standing::default(),
+            agreement: Agreement::default(),
             loads: Loads::new(
                 config.redirection.addresses.clone(),
                 config.redirection.http_address.clone(),
@@ -361,6 +365,7 @@ impl Hub {
             },
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
+            disagreements: self.agreement.with(node).to_vec(),
         };
         if let Some(status) = status {
             report.incarnation = status.incarnation.0;
@@ -444,6 +449,7 @@ impl Hub {
     /// Says goodbye to the other nodes.
     pub fn shut_down(&mut self, now: Now) {
         self.at_rest = None;
+        self.leave_members(now);
         self.overlay.shut_down(now.instant);
         self.drain_overlay(now);
     }
@@ -673,6 +679,7 @@ impl Hub {
         self.up.insert(slot, node);
         self.members.join(node, name);
         self.tell_members(slot, node);
+        self.tell_settings(slot, node);
         self.tell_load(slot, node);
         self.tell_all_topics(slot, node);
         self.tell_placements(now, node);
@@ -705,6 +712,7 @@ impl Hub {
         self.barriers_lose_node(node);
         self.directory.asked.remove(&node);
         self.loads_lose_node(now, node);
+        self.agreement.forget(node);
         self.topics_lose_node(node);
         self.ask_placer_again(now);
         self.view_changed(now);

@@ -133,6 +133,7 @@ impl Hub {
                 wanted,
             } => self.handle_copies_wanted(node, worker, stream, wanted),
             Message::Members(members) => self.handle_members(&members),
+            Message::Settings(settings) => self.handle_settings(node, &settings),
         }
     }
 

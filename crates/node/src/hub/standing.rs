@@ -131,11 +131,27 @@ impl Hub {
         for member in told {
             self.members.merge(member);
         }
-        // Whoever is linked belongs to the cluster, even if it was removed while it was away.
+        // Whoever is linked belongs to the cluster, even if it was removed while it was away. A node that leaves is linked while it
+        // removes itself.
         for status in self.overlay.nodes() {
-            if status.is_up {
+            let leaves = self
+                .loads
+                .of(status.node)
+                .is_some_and(|it| it.load.is_draining);
+            if status.is_up && !leaves {
                 self.members.join(status.node, &status.name);
             }
+        }
+    }
+
+    /// A node that leaves on purpose and stores nothing does not come back under its identity: it removes itself from the members, so that
+    /// restarts of one node after the other do not make a majority impossible. A node that stores comes back as itself and stays a member.
+    pub(super) fn leave_members(&mut self, now: Now) {
+        if self.is_draining() && !self.config.stores {
+            self.members.remove(self.config.overlay.node);
+            self.note_members();
+            // It leaves with a round, and there is none after the goodbye.
+            self.overlay.end_round(now.instant);
         }
     }
 

@@ -136,7 +136,7 @@ impl Worker {
             | Verdict::NotAuthorized
             | Verdict::Unavailable => refusal_of(&verdict),
         };
-        self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+        self.refuse_connect(id, connect, &refusal);
     }
 
     fn admit(&mut self, id: ConnectionId, connect: &Connect<'_>, admission: Admission) {
@@ -151,7 +151,7 @@ impl Worker {
                     ReasonCode::NotAuthorized,
                     "the user may not publish to the will topic",
                 );
-                self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+                self.refuse_connect(id, connect, &refusal);
                 return;
             }
         }
@@ -218,7 +218,7 @@ impl Worker {
             Ok(Some(_)) => Refusal::protocol("another packet than AUTH before CONNACK"),
             Err(error) => Refusal::new(error.reason_code(), error.to_string()),
         };
-        self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+        self.refuse_connect(id, &connect, &refusal);
     }
 
     /// Hands the answer of `len` bytes on.

@@ -9,6 +9,7 @@ use super::{Phase, Refusal, SessionKey, Worker, sessions::Session, timers::Timer
 use crate::{
     ConnectionId, EventLevel, Now, Peer, WorkerOutput,
     mail::{Content, SessionState, peer_text},
+    visits::{CLIENT_DISCONNECTED, Goodbye, reason_of},
 };
 
 /// Why a connection left its session.
@@ -61,6 +62,9 @@ impl Worker {
 
     /// Sends a DISCONNECT to a 5.0 client.
     pub(super) fn say_goodbye(&mut self, id: ConnectionId, disconnect: Disconnect<'_>) {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.goodbye = Some(Goodbye::Node(disconnect.reason_code));
+        }
         let version = self
             .connection(id)
             .and_then(|connection| connection.attached())
@@ -76,6 +80,9 @@ impl Worker {
 
     /// The client ended the connection with DISCONNECT.
     pub(super) fn end_connection(&mut self, now: Now, id: ConnectionId) {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.goodbye = Some(Goodbye::Client);
+        }
         self.detach(now, id, Cause::Closed);
     }
 
@@ -106,12 +113,26 @@ impl Worker {
         self.outputs.push_back(WorkerOutput::Close(id));
     }
 
+    fn note_disconnected(&mut self, id: ConnectionId, key: SessionKey) {
+        let (Some(connection), Some(session)) = (self.connection(id), self.sessions.get(key))
+        else {
+            return;
+        };
+        let fields = vec![
+            ("client_id", session.client_id.to_string()),
+            ("peer", peer_text(connection.peer)),
+            ("reason", reason_of(connection.goodbye)),
+        ];
+        self.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
+    }
+
     /// Parts a connection from its session and closes it.
     pub(super) fn detach(&mut self, now: Now, id: ConnectionId, cause: Cause) {
         let session = self.session_of(id);
         self.close(id);
         let Some(key) = session else { return };
         self.traffic.connections -= 1;
+        self.note_disconnected(id, key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };

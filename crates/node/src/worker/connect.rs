@@ -28,6 +28,7 @@ use crate::{
     mail::{Claim, Content, GrantedClaim, Placed, SessionState, Terms, peer_text},
     placing::placement_text,
     scope::session_name,
+    visits::{CLIENT_CONNECTED, CONNECT_REFUSED, words_of},
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
@@ -56,7 +57,9 @@ impl Worker {
                 if let Some(version) = connack_version(bytes, &error) {
                     self.send_connack(id, version, u32::MAX, &Connack::new(error.reason_code()));
                 }
-                self.note_refused(id, "malformed CONNECT", &error.to_string());
+                let problem =
+                    foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
+                self.note_refused(id, "malformed CONNECT", &problem);
                 self.close(id);
             }
         }
@@ -81,20 +84,20 @@ impl Worker {
         }
         if takes == Takes::Links {
             let refusal = Refusal::new(ReasonCode::NotAuthorized, "only nodes come in here");
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            self.refuse_connect(id, connect, &refusal);
             return;
         }
         if let Err(refusal) = self.check_connect(id, connect) {
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            self.refuse_connect(id, connect, &refusal);
             return;
         }
         if let Some(reason_code) = self.refuses_clients(id, connect.version) {
             let refusal = Refusal::new(reason_code, "the node is drained");
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            self.refuse_connect(id, connect, &refusal);
             return;
         }
         if let Some(refusal) = self.refuses_newcomers() {
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            self.refuse_connect(id, connect, &refusal);
             return;
         }
         let Some(connection) = self.connection_mut(id) else {
@@ -191,7 +194,7 @@ impl Worker {
         let Some(name) = self.session_name(id, assigned.as_deref().unwrap_or(client_id)) else {
             let reason = "client identifier and user name are too long together";
             let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, reason);
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            self.refuse_connect(id, connect, &refusal);
             return;
         };
         let client_id: Arc<str> = name.into();
@@ -327,7 +330,7 @@ impl Worker {
                 Some(reference) => self.redirect_connect(id, maximum, reason_code, &reference),
                 None => {
                     let refusal = Refusal::new(reason_code, "the session cannot be served now");
-                    self.refuse_connect(id, connect.version, maximum, &refusal);
+                    self.refuse_connect(id, &connect, &refusal);
                 }
             }
         }
@@ -359,16 +362,27 @@ impl Worker {
     pub(super) fn refuse_connect(
         &mut self,
         id: ConnectionId,
-        version: ProtocolVersion,
-        maximum: Option<u32>,
+        connect: &Connect<'_>,
         refusal: &Refusal,
     ) {
         let connack = Connack {
             reason_string: (self.config.limits.reason_strings).then_some(&*refusal.reason),
             ..Connack::new(refusal.reason_code)
         };
-        self.send_connack(id, version, maximum.unwrap_or(u32::MAX), &connack);
-        self.note_refused(id, "CONNECT refused", &refusal.reason);
+        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
+        self.send_connack(id, connect.version, maximum, &connack);
+        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let fields = vec![
+            ("client_id", connect.client_id.to_owned()),
+            (
+                "user_name",
+                connect.login.user_name.unwrap_or_default().to_owned(),
+            ),
+            ("peer", peer.unwrap_or_default()),
+            ("reason_code", words_of(refusal.reason_code)),
+            ("reason", refusal.reason.clone()),
+        ];
+        self.event(EventLevel::Warn, CONNECT_REFUSED, fields);
         self.close(id);
     }
 
@@ -444,7 +458,7 @@ impl Worker {
         let user_name = grant.and_then(|grant| grant.user_name.clone());
         if let Some(refusal) = self.refuses_session(id, &client_id, user_name.as_deref(), &connect)
         {
-            self.refuse_connect(id, connect.version, connect.maximum_packet_size, &refusal);
+            self.refuse_connect(id, &connect, &refusal);
             let client_id = (*client_id).into();
             self.mail(Peer::Hub, Content::GrantDone { client_id });
             return;
@@ -495,9 +509,35 @@ impl Worker {
             self.detach(now, id, Cause::Closed);
             return;
         }
+        self.note_connected(
+            id,
+            &client_id,
+            user_name.as_deref(),
+            &connect,
+            session_present,
+        );
         self.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
+    }
+
+    fn note_connected(
+        &mut self,
+        id: ConnectionId,
+        client_id: &str,
+        user_name: Option<&str>,
+        connect: &Connect<'_>,
+        session_present: bool,
+    ) {
+        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let fields = vec![
+            ("client_id", client_id.to_owned()),
+            ("user_name", user_name.unwrap_or_default().to_owned()),
+            ("peer", peer.unwrap_or_default()),
+            ("version", format!("{:?}", connect.version)),
+            ("session_present", session_present.to_string()),
+        ];
+        self.event(EventLevel::Info, CLIENT_CONNECTED, fields);
     }
 
     /// Why the client may not have the session it asks for.
@@ -736,6 +776,20 @@ struct Answer<'a> {
     assigned: Option<&'a str>,
     authentication_data: Option<&'a [u8]>,
     placed: Option<&'a Result<PlacementReport, PlacementError>>,
+}
+
+/// What somebody speaks who came to the wrong port.
+fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        // A record of a TLS handshake (RFC 8446 5.1).
+        [0x16, 0x03, ..] => {
+            Some("the client speaks TLS, and this listener does not: use a tls:// listener")
+        }
+        [b'G', b'E', b'T', b' ', ..] | [b'P', b'O', b'S', b'T', ..] => Some(
+            "the client speaks HTTP, and this listener does not: use a ws:// listener, or the port of the HTTP API",
+        ),
+        _ => None,
+    }
 }
 
 /// In which version a CONNACK answers bytes that are no CONNECT of ours; `None`: in none, the connection is just closed.

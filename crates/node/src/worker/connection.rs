@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Admission, ListenerId,
     mail::{Placed, Terms},
+    visits::Goodbye,
 };
 
 /// A connection and how far it has come.
@@ -41,6 +42,8 @@ pub(super) struct Connection {
     pub answered: usize,
     /// How the client was let in, until its session is attached.
     pub admission: Admission,
+    /// Who said that it ends, and why; `None`: nobody yet.
+    pub goodbye: Option<Goodbye>,
 }
 
 /// How far a connection has come.
@@ -272,6 +275,7 @@ impl Connection {
             is_dirty: false,
             answered: 0,
             admission: Admission::default(),
+            goodbye: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! `thicket ctl`: what a running node knows, as tables or as JSON, and what one may ask it to do.
 
 mod overlay;
+mod rolling;
 mod trace;
 mod transfer;
 mod view;
@@ -30,6 +31,7 @@ pub struct Ctl {
         env = "THICKET_API",
         value_name = "HOST:PORT",
         default_value = "127.0.0.1:18830",
+        value_parser = crate::api::address,
         global = true
     )]
     api: String,
@@ -92,6 +94,8 @@ enum Topic {
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         timeout: u64,
     },
+    /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its copies
+    RollingRestart(rolling::RollingRestart),
     /// Remove a node that is out for good: it counts no more among those of which more than half must be there
     Forget {
         /// Its name or its identity, as `ctl nodes` shows them
@@ -134,6 +138,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             return kick(&api, &entry);
         }
         Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
+        Topic::RollingRestart(restart) => {
+            return rolling::run(&api, &arguments.credentials, restart);
+        }
         Topic::Forget { node } => return forget(&api, node),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
         Topic::Export(export) => return transfer::export(&api, export),
@@ -163,6 +170,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Kick { .. }
             | Topic::Drain { .. }
             | Topic::Forget { .. }
+            | Topic::RollingRestart(_)
             | Topic::Trace(_)
             | Topic::Export(_)
             | Topic::Import(_)
@@ -243,7 +251,9 @@ fn sees_others(api: &Api) -> anyhow::Result<bool> {
 
 fn show_nodes(api: &Api) -> anyhow::Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let mut text = view::nodes(&api.ask::<Vec<_>>("/v1/nodes")?, now);
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    let mut text = view::nodes(&nodes, now);
+    text.push_str(&view::disagreements(&nodes));
     text.push_str(&view::membership(&api.ask("/v1/membership")?));
     Ok(text)
 }

@@ -63,6 +63,19 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
     )
 }
 
+/// Settings that must be the same on all nodes and are not.
+pub fn disagreements(nodes: &[NodeEntry]) -> String {
+    let each = nodes.iter().flat_map(|node| {
+        let words = node.disagreements.iter();
+        words.map(|words| format!("\n{}: {words}", node.name))
+    });
+    let lines: String = each.collect();
+    if lines.is_empty() {
+        return lines;
+    }
+    format!("\nsettings that must be the same on all nodes:{lines}\n")
+}
+
 fn is(node: &NodeEntry, what: fn(&NodeStateEntry) -> bool) -> bool {
     node.state.as_ref().is_some_and(what)
 }
@@ -434,6 +447,7 @@ mod tests {
             state: None,
             hinted_messages: 0,
             hinted_bytes: 0,
+            disagreements: Vec::new(),
         };
         let now = Duration::from_secs(1_000_000);
         let away = NodeEntry {

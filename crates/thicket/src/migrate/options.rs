@@ -306,7 +306,7 @@ fn protocol(draft: &mut Draft, value: &str) -> Result<(), String> {
     }
 }
 
-/// Argon2 is what our files of users have too; older hashes of Mosquitto are not read.
+/// Argon2 is what our files of users have too, and PBKDF2 of Mosquitto 2.0 is read; older hashes are not.
 fn users(draft: &mut Draft, path: &str) -> Result<(), String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         format!("cannot look at its hashes: {error}; `users` wants lines of `thicket passwd`")
@@ -314,7 +314,8 @@ fn users(draft: &mut Draft, path: &str) -> Result<(), String> {
     let lines = text
         .lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let old = lines.filter(|line| !line.contains(":$argon2id$")).count();
+    let is_read = |line: &&str| line.contains(":$argon2id$") || line.contains(":$7$");
+    let old = lines.filter(|line| !is_read(line)).count();
     if old > 0 {
         return Err(format!(
             "{old} of its users have hashes of another kind: make their lines anew with `thicket passwd NAME`, then set `users`"

@@ -24,6 +24,9 @@ pub struct Member {
     pub address: SocketAddr,
     /// HTTP API.
     pub http: SocketAddr,
+    /// MQTT over WebSocket, and over TLS.
+    pub ws: Option<SocketAddr>,
+    pub tls: Option<SocketAddr>,
 }
 
 /// A node's process.
@@ -135,6 +138,8 @@ impl Cluster {
                 name,
                 address,
                 http,
+                ws: _,
+                tls: _,
             } = &process.member;
             vec![
                 name.clone(),
@@ -201,6 +206,19 @@ fn command(member: &Member, all: &[Member], arguments: &Up) -> anyhow::Result<Co
         "--http",
         &member.http.to_string(),
     ]);
+    if let Some(address) = member.ws {
+        command.args(["--listen", &format!("ws://{address}")]);
+    }
+    if let (Some(address), Some(certificate), Some(key)) =
+        (member.tls, &arguments.tls_certificate, &arguments.tls_key)
+    {
+        command.args(["--listen", &format!("tls://{address}")]);
+        command.arg("--tls-certificate").arg(certificate);
+        command.arg("--tls-key").arg(key);
+    }
+    if let Some(users) = &arguments.users {
+        command.arg("--users").arg(users);
+    }
     let level = arguments
         .log_level
         .to_possible_value()

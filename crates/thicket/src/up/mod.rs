@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::LogLevel;
@@ -35,6 +35,21 @@ pub struct Up {
     /// Port of the first node's HTTP API; the others follow
     #[arg(long, default_value_t = 18830)]
     http_port: u16,
+    /// Port of the first node's listener for WebSocket; the others follow [default: none]
+    #[arg(long)]
+    ws_port: Option<u16>,
+    /// Port of the first node's listener for TLS; the others follow [default: none]
+    #[arg(long, requires = "tls_certificate", requires = "tls_key")]
+    tls_port: Option<u16>,
+    /// PEM file of the certificate for it
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    tls_certificate: Option<PathBuf>,
+    /// PEM file of its key
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    tls_key: Option<PathBuf>,
+    /// Who may connect: a line `name:$argon2id$...` each, as `thicket passwd` prints it [default: everybody on this machine]
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
     /// Name of the cluster: nodes of the same name on this machine join it
     #[arg(long, value_name = "NAME", default_value = "thicket")]
     cluster_name: String,
@@ -57,12 +72,15 @@ pub fn run(arguments: &Up) -> anyhow::Result<()> {
     for member in &members {
         check_free(member.address, member, "--port")?;
         check_free(member.http, member, "--http-port")?;
+        for (address, flag) in [(member.ws, "--ws-port"), (member.tls, "--tls-port")] {
+            address.map_or(Ok(()), |address| check_free(address, member, flag))?;
+        }
     }
     let mut cluster = Cluster::start(members, arguments)?;
     if !wait_until_complete(&mut cluster, &mut signals)? {
         return cluster.stop();
     }
-    greet(&cluster)?;
+    greet(&cluster, arguments)?;
     while !cluster.is_empty() && signals.pending().next().is_none() {
         cluster.report_ended();
         std::thread::sleep(PAUSE);
@@ -84,14 +102,27 @@ impl Up {
                 )
             })
         };
-        let ranges_overlap = self.port.abs_diff(self.http_port) < self.nodes;
-        ensure!(
-            !ranges_overlap,
-            "--port {} and --http-port {}: the ports of {} nodes overlap",
-            self.port,
-            self.http_port,
-            self.nodes
-        );
+        let firsts = [
+            ("--port", Some(self.port)),
+            ("--http-port", Some(self.http_port)),
+            ("--ws-port", self.ws_port),
+            ("--tls-port", self.tls_port),
+        ];
+        for (index, (flag, first)) in firsts.iter().enumerate() {
+            for (other_flag, other) in &firsts[index + 1..] {
+                if let (Some(first), Some(other)) = (first, other) {
+                    ensure!(
+                        first.abs_diff(*other) >= self.nodes,
+                        "{flag} {first} and {other_flag} {other}: the ports of {} nodes overlap",
+                        self.nodes
+                    );
+                }
+            }
+        }
+        let optional = |first: Option<u16>, index: u16, flag: &str| {
+            let port = first.map(|first| port(first, index, flag)).transpose()?;
+            anyhow::Ok(port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
+        };
         (0..self.nodes)
             .map(|index| {
                 Ok(Member {
@@ -104,10 +135,35 @@ impl Up {
                         Ipv4Addr::LOCALHOST,
                         port(self.http_port, index, "--http-port")?,
                     )),
+                    ws: optional(self.ws_port, index, "--ws-port")?,
+                    tls: optional(self.tls_port, index, "--tls-port")?,
                 })
             })
             .collect()
     }
+}
+
+/// How this program is called from here: it need not be where the shell looks for programs.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._/".contains(it);
+    match called.is_empty() {
+        true => "thicket".to_owned(),
+        false if called.chars().all(is_plain) => called,
+        false => format!("'{}'", called.replace('\'', r"'\''")),
+    }
+}
+
+/// A name to show in the commands.
+fn first_user(path: &std::path::Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("--users: cannot read {}", path.display()))?;
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let name = lines.find_map(|line| line.split_once(':'));
+    let name = name
+        .with_context(|| format!("--users: nobody is in {}", path.display()))?
+        .0;
+    Ok(format!("'{}'", name.replace('\'', r"'\''")))
 }
 
 /// Found out before anything is started: half a cluster is of no use.
@@ -146,7 +202,12 @@ fn wait_until_complete(cluster: &mut Cluster, signals: &mut Signals) -> anyhow::
 }
 
 /// What is there and what to do with it.
-fn greet(cluster: &Cluster) -> anyhow::Result<()> {
+fn greet(cluster: &Cluster, arguments: &Up) -> anyhow::Result<()> {
+    let program = program();
+    let login = match &arguments.users {
+        None => String::new(),
+        Some(path) => format!(" -u {} -P PASSWORD", first_user(path)?),
+    };
     let rows: Vec<_> = cluster.rows();
     let (first, last) = cluster.ends();
     let (first, last) = (first.port(), last.port());
@@ -160,16 +221,32 @@ fn greet(cluster: &Cluster) -> anyhow::Result<()> {
         out,
         "Subscribe on one node and publish on another, in two other terminals:"
     )?;
-    writeln!(out, "  mosquitto_sub -p {last} -t 'site/+/temp' -v")?;
-    writeln!(out, "  mosquitto_pub -p {first} -t site/1/temp -m 21")?;
-    writeln!(out, "or without other software:")?;
-    writeln!(out, "  thicket sub -p {last} -t 'site/+/temp' -v")?;
-    writeln!(out, "  thicket pub -p {first} -t site/1/temp -m 21")?;
+    writeln!(out, "  mosquitto_sub{login} -p {last} -t 'site/+/temp' -v")?;
     writeln!(
         out,
-        "What the nodes know: thicket ctl --api {} nodes",
+        "  mosquitto_pub{login} -p {first} -t site/1/temp -m 21"
+    )?;
+    writeln!(out, "or without other software:")?;
+    writeln!(out, "  {program} sub{login} -p {last} -t 'site/+/temp' -v")?;
+    writeln!(
+        out,
+        "  {program} pub{login} -p {first} -t site/1/temp -m 21"
+    )?;
+    writeln!(
+        out,
+        "What the nodes know:\n  {program} ctl --api {} nodes",
         cluster.api()
     )?;
+    if let Some(port) = arguments.tls_port {
+        let more = format!("--cafile CA.pem -h localhost -p {port}");
+        writeln!(
+            out,
+            "Over TLS:\n  mosquitto_sub{login} {more} -t 'site/+/temp' -v"
+        )?;
+    }
+    if let Some(port) = arguments.ws_port {
+        writeln!(out, "Over WebSocket: ws://127.0.0.1:{port}/mqtt")?;
+    }
     writeln!(out, "Ctrl-C stops all.")?;
     out.flush()?;
     Ok(())
@@ -211,6 +288,7 @@ mod tests {
                 "expected 3 ports",
             ),
             ("overlap", &["--http-port", "1885"], "overlap"),
+            ("overlap of others", &["--ws-port", "18832"], "overlap"),
         ] {
             let error = up(arguments).members().expect_err(name).to_string();
             assert!(error.contains(expected), "{name}: {error}");

@@ -4,6 +4,7 @@ mod any_name;
 mod cluster;
 mod link;
 mod name;
+mod validity;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use cluster::{AnnouncementKey, ClusterKey};
 pub use link::{LinkKeys, LinkTls};
 pub use name::certificate_name;
 pub use rustls;
+pub use validity::Validity;
 
 /// Where distributions keep the certificates a host trusts.
 const SYSTEM_ROOTS: [&str; 4] = [
@@ -129,6 +131,7 @@ impl ServerTls {
             }
         };
         let (chain, key) = (certificates(&self.certificate)?, private_key(&self.key)?);
+        refuse_outdated(&self.certificate, &chain)?;
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| pair(&self.certificate, &self.key, &error))?;
@@ -218,7 +221,29 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::Unreadable {
         what: "a key",
         path: path.to_owned(),
-        problem: in_words(&error),
+        problem: if is_encrypted(path) {
+            "it is encrypted, and nobody is there to give the password: write it without one, readable by the node only (`openssl pkey -in KEY -out PLAIN_KEY`)".to_owned()
+        } else {
+            in_words(&error)
+        },
+    })
+}
+
+/// Whether a file of PEM says of itself that it is encrypted (RFC 7468 11, RFC 1421 4.6.1.1).
+fn is_encrypted(path: &Path) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+        || text.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+fn refuse_outdated(path: &Path, all: &[CertificateDer<'_>]) -> Result<(), TlsError> {
+    if !all.iter().any(validity::is_outdated) {
+        return Ok(());
+    }
+    Err(TlsError::Unreadable {
+        what: "a certificate",
+        path: path.to_owned(),
+        problem: "it is X.509 of version 1, which says neither names nor purposes: make one of version 3 (with `openssl x509 -req`, add `-extfile` with a subjectAltName)".to_owned(),
     })
 }
 
@@ -234,7 +259,9 @@ fn in_words(error: &rustls::pki_types::pem::Error) -> String {
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    let all = certificates(path)?;
+    refuse_outdated(path, &all)?;
+    for certificate in all {
         store
             .add(certificate)
             .map_err(|error| TlsError::Authority {

@@ -311,7 +311,7 @@ fn a_wire_version_we_do_not_speak_is_refused_before_anything_is_read() {
     let ours = WireRange::up_to(WireVersion::NEWEST);
     let cases = [
         ("older", ours.oldest - 1, ours.oldest - 1, "2"),
-        ("newer", ours.newest + 1, ours.newest + 2, "8 to 9"),
+        ("newer", ours.newest + 1, ours.newest + 2, "9 to 10"),
     ];
     for (name, oldest, newest, said) in cases {
         let wire = WireRange { oldest, newest };

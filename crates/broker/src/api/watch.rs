@@ -1,0 +1,81 @@
+//! What the page of a node shows: an event of `GET /v1/watch`, about one a second.
+
+use serde::{Deserialize, Serialize};
+
+use super::overlay::{OverlayLinkEntry, TreeEntry};
+use super::{MembershipEntry, NodeEntry, TopicEntry, TrafficCounts};
+
+/// The cluster as one node sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WatchEntry {
+    /// Of the node that answers.
+    pub name: String,
+    /// Of its program.
+    pub version: String,
+    /// As `/v1/health/ready`.
+    pub ready: bool,
+    /// Why it is not.
+    pub not_ready: Option<String>,
+    /// It is drained.
+    pub draining: bool,
+    /// As `/v1/membership`.
+    pub membership: MembershipEntry,
+    /// What nodes have set otherwise though it must be the same on all of them, in words.
+    pub disagreements: Vec<String>,
+    /// As `/v1/nodes`.
+    pub nodes: Vec<NodeEntry>,
+    /// `mesh`, `topic`, `tree` or `flood`.
+    pub routing: String,
+    /// Of the view: those both ends list.
+    pub links: Vec<OverlayLinkEntry>,
+    /// The tree of all nodes.
+    pub tree: TreeEntry,
+    /// Of this node's links.
+    pub link_traffic: Vec<LinkRateEntry>,
+    /// The heaviest.
+    pub topics: Vec<TopicEntry>,
+    /// Of this node, a few seconds old at most.
+    pub traffic: TrafficCounts,
+    /// Under the data directory, if there is one.
+    pub disk: Option<DiskEntry>,
+    /// That the node shows and believes.
+    pub certificates: Vec<CertificateEntry>,
+}
+
+/// What the links with a node carry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRateEntry {
+    /// Its name.
+    pub node: String,
+    /// In both directions.
+    pub bytes_per_s: u64,
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskEntry {
+    /// Messages that would have to be stored are refused.
+    pub full: bool,
+    /// Left for the node.
+    pub free_bytes: u64,
+    /// Of the file system.
+    pub size_bytes: u64,
+    /// Of the logs, still needed.
+    pub log_bytes: u64,
+}
+
+/// A file of certificates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateEntry {
+    /// Its path.
+    pub file: String,
+    /// Days left; less than 0: expired.
+    pub days: i64,
+}
+
+/// Who asks: `GET /v1/whoami`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhoAmIEntry {
+    /// `viewer` or `admin`; none: the HTTP API has no users, and pages change nothing.
+    pub role: Option<String>,
+}

@@ -1,0 +1,60 @@
+//! What is stored, and how the disk does.
+
+use super::Page;
+use crate::disk::{BUCKETS, Disk};
+
+const SYNC: &str = "thicket_store_sync_seconds";
+
+pub(super) fn append(page: &mut Page, disk: &Disk) {
+    let (log_bytes, checkpoints) = disk.logs();
+    page.single(
+        "thicket_disk_full",
+        "gauge",
+        "Whether messages that would have to be stored are refused, as the disk is full",
+        u64::from(disk.is_full()),
+    );
+    if let Some((free, size)) = disk.space() {
+        page.single(
+            "thicket_disk_free_bytes",
+            "gauge",
+            "Free on the file system of the data directory",
+            free,
+        );
+        page.single(
+            "thicket_disk_size_bytes",
+            "gauge",
+            "Size of that file system",
+            size,
+        );
+    }
+    page.single(
+        "thicket_log_bytes",
+        "gauge",
+        "Bytes of the logs of all threads that are still needed",
+        log_bytes,
+    );
+    page.single(
+        "thicket_log_checkpoints_total",
+        "counter",
+        "Times that what lives of a log was written anew and what was before removed",
+        checkpoints,
+    );
+    let syncs = disk.syncs();
+    page.family(SYNC, "histogram", "How long the disk took for a sync");
+    let mut within = 0;
+    for (bound, count) in BUCKETS.iter().zip(syncs.buckets) {
+        within += count;
+        page.sample(
+            "thicket_store_sync_seconds_bucket",
+            &[("le", &bound.to_string())],
+            within,
+        );
+    }
+    page.sample(
+        "thicket_store_sync_seconds_bucket",
+        &[("le", "+Inf")],
+        syncs.count,
+    );
+    page.sample("thicket_store_sync_seconds_sum", &[], syncs.seconds);
+    page.sample("thicket_store_sync_seconds_count", &[], syncs.count);
+}

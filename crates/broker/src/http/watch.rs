@@ -1,0 +1,193 @@
+//! `/v1/watch`: what this node sees of the cluster, once a second, as server-sent events.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::failure;
+use super::inspect::{Inspector, Silence};
+use crate::api::overlay::OverlayEntry;
+use crate::api::watch::{CertificateEntry, DiskEntry, LinkRateEntry, WatchEntry};
+use crate::api::{NodeEntry, TrafficCounts};
+
+/// Time between two events.
+const PERIOD: Duration = Duration::from_secs(1);
+/// What costs a look at every session is looked at once in so many events.
+const COSTLY: u64 = 5;
+/// Topics in an event, the heaviest.
+const TOPICS: usize = 15;
+
+/// Who may watch at a time: fewer than may ask, so that watchers leave room for probes and monitoring.
+#[derive(Debug, Clone)]
+pub(crate) struct Watchers(Arc<Semaphore>);
+
+impl Watchers {
+    /// `connections`: to the API at a time.
+    pub(crate) fn new(connections: u32) -> Self {
+        let most = usize::try_from(connections / 4).unwrap_or(1).max(1);
+        Self(Arc::new(Semaphore::new(most)))
+    }
+}
+
+pub(super) async fn watch(State(inspector): State<Inspector>) -> Response {
+    let Ok(seat) = Arc::clone(&inspector.watchers.0).try_acquire_owned() else {
+        let words = "as many watch as may; try again later";
+        return failure(StatusCode::SERVICE_UNAVAILABLE, words);
+    };
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(tell(inspector, sender));
+    Sse::new(Watch {
+        receiver,
+        _seat: seat,
+    })
+    .into_response()
+}
+
+/// Until nobody listens any more.
+async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>) {
+    let mut looker = Looker::new(inspector);
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = sender.closed() => return,
+        }
+        let event = match looker.look().await {
+            Ok(entry) => Event::default().json_data(entry),
+            // The page says that nobody answers when no more events come.
+            Err(_) => continue,
+        };
+        let Ok(event) = event else { return };
+        if sender.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Events as they come.
+struct Watch {
+    receiver: mpsc::Receiver<Event>,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Stream for Watch {
+    type Item = Result<Event, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.receiver.poll_recv(context).map(|event| event.map(Ok))
+    }
+}
+
+/// Remembers what rates are made of.
+struct Looker {
+    inspector: Inspector,
+    looks: u64,
+    traffic: TrafficCounts,
+    /// Bytes of the links so far, by node.
+    carried: HashMap<String, u64>,
+}
+
+impl Looker {
+    fn new(inspector: Inspector) -> Self {
+        Self {
+            inspector,
+            looks: 0,
+            traffic: TrafficCounts::default(),
+            carried: HashMap::new(),
+        }
+    }
+
+    async fn look(&mut self) -> Result<WatchEntry, Silence> {
+        let inspector = self.inspector.clone();
+        if self.looks.is_multiple_of(COSTLY) {
+            self.traffic = inspector.traffic().await?.total;
+        }
+        self.looks += 1;
+        let (nodes, overlay) = (inspector.nodes().await?, inspector.overlay().await?);
+        let not_ready = inspector.readiness().await?.err();
+        let mut topics = inspector.topics().await?;
+        topics.truncate(TOPICS);
+        let own = nodes.iter().find(|node| node.is_self);
+        Ok(WatchEntry {
+            name: own.map(|own| own.name.clone()).unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ready: not_ready.is_none(),
+            draining: own
+                .and_then(|own| own.state.as_ref())
+                .is_some_and(|it| it.draining),
+            not_ready: not_ready.map(|why| why.to_string()),
+            membership: inspector.membership().await?,
+            disagreements: disagreements(&nodes),
+            link_traffic: self.link_rates(&overlay),
+            routing: overlay.routing,
+            links: overlay.links,
+            tree: overlay.tree,
+            nodes,
+            topics,
+            traffic: self.traffic.clone(),
+            disk: disk(&inspector),
+            certificates: certificates(&inspector),
+        })
+    }
+
+    fn link_rates(&mut self, overlay: &OverlayEntry) -> Vec<LinkRateEntry> {
+        let mut rates = Vec::new();
+        let mut carried = HashMap::new();
+        for link in &overlay.traffic {
+            let bytes = link.data_out_bytes
+                + link.data_in_bytes
+                + link.control_out_bytes
+                + link.control_in_bytes;
+            let before = self.carried.get(&link.node).copied().unwrap_or(bytes);
+            rates.push(LinkRateEntry {
+                node: link.node.clone(),
+                bytes_per_s: bytes.saturating_sub(before) / PERIOD.as_secs(),
+            });
+            carried.insert(link.node.clone(), bytes);
+        }
+        self.carried = carried;
+        rates
+    }
+}
+
+/// What nodes have set otherwise than this one, though it must be the same on all of them.
+fn disagreements(nodes: &[NodeEntry]) -> Vec<String> {
+    let each = nodes.iter().flat_map(|node| {
+        let words = node.disagreements.iter();
+        words.map(|words| format!("{}: {words}.", node.name))
+    });
+    each.collect()
+}
+
+fn disk(inspector: &Inspector) -> Option<DiskEntry> {
+    let disk = inspector.disk.as_ref()?;
+    let (free_bytes, size_bytes) = disk.space()?;
+    let (log_bytes, _) = disk.logs();
+    Some(DiskEntry {
+        full: disk.is_full(),
+        free_bytes,
+        size_bytes,
+        log_bytes,
+    })
+}
+
+fn certificates(inspector: &Inspector) -> Vec<CertificateEntry> {
+    let all = inspector.certificates.days().into_iter();
+    all.map(|it| CertificateEntry {
+        file: it.path.display().to_string(),
+        days: it.days,
+    })
+    .collect()
+}

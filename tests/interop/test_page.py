@@ -1,0 +1,212 @@
+"""The page that every node serves at `/`: what it may load, what it shows, and who may change something by it.
+
+The last class drives a real Chromium, where there is one and Playwright for Python (`pip install playwright`).
+"""
+
+import base64
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from nodes import BINARY, Node, wait_until
+from wire import RawClient
+
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+ROOT, EYE = ("root", "secret"), ("eye", "look")
+
+
+class PageTest(unittest.TestCase):
+    size = 1
+    has_users = True
+
+    def setUp(self):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="thicket-page-"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        users = self.home / "users"
+        for role, (name, password) in (("admin", ROOT), ("viewer", EYE)):
+            command = [BINARY, "passwd", "--role", role, name]
+            made = subprocess.run(command, input=password.encode() + b"\n", capture_output=True, check=True)
+            with users.open("ab") as file:
+                file.write(made.stdout)
+        arguments = ("--workers", "1", *(("--http-users", str(users)) if self.has_users else ()))
+        self.nodes = []
+        for number in range(self.size):
+            data = ("--data", str(self.home / f"data-{number}"))
+            node = Node(f"node-{number + 1}", [it.port for it in self.nodes], (*arguments, *data))
+            self.addCleanup(node.log.close)
+            self.addCleanup(node.stop)
+            self.nodes.append(node)
+        for node in self.nodes:
+            wait_until(lambda node=node: node.ask("/v1/health/ready") is not None, f"{node.name} to be ready")
+
+    def ask(self, path, user=ROOT, method="GET", body=None, **headers):
+        """Status, headers and the first line that says something."""
+        port = self.nodes[0].http_port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        self.addCleanup(connection.close)
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if user:
+            headers["authorization"] = "Basic " + base64.b64encode(":".join(user).encode()).decode()
+        if body is not None:
+            headers["content-type"] = "application/json"
+        connection.request(method, path, body=body and json.dumps(body), headers=headers)
+        answer = connection.getresponse()
+        if answer.headers["content-type"] == "text/event-stream":
+            # Whoever lets go of it ends the stream.
+            self.addCleanup(answer.close)
+            return answer.status, answer.headers, answer.readline().decode()
+        return answer.status, answer.headers, answer.read().decode()
+
+
+class Page(PageTest):
+    def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_that_is_not_in_its_files(self):
+        status, headers, html = self.ask("/")
+        self.assertEqual((status, headers["content-type"]), (200, "text/html; charset=utf-8"))
+        policy = headers["content-security-policy"]
+        for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"):
+            self.assertIn(rule, policy)
+        self.assertNotIn("unsafe", policy)
+        self.assertEqual(headers["x-content-type-options"], "nosniff")
+        loaded = re.findall(r'(?:src|href)="([^"]*)"', html)
+        self.assertEqual(set(loaded), {"data:,", "page.css", "page.js", "#nodes"})
+        self.assertNotRegex(html, r"<script>|\son\w+=|style=")
+        for file in ("/page.css", "/page.js"):
+            status, headers, text = self.ask(file)
+            self.assertEqual(status, 200)
+            self.assertEqual(re.findall(r"https?://(?!www\.w3\.org/2000/svg|\$\{state)[^\s\"'`]+", text), [], file)
+            self.assertNotIn("innerHTML", text)
+
+    def test_users_are_asked_for(self):
+        status, headers, _ = self.ask("/", user=None)
+        self.assertEqual(status, 401)
+        self.assertEqual(headers.get_all("www-authenticate"), ['Basic realm="thicket"', "Bearer"])
+
+    def test_what_the_node_sees_comes_as_events(self):
+        status, _, line = self.ask("/v1/watch", user=EYE)
+        self.assertEqual(status, 200)
+        entry = json.loads(line.removeprefix("data: "))
+        self.assertEqual((entry["name"], entry["ready"], len(entry["nodes"])), ("node-1", True, 1))
+        self.assertGreater(entry["disk"]["free_bytes"], 0)
+
+    def test_watchers_leave_room_for_others(self):
+        for _ in range(16):
+            self.assertEqual(self.ask("/v1/watch")[0], 200)
+        self.assertEqual(self.ask("/v1/watch")[0], 503)
+        self.assertEqual(self.ask("/v1/nodes")[0], 200)
+
+    def test_the_page_knows_the_role_of_who_looks(self):
+        for user, role in ((ROOT, "admin"), (EYE, "viewer")):
+            self.assertEqual(json.loads(self.ask("/v1/whoami", user)[2]), {"role": role})
+
+    def test_clients_are_found_by_identifier_user_and_address(self):
+        for name in ("meter-1", "meter-2", "lamp"):
+            client = RawClient(self.nodes[0].port)
+            self.addCleanup(client.close)
+            client.connect(name)
+        found = lambda query: [it["client_id"] for it in json.loads(self.ask(f"/v1/sessions?{query}")[2])]  # noqa: E731
+        self.assertEqual(found("search=meter"), ["meter-1", "meter-2"])
+        self.assertEqual(found("search=meter&limit=1"), ["meter-1"])
+        self.assertEqual(found("search=127.0.0.1"), ["lamp", "meter-1", "meter-2"])
+        self.assertEqual(found("search=nobody"), [])
+        self.assertEqual(self.ask("/v1/sessions?limit=many")[0], 400)
+
+    def test_only_this_nodes_own_page_changes_something_and_only_for_an_admin(self):
+        own = f"http://127.0.0.1:{self.nodes[0].http_port}"
+        kick = {"client_id": "victim"}
+        cases = [
+            ("its own page", ROOT, own, "same-origin", 404),
+            ("its own page for a viewer", EYE, own, "same-origin", 403),
+            ("a page of elsewhere", ROOT, "http://page.example", "cross-site", 403),
+            ("a page of another port", ROOT, "http://127.0.0.1:1", "same-site", 403),
+            ("a page that hides where it is from", ROOT, "null", "cross-site", 403),
+        ]
+        for name, user, origin, site, expected in cases:
+            headers = {"origin": origin, "sec_fetch_site": site}
+            status, _, words = self.ask("/v1/kick", user, "POST", kick, **headers)
+            self.assertEqual(status, expected, f"{name}: {words}")
+
+
+class PageWithoutUsers(PageTest):
+    has_users = False
+
+    def test_it_shows_and_changes_nothing(self):
+        self.assertEqual(self.ask("/", user=None)[0], 200)
+        self.assertEqual(json.loads(self.ask("/v1/whoami", user=None)[2]), {"role": None})
+        own = f"http://127.0.0.1:{self.nodes[0].http_port}"
+        headers = {"origin": own, "sec_fetch_site": "same-origin"}
+        status, _, words = self.ask("/v1/drain", None, "POST", {}, **headers)
+        self.assertEqual(status, 403, words)
+
+
+@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+class InChromium(PageTest):
+    size = 3
+
+    def open(self, browser, user, **options):
+        login = {"username": user[0], "password": user[1]}
+        page = browser.new_context(http_credentials=login, **options).new_page()
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda line: line.type == "error" and self.problems.append(line.text))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(f"http://127.0.0.1:{self.nodes[0].http_port}/")
+        page.wait_for_selector("#node-rows tr:nth-child(3)")
+        return page
+
+    def test_the_page_shows_a_cluster_of_which_a_node_dies_and_another_is_drained(self):
+        self.problems, self.requests = [], []
+        for name in ("meter-1", "meter-2", "<img src=x onerror=alert(1)>"):
+            client = RawClient(self.nodes[0].port)
+            self.addCleanup(client.close)
+            client.connect(name)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            narrow = self.open(browser, EYE, viewport={"width": 360, "height": 740}, color_scheme="dark")
+            narrow.wait_for_selector("#client-rows tr:nth-child(3)")
+            self.assertEqual(narrow.evaluate("document.documentElement.scrollWidth"), 360, "nothing sticks out")
+            self.assertEqual(narrow.locator("#client-rows button").count(), 0, "a viewer kicks nobody")
+            self.assertTrue(narrow.is_hidden("#drain"))
+            dark = narrow.evaluate("getComputedStyle(document.body).backgroundColor")
+            page = self.open(browser, ROOT, viewport={"width": 1280, "height": 900}, color_scheme="light")
+            self.assertNotEqual(dark, page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            self.assertEqual(page.locator("#picture .link").count(), 3)
+            page.wait_for_selector("#client-rows tr:nth-child(3)")
+            self.assertIn("<img src=x onerror=alert(1)>", page.inner_text("#client-rows"))
+            self.assertEqual(self.problems, [])
+            self.assertTrue(all(url.startswith(f"http://127.0.0.1:{self.nodes[0].http_port}/") for url in self.requests if url != "data:,"))
+            self.kick(page)
+            self.nodes[2].kill()
+            wait_until(lambda: "node-3: up → down" in page.inner_text("#events"), "the death of a node to be shown")
+            wait_until(lambda: page.locator("#picture .node.down").count() == 1, "the picture to show it")
+            page.click("#drain")
+            page.click("#confirm-yes")
+            wait_until(lambda: "drained: this node can be stopped" in page.inner_text("#events"), "the drain to end")
+            wait_until(lambda: "this node is drained" in page.inner_text("#ready"), "the page to say so")
+            self.nodes[0].kill()
+            wait_until(lambda: "trying again" in page.inner_text("#live"), "the page to miss its node")
+            browser.close()
+
+    def kick(self, page):
+        page.fill("#search", "meter-2")
+        wait_until(lambda: page.locator("#client-rows tr").count() == 1, "the search")
+        page.click("#client-rows button")
+        page.keyboard.press("Escape")
+        self.assertNotIn("kicked", page.inner_text("#events"))
+        page.focus("#client-rows button")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        wait_until(lambda: "kicked meter-2" in page.inner_text("#events"), "the kick by keyboard alone")
+
+
+if __name__ == "__main__":
+    unittest.main()
