@@ -47,6 +47,7 @@ impl Hub {
         if now.instant.since(self.topics.asked_at) < COUNTED {
             return;
         }
+        thicket_session::reach!("time hub/topics COUNTED");
         self.topics.asked_at = now.instant;
         self.topics.counting.clear();
         self.topics.waiting = usize::from(self.config.workers);

@@ -55,6 +55,7 @@ impl MessageCount {
         if passed < COUNTED {
             return None;
         }
+        thicket_session::reach!("time worker/redirect COUNTED");
         let messages = self.messages - self.then;
         (self.then, self.since) = (self.messages, now);
         let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);

@@ -60,12 +60,16 @@ impl Hub {
             (Moving::Asked { .. }, _) => {}
             (_, None) => self.redirection.moving = Moving::Idle,
             (Moving::Idle | Moving::Settling { .. }, Some(_)) => {
+                if let Moving::Settling { .. } = self.redirection.moving {
+                    thicket_session::reach!("time hub/redirection/moves SETTLED");
+                }
                 // The answers to this come too early, but counting begins.
                 self.ask_movable();
                 let since = now.instant;
                 self.redirection.moving = Moving::Watching { since };
             }
             (Moving::Watching { since }, Some(_)) if now.instant.since(*since) >= WATCHED => {
+                thicket_session::reach!("time WATCHED");
                 self.ask_movable();
                 self.redirection.moving = Moving::Asked {
                     answers: Vec::new(),
