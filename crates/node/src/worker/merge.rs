@@ -274,7 +274,7 @@ impl Worker {
                 let generation = snapshot.inbound_generation;
                 session
                     .inbound
-                    .merge(&snapshot.inbound, generation, is_whole);
+                    .merge(&snapshot.inbound, generation, is_whole, !is_theirs_later);
             }
             let theirs = &snapshot.subscriptions;
             let changes = self.merge_subscriptions(key, theirs, is_theirs_later, &mut merging);

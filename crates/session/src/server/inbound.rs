@@ -93,6 +93,8 @@ pub struct Inbound {
 /// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
 /// different publications the same generation.
 pub const GENERATIONS_OF_A_BRANCH: u32 = 1 << 20;
+/// The generations of a branch are so far ahead of those of the other one.
+const BRANCH_AHEAD: i32 = (GENERATIONS_OF_A_BRANCH / 2) as i32;
 
 impl Inbound {
     /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
@@ -163,8 +165,15 @@ impl Inbound {
     }
 
     /// What another node that had the session too knows: identifiers that are free here, and generations that it has given. What both held
-    /// when they were split is free when it is free in one of them; `is_whole`: the other one has forgotten nothing.
-    pub fn merge(&mut self, theirs: &[InboundId], generation: u32, is_whole: bool) {
+    /// when they were split is free when it is free in one of them; `is_whole`: the other one has forgotten nothing; `is_last_here`: the
+    /// client was not connected there after it was connected here.
+    pub fn merge(
+        &mut self,
+        theirs: &[InboundId],
+        generation: u32,
+        is_whole: bool,
+        is_last_here: bool,
+    ) {
         let is_there = |packet_id| theirs.iter().any(|id| id.packet_id == packet_id);
         if is_whole {
             self.ids
@@ -172,7 +181,12 @@ impl Inbound {
         }
         // What is not finished there and has its name here too was sent again here: it is in use, or released.
         let is_newer = |id: &InboundId| id.generation.wrapping_sub(self.generation) as i32 > 0;
-        let is_taken = |id: &&InboundId| !id.is_split && (id.is_held || is_newer(id));
+        // Its client has published something new here since they were split, and before that sent all again that it had under way: what is
+        // not here is released.
+        let is_ahead = self.generation.wrapping_sub(generation) as i32 >= BRANCH_AHEAD;
+        let is_outdone = is_last_here && is_ahead;
+        let is_taken =
+            |id: &&InboundId| !id.is_split && ((id.is_held && !is_outdone) || is_newer(id));
         let taken: Vec<InboundId> = theirs.iter().filter(is_taken).copied().collect();
         for id in taken {
             // Its client may have released it here.
@@ -528,6 +542,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_branch_holds_from_before_is_released_if_its_client_has_published_elsewhere_since() {
+        let theirs = [InboundId::new(id(7), 6, 1)];
+        for (is_last_here, answer) in [
+            (
+                true,
+                InboundPublish::Deliver {
+                    generation: 8 + GENERATIONS_OF_A_BRANCH,
+                    is_repeated: true,
+                },
+            ),
+            (false, InboundPublish::AnswerAgain),
+        ] {
+            let mut inbound = Inbound::restore([], 6);
+            inbound.branch();
+            inbound.handle_publish(id(1), false);
+            inbound.merge(&theirs, 6, true, is_last_here);
+            assert_eq!(inbound.handle_publish(id(7), true), answer);
+        }
+    }
+
+    #[test]
     fn two_nodes_that_have_a_session_give_no_generation_twice_but_for_what_comes_again() {
         let mut here = Inbound::restore([], 40);
         let mut there = here.clone();
@@ -552,7 +587,7 @@ mod tests {
         }
         inbound.handle_met(id(1));
         inbound.handle_disconnected();
-        inbound.merge(&[], 7, true);
+        inbound.merge(&[], 7, true, true);
         assert!(inbound.moving(true).all(|it| it.is_split));
         assert!(inbound.moving(false).all(|it| !it.is_split));
         inbound.handle_connected(false);
@@ -578,7 +613,7 @@ mod tests {
             known(6, 5, 0),
             known(7, 72, 0),
         ];
-        inbound.merge(&theirs, 80, true);
+        inbound.merge(&theirs, 80, true, true);
         let expected = [
             known(1, 5, 1),
             known(2, 71, 3),
@@ -587,7 +622,7 @@ mod tests {
         ];
         assert_eq!(inbound.moving(false).collect::<Vec<_>>(), expected);
         assert_eq!(inbound.generation(), 80);
-        inbound.merge(&[], 7, false);
+        inbound.merge(&[], 7, false, true);
         assert_eq!(inbound.generation(), 80);
         assert_eq!(inbound.len(), 4, "the other one may have forgotten them");
     }
