@@ -294,7 +294,7 @@ fn two_nodes_of_which_one_stands_still_for_a_while_lose_nothing() {
     play(
         "two_nodes_of_which_one_stands_still_for_a_while_lose_nothing",
         Plan::PAUSED_PAIR,
-        &[],
+        &[(RoutingMode::Topic, &[2037, 7205])],
     );
 }
 
@@ -330,7 +330,7 @@ fn with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing() {
     play(
         "with_a_majority_clients_that_move_while_nodes_stand_still_lose_nothing",
         Plan::PAUSED_MAJORITY_ROAMING,
-        &[(RoutingMode::Tree, &[54])],
+        &[(RoutingMode::Tree, &[54]), (RoutingMode::Flood, &[2091])],
     );
 }
 
@@ -339,7 +339,11 @@ fn nodes_that_are_not_heard_by_those_they_hear_lose_nothing() {
     play(
         "nodes_that_are_not_heard_by_those_they_hear_lose_nothing",
         Plan::ONE_WAY,
-        &[(RoutingMode::Mesh, &[8]), (RoutingMode::Flood, &[7])],
+        &[
+            (RoutingMode::Mesh, &[8]),
+            (RoutingMode::Topic, &[7025]),
+            (RoutingMode::Flood, &[7]),
+        ],
     );
 }
 
@@ -350,8 +354,9 @@ fn nodes_whose_packets_vanish_lose_nothing() {
         Plan::UNHEARD,
         &[
             (RoutingMode::Mesh, &[4, 20]),
+            (RoutingMode::Topic, &[7049]),
             (RoutingMode::Tree, &[14]),
-            (RoutingMode::Flood, &[51]),
+            (RoutingMode::Flood, &[51, 7051]),
         ],
     );
 }

@@ -379,9 +379,10 @@ impl Run {
                     record.end_life(now);
                 }
                 let is_lost = record.is_established && !session_present;
-                // On its way between nodes that are parted at that moment, a session has no copy.
+                // On its way between nodes that are parted at that moment, a session has no copy, and whoever asks for it then finds none.
                 let may_be_lost = |start: u64, end: Option<u64>| {
-                    let was_moving = start.abs_diff(since) < MOVING_MILLIS;
+                    let was_moving = start.abs_diff(since) < MOVING_MILLIS
+                        || (connecting_at..=now).contains(&start);
                     end.is_none_or(|end| end >= since) && (!self.ledger.is_split || was_moving)
                 };
                 let mut disturbed = self.ledger.disturbed.iter();
