@@ -42,6 +42,7 @@ pub mod idle;
 pub mod instructions;
 pub mod namespace;
 pub mod outcome;
+pub mod placement;
 pub mod probe;
 pub mod process;
 pub mod random;

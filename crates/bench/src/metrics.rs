@@ -6,8 +6,20 @@ use std::time::Duration;
 
 /// For one answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are read.
+const LONGEST: u64 = 64 << 20;
 /// Nodes a node reaches, itself included.
 pub(crate) const REACHABLE: &str = "thicket_nodes{state=\"reachable\"}";
+
+/// What the HTTP API at an address answers, head and body.
+pub(crate) fn page(api: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&api, ANSWER)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(LONGEST).read_to_string(&mut answer)?;
+    Ok(answer)
+}
 
 /// A page of metrics.
 #[derive(Debug)]
@@ -16,13 +28,7 @@ pub(crate) struct Metrics(String);
 impl Metrics {
     /// Asks the HTTP API at an address.
     pub fn fetch(api: SocketAddr) -> io::Result<Self> {
-        let mut stream = TcpStream::connect_timeout(&api, ANSWER)?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        // A page is some kilobytes.
-        stream.take(1 << 20).read_to_string(&mut answer)?;
-        Ok(Self(answer))
+        page(api, "/metrics").map(Self)
     }
 
     /// The sum of the samples whose name, or name and labels, begin so; `None`: there is none.

@@ -8,6 +8,7 @@ mod instructions;
 mod mst;
 mod options;
 mod output;
+mod placement;
 mod relay;
 mod run;
 mod start;
@@ -43,6 +44,8 @@ enum Command {
     Crash(Box<crash::Crash>),
     /// Publishers arrive at two Mosquittos behind a dispatcher, and in turn (Dispatcher IV)
     Dispatcher(dispatcher::DispatcherExperiment),
+    /// What placement is worth: clients at random, placed with one session, and with several (Detti Fig. 22)
+    Placement(placement::Placement),
     /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
     Compare(compare::Compare),
     /// Count instructions a message under Callgrind and guard them against a baseline
@@ -63,6 +66,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Stored(arguments) => stored::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments),
         Command::Dispatcher(arguments) => dispatcher::run(&arguments),
+        Command::Placement(arguments) => placement::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),
