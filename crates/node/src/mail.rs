@@ -369,6 +369,11 @@ pub(crate) enum Content {
         serial: u64,
         to: Arc<[NodeId]>,
     },
+    /// Hub to worker: the client is to go to one of these nodes, as its topics are there.
+    SendToTopics {
+        client_id: Arc<str>,
+        to: Arc<[NodeId]>,
+    },
     /// Worker to hub: what became of a session whose home the worker is.
     Session {
         client_id: Arc<str>,

@@ -302,7 +302,7 @@ pub enum SessionEnd {
 pub enum RedirectionReason {
     /// Redirected when it connected: another node has less to do.
     Load,
-    /// Redirected when it connected: its topics are at another node.
+    /// Redirected: its topics are at another node.
     Topics,
     /// Redirected: this node is about to leave.
     Drained,

@@ -121,7 +121,11 @@ pub(super) enum Message<'a> {
     /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing). Since wire version 7.
     PlaceDone { request: u64, problem: &'a str },
     /// From the placer: this client is to be there. Since wire version 7.
-    Placement { placement: Placement },
+    Placement {
+        placement: Placement,
+        /// Its client did not ask: it is to follow its subscribers.
+        follows: bool,
+    },
     /// A client is placed no more. Since wire version 7.
     Unplaced { client_id: &'a str },
     /// I have sent this client to that node. Since wire version 7.
@@ -380,7 +384,8 @@ impl Message<'_> {
                 put_bytes(&mut out, problem.as_bytes());
                 kind::PLACE_DONE
             }
-            Self::Placement { placement } => {
+            Self::Placement { placement, follows } => {
+                out.push(u8::from(*follows));
                 put_placement(&mut out, placement);
                 kind::PLACEMENT
             }
@@ -549,6 +554,7 @@ impl<'a> Message<'a> {
                 problem: reader.text()?,
             },
             kind::PLACEMENT => Self::Placement {
+                follows: reader.u8()? != 0,
                 placement: read_placement(&mut reader)?,
             },
             kind::UNPLACED => Self::Unplaced {
@@ -903,6 +909,7 @@ mod tests {
                 problem: "rate",
             },
             Message::Placement {
+                follows: true,
                 placement: placement(),
             },
             Message::Unplaced { client_id: "c" },

@@ -598,6 +598,7 @@ impl Hub {
             | Content::MovableAsked
             | Content::TopicRatesAsked
             | Content::SendAway { .. }
+            | Content::SendToTopics { .. }
             | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }

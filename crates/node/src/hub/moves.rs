@@ -119,7 +119,9 @@ impl Hub {
             Message::PlaceDone { request, problem } => {
                 self.handle_place_done(now, request, problem);
             }
-            Message::Placement { placement } => self.handle_placement(now, placement),
+            Message::Placement { placement, follows } => {
+                self.handle_placement(now, placement, follows);
+            }
             Message::Unplaced { client_id } => {
                 self.forget_placement(client_id);
             }

@@ -532,6 +532,9 @@ impl Worker {
                 serial,
                 to,
             } => self.handle_send_away(now, connection, serial, &to),
+            Content::SendToTopics { client_id, to } => {
+                self.handle_send_to_topics(now, &client_id, &to);
+            }
             Content::Freeze {
                 request,
                 client_id,

@@ -145,6 +145,22 @@ impl Worker {
         }
     }
 
+    /// The client of a session is to go where its topics are.
+    pub(super) fn handle_send_to_topics(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
+        let key = self.sessions.find(client_id);
+        let id = key
+            .and_then(|key| self.sessions.get(key))
+            .and_then(|it| it.connection);
+        let Some((id, connection)) = id.and_then(|id| Some((id, self.connection(id)?))) else {
+            return;
+        };
+        let serial = connection.serial;
+        let version = connection.attached().map(|it| it.version);
+        if version == Some(ProtocolVersion::V5) {
+            self.handle_send_away(now, id, serial, to);
+        }
+    }
+
     /// The will of a client that was sent away does not go out because of that.
     fn leave_will(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {

@@ -368,9 +368,14 @@ impl Hub {
         let placed = control.place(asked);
         let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
         for placement in changed {
+            let follows = placement.client_id != asked.client_id;
             self.tell_all(&Message::Placement {
                 placement: placement.clone(),
+                follows,
             });
+            if follows {
+                self.have_client_follow(now, &placement);
+            }
             self.keep_placement(now, placement);
         }
         Ok(())
@@ -400,13 +405,29 @@ impl Hub {
     }
 
     /// The placer tells where a client is now.
-    pub(super) fn handle_placement(&mut self, now: Now, placement: Placement) {
+    pub(super) fn handle_placement(&mut self, now: Now, placement: Placement, follows: bool) {
         // Whoever told it is the placer in its eyes: what this node had decided as one is out of date.
         self.placements.control = None;
+        if follows {
+            self.have_client_follow(now, &placement);
+        }
         if self.placements.known.len() < MAXIMUM
             || self.placements.known.contains_key(&*placement.client_id)
         {
             self.keep_placement(now, placement);
+        }
+    }
+
+    /// An idle publisher follows its subscribers: if it is connected here, it is sent to them.
+    fn have_client_follow(&mut self, now: Now, placement: &Placement) {
+        for session in &placement.sessions {
+            let name = match session.number {
+                1 => placement.client_id.clone(),
+                number => format!("{}~{number}", placement.client_id),
+            };
+            if session.node != self.own().0 {
+                self.send_to_topics(now, &name, NodeId(session.node));
+            }
         }
     }
 
@@ -430,7 +451,8 @@ impl Hub {
             .map(|(placement, _)| placement.clone())
             .collect();
         for placement in known {
-            self.send(node, &Message::Placement { placement });
+            let follows = false;
+            self.send(node, &Message::Placement { placement, follows });
         }
     }
 

@@ -108,6 +108,28 @@ impl Hub {
         }
     }
 
+    /// The topics of a client are at another node now: if it is connected here and goes by that, it is sent there.
+    pub(super) fn send_to_topics(&mut self, now: Now, name: &str, to: NodeId) {
+        let entry = self.directory.entries.get_key_value(name);
+        let Some((name, entry)) = entry.filter(|(_, entry)| entry.is_open && entry.is_connected)
+        else {
+            return;
+        };
+        let (name, home) = (Arc::clone(name), entry.home);
+        let at = now.instant;
+        let redirection = &mut self.redirection;
+        let may_go = self.config.redirection.by_topics
+            && redirection.staying.get(at, &name).is_none()
+            && redirection.budget.has_left(at)
+            && self.loads.of(to).is_some_and(|state| state.serves());
+        if may_go {
+            self.note_redirected(now, &name, &name, to, RedirectionReason::Topics);
+            let client_id = name;
+            let to = Arc::new([to]);
+            self.mail(home, Content::SendToTopics { client_id, to });
+        }
+    }
+
     fn refuse_with(&mut self, worker: WorkerId, claim: &Claim, instead: Arc<[NodeId]>) {
         let (connection, serial) = (claim.connection, claim.serial);
         self.mail(
