@@ -139,7 +139,7 @@ mod tests {
             own: "mesh".into(),
             theirs: "tree".into(),
         };
-        assert_eq!(found, [expected.clone()]);
+        assert_eq!(found, std::slice::from_ref(&expected));
         assert_eq!(agreement.learn(NODE, &told), []);
         assert_eq!(agreement.with(NODE), [expected]);
         agreement.forget(NODE);
