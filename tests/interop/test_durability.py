@@ -423,6 +423,9 @@ class FullDisk(DurabilityCases):
                         taken += 1
                 self.assertLess(taken, 2000, "the disk never filled up")
             self.assertEqual(set(codes.values()), {QUOTA_EXCEEDED})
+        with self.subTest("and balancers are told"):
+            self.assertIsNone(home.node.ask("/v1/health/ready"))
+            self.assertIn(b"\nthicket_disk_full 1\n", home.node.ask("/metrics"))
         with self.subTest("3.1.1 has no word for it"):
             older = self.client(port, "older", version=4, clean_start=True)
             older.send(publish("t", self.payload(-1), 1, 1, version=4))
@@ -433,6 +436,7 @@ class FullDisk(DurabilityCases):
         (self.path / "filler").unlink()
         wait_until(lambda: publisher.publish("t", self.payload(taken), qos=1) < 0x80, "service to resume")
         taken += 1
+        wait_until(lambda: home.node.ask("/v1/health/ready") is not None, "the node to be ready again")
         self.fill_disk()
         home.kill()
         with self.subTest("a start needs a little room"):

@@ -250,7 +250,7 @@ class RestartByCommand(unittest.TestCase):
             self.is_over = True
             watcher.join()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(done.stdout.count("every session has its copies"), self.size, done.stdout)
+        self.assertEqual(done.stdout.count("every session has its backups"), self.size, done.stdout)
         self.assertEqual(len(self.logs), self.size, "each was restarted once")
         nodes = self.ctl("nodes").stdout
         self.assertIn(f"serving: {self.size} of {self.size} members", nodes)

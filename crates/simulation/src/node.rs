@@ -315,6 +315,10 @@ impl Node {
     pub fn drain(&mut self, net: &mut Net) -> Drained {
         let now = self.clock(net);
         let mut left = Drained::default();
+        // First: nobody is sent here from now on.
+        if let Some(machines) = &mut self.machines {
+            machines.hub.drain(now);
+        }
         for worker in self.machines.iter_mut().flat_map(|it| &mut it.workers) {
             let Drained {
                 connections,

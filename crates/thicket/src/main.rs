@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         // Whoever read our output wanted no more of it (`thicket sub ... | head -1`).
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("thicket: {error:#}");
+            eprintln!("thicket: {}", in_words(&error));
             ExitCode::FAILURE
         }
     }
@@ -123,6 +123,20 @@ fn parse() -> (Command, clap::ArgMatches) {
     }
 }
 
+/// An error with its causes. Some tell their cause themselves, and it is not repeated then.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if words.is_empty() {
+            words = cause;
+        } else if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
 /// Writes to standard output.
 fn print(text: &str) -> anyhow::Result<()> {
     let written = std::io::stdout().write_all(text.as_bytes());
@@ -137,6 +151,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_was_told_is_not_repeated() {
+        let inner = std::io::Error::other("no such file");
+        let error = anyhow::Error::new(inner).context("cannot read x: no such file");
+        assert_eq!(in_words(&error), "cannot read x: no such file");
+        let error = error.context("users");
+        assert_eq!(in_words(&error), "users: cannot read x: no such file");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

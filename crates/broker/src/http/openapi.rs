@@ -360,6 +360,10 @@ fn of_field(field: &Field) -> Value {
         "String" => "string",
         "NodeStateEntry" => "object",
         "f64" => "number",
+        "Vec<String>" => {
+            let text = json!({ "type": "string" });
+            return json!({ "type": "array", "items": text, "description": field.meaning.trim() });
+        }
         _ => "integer",
     };
     let kind = if is_optional {

@@ -136,7 +136,7 @@ impl Looker {
             tree: overlay.tree,
             nodes,
             topics,
-            traffic: self.traffic.clone(),
+            traffic: self.traffic,
             disk: disk(&inspector),
             certificates: certificates(&inspector),
         })

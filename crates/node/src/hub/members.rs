@@ -3,7 +3,7 @@
 //!
 //! Each member has a count of changes: odd while it belongs to the cluster, even when it was removed. Joining and removing add one;
 //! of two counts the higher one holds, so that all nodes come to the same list in whatever order they hear of it. A removed node
-//! that is linked again has joined again.
+//! that hears of it has joined again, unless it leaves: it says so itself.
 //!
 //! ```text
 //! value  version u8 | changes u64 | name
@@ -54,7 +54,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// A node is linked, or is this one: it belongs to the cluster, whatever was said before.
+    /// A node is linked for the first time, or is this one: it belongs to the cluster, whatever was said before.
     pub fn join(&mut self, node: NodeId, name: &str) {
         let is_new = !self.known.contains_key(&node);
         if is_new && self.known.len() >= MAXIMUM && !self.give_one_up() {
@@ -137,6 +137,11 @@ impl Members {
     /// Whether a node belongs to the cluster.
     pub fn has(&self, node: NodeId) -> bool {
         self.known.get(&node).is_some_and(Member::belongs)
+    }
+
+    /// Whether a node joined once, be it removed since.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.known.contains_key(&node)
     }
 
     /// How many belong to the cluster.

@@ -365,7 +365,7 @@ impl Hub {
             },
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
-            disagreements: self.agreement.with(node).to_vec(),
+            disagreements: self.agreement.with(node),
         };
         if let Some(status) = status {
             report.incarnation = status.incarnation.0;

@@ -131,14 +131,15 @@ impl Hub {
         for member in told {
             self.members.merge(member);
         }
-        // Whoever is linked belongs to the cluster, even if it was removed while it was away. A node that leaves is linked while it
-        // removes itself.
+        // A node that was removed while it was away joins again, and says so itself: others may hear of a removal while a node that
+        // leaves is still linked, and must not undo it.
+        if !self.is_draining() {
+            let own = &self.config.overlay;
+            self.members.join(own.node, &own.name);
+        }
         for status in self.overlay.nodes() {
-            let leaves = self
-                .loads
-                .of(status.node)
-                .is_some_and(|it| it.load.is_draining);
-            if status.is_up && !leaves {
+            let says_so = self.overlay.wire_version(status.slot) >= WireVersion::V4;
+            if status.is_up && !(says_so && self.members.knows(status.node)) {
                 self.members.join(status.node, &status.name);
             }
         }

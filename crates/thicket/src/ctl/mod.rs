@@ -94,7 +94,7 @@ enum Topic {
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         timeout: u64,
     },
-    /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its copies
+    /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its backups
     RollingRestart(rolling::RollingRestart),
     /// Remove a node that is out for good: it counts no more among those of which more than half must be there
     Forget {

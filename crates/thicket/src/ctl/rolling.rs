@@ -73,7 +73,7 @@ pub fn run(
         member.wait_until_back(timeout)?;
         wait_until_whole(&apis, timeout)?;
         crate::print(&format!(
-            "{name}: ready, and every session has its copies\n"
+            "{name}: ready, and every session has its backups\n"
         ))?;
     }
     Ok(())
@@ -135,7 +135,7 @@ fn own_entry(api: &Api) -> anyhow::Result<NodeEntry> {
     own.context("a node that does not know itself")
 }
 
-/// Waits until every node is ready, sees all the others, and has copies of all its sessions.
+/// Waits until every node is ready, sees all the others, and has backups of all its sessions.
 fn wait_until_whole(apis: &[&Api], timeout: Duration) -> anyhow::Result<()> {
     wait(timeout, || {
         for api in apis {
@@ -148,7 +148,7 @@ fn wait_until_whole(apis: &[&Api], timeout: Duration) -> anyhow::Result<()> {
             let missing = traffic.total.sessions_without_copies;
             ensure!(
                 missing == 0,
-                "{missing} sessions have fewer copies than they should"
+                "{missing} sessions have fewer backups than they should"
             );
         }
         Ok(())

@@ -294,6 +294,51 @@ fn copies_on_the_smaller_side_stay_copies_and_are_told_anew() {
     });
 }
 
+/// Four nodes, of which two are drained and stopped one after the other.
+fn leave_on_purpose(stores: bool, seed: u64) -> World {
+    let mut world = World::new(seed, Weather::CALM);
+    for _ in 0..4 {
+        let mut spec = NodeSpec::new(1);
+        spec.partition = Partition::Majority;
+        spec.stores = stores;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_covered(&mut world);
+    for node in [3, 2] {
+        assert!(world.drain(node), "node {node}, seed {seed}");
+        world.stop(node);
+        world.run_for(3_000);
+    }
+    world
+}
+
+#[test]
+fn a_node_that_leaves_on_purpose_and_stores_nothing_is_no_member_any_more() {
+    for seed in 1..4 {
+        let mut world = leave_on_purpose(false, seed);
+        serves(&mut world, 0);
+        serves(&mut world, 1);
+        // What comes back belongs to the cluster again, and counts when it is killed.
+        for node in [2, 3] {
+            world.start(node);
+            become_covered(&mut world);
+        }
+        world.kill(2);
+        world.kill(3);
+        world.run_for(3_000);
+        refuses_newcomers(&mut world, 0);
+        refuses_newcomers(&mut world, 1);
+    }
+}
+
+#[test]
+fn a_node_that_leaves_on_purpose_and_stores_stays_a_member() {
+    let mut world = leave_on_purpose(true, 1);
+    refuses_newcomers(&mut world, 0);
+    refuses_newcomers(&mut world, 1);
+}
+
 #[test]
 fn a_node_that_comes_later_learns_who_belongs_to_the_cluster() {
     let mut world = World::new(1, Weather::CALM);
