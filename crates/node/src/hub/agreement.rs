@@ -14,17 +14,26 @@ use crate::{Disagreement, EventLevel, SharedSetting};
 const MAXIMUM: usize = 64;
 const MAXIMUM_BYTES: usize = 512;
 
-/// What this node has set, and where others differ.
+/// What this node has set, and what others have.
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     own: Vec<SharedSetting>,
-    others: BTreeMap<NodeId, Vec<Disagreement>>,
+    others: BTreeMap<NodeId, Vec<SharedSetting>>,
 }
 
 impl Agreement {
-    /// Of a node that is up.
-    pub fn with(&self, node: NodeId) -> &[Disagreement] {
-        self.others.get(&node).map_or(&[], Vec::as_slice)
+    /// Where a node that is up differs.
+    pub fn with(&self, node: NodeId) -> Vec<Disagreement> {
+        let told = self.others.get(&node).into_iter().flatten();
+        let differs = |theirs: &SharedSetting| {
+            let own = self.own.iter().find(|own| own.key == theirs.key)?;
+            (own.value != theirs.value).then(|| Disagreement {
+                key: own.key.clone(),
+                own: own.value.clone(),
+                theirs: theirs.value.clone(),
+            })
+        };
+        told.filter_map(differs).collect()
     }
 
     /// A node is down: it may come back with others.
@@ -33,35 +42,30 @@ impl Agreement {
     }
 
     /// Another node has these; where it differs, if that is news.
-    fn compare(&mut self, node: NodeId, told: &[(&str, &str)]) -> Vec<Disagreement> {
-        let fits = |text: &str| text.len() <= MAXIMUM_BYTES;
-        let told = told.iter().take(MAXIMUM);
-        let told = told.filter(|(key, value)| fits(key) && fits(value));
-        let differs = |(key, theirs): &(&str, &str)| {
-            let own = self.own.iter().find(|own| &*own.key == *key)?;
-            (&*own.value != *theirs).then(|| Disagreement {
-                key: (*key).to_owned(),
-                own: own.value.clone(),
-                theirs: (*theirs).to_owned(),
-            })
+    fn learn(&mut self, node: NodeId, told: &[(&str, &str)]) -> Vec<Disagreement> {
+        let before = self.with(node);
+        let fits = |(key, value): &&(&str, &str)| key.len().max(value.len()) <= MAXIMUM_BYTES;
+        let told = told.iter().take(MAXIMUM).filter(fits);
+        let setting = |(key, value): &(&str, &str)| SharedSetting {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
         };
-        let found: Vec<Disagreement> = told.filter_map(differs).collect();
-        let before = self.others.insert(node, found.clone());
-        let before = before.unwrap_or_default();
+        self.others.insert(node, told.map(setting).collect());
+        let mut found = self.with(node);
+        found.retain(|it| !before.contains(it));
         found
-            .into_iter()
-            .filter(|it| !before.contains(it))
-            .collect()
     }
 }
 
 impl Hub {
-    /// What must be the same on all nodes, as it is set here.
+    /// What must be the same on all nodes, as it is set here. Others may have told theirs before.
     pub fn set_shared_settings(&mut self, settings: Vec<SharedSetting>) {
         self.at_rest = None;
         self.agreement.own = settings;
         for (slot, node) in self.up.clone() {
             self.tell_settings(slot, node);
+            let found = self.agreement.with(node);
+            self.warn_of(node, found);
         }
     }
 
@@ -77,18 +81,19 @@ impl Hub {
     }
 
     pub(super) fn handle_settings(&mut self, from: NodeId, told: &[(&str, &str)]) {
-        let name = |node: NodeId| {
-            let mut members = self.members.iter();
-            let member = members.find(|(id, _)| *id == node);
-            member.map_or_else(|| node.to_string(), |(_, member)| member.name.clone())
-        };
-        let (here, there) = (name(self.own()), name(from));
+        let found = self.agreement.learn(from, told);
+        self.warn_of(from, found);
+        let (here, there) = (self.member_name(self.own()), self.member_name(from));
         if here == there {
-            let fields = vec![("name", here.clone()), ("node", from.to_string())];
+            let fields = vec![("name", here), ("node", from.to_string())];
             let message = "another node of the cluster has the same name: give each one of its own";
             self.event(EventLevel::Warn, message, fields);
         }
-        for Disagreement { key, own, theirs } in self.agreement.compare(from, told) {
+    }
+
+    fn warn_of(&mut self, node: NodeId, found: Vec<Disagreement>) {
+        let (here, there) = (self.member_name(self.own()), self.member_name(node));
+        for Disagreement { key, own, theirs } in found {
             let fields = vec![
                 ("key", key),
                 ("here", format!("{here} has {own:?}")),
@@ -98,6 +103,12 @@ impl Hub {
                 "two nodes of the cluster have set differently what must be the same on all";
             self.event(EventLevel::Warn, message, fields);
         }
+    }
+
+    fn member_name(&self, node: NodeId) -> String {
+        let mut members = self.members.iter();
+        let member = members.find(|(id, _)| *id == node);
+        member.map_or_else(|| node.to_string(), |(_, member)| member.name.clone())
     }
 }
 
@@ -122,19 +133,19 @@ mod tests {
     fn a_difference_is_news_once_until_the_node_comes_back() {
         let mut agreement = agreement(&[("routing", "mesh"), ("partition", "serve")]);
         let told = [("routing", "tree"), ("partition", "serve"), ("newer", "1")];
-        let found = agreement.compare(NODE, &told);
+        let found = agreement.learn(NODE, &told);
         let expected = Disagreement {
             key: "routing".into(),
             own: "mesh".into(),
             theirs: "tree".into(),
         };
         assert_eq!(found, std::slice::from_ref(&expected));
-        assert_eq!(agreement.compare(NODE, &told), []);
+        assert_eq!(agreement.learn(NODE, &told), []);
         assert_eq!(agreement.with(NODE), [expected]);
         agreement.forget(NODE);
         assert_eq!(agreement.with(NODE), []);
-        assert_eq!(agreement.compare(NODE, &told).len(), 1);
-        assert_eq!(agreement.compare(NODE, &[("routing", "mesh")]), []);
+        assert_eq!(agreement.learn(NODE, &told).len(), 1);
+        assert_eq!(agreement.learn(NODE, &[("routing", "mesh")]), []);
         assert_eq!(
             agreement.with(NODE),
             [],
@@ -146,9 +157,9 @@ mod tests {
     fn what_is_too_long_or_too_much_is_passed_over() {
         let mut agreement = agreement(&[("routing", "mesh")]);
         let long = "m".repeat(MAXIMUM_BYTES + 1);
-        assert_eq!(agreement.compare(NODE, &[("routing", &long)]), []);
+        assert_eq!(agreement.learn(NODE, &[("routing", &long)]), []);
         let mut many = vec![("a", "b"); MAXIMUM];
         many.push(("routing", "tree"));
-        assert_eq!(agreement.compare(NODE, &many), []);
+        assert_eq!(agreement.learn(NODE, &many), []);
     }
 }
