@@ -13,15 +13,43 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where to ask, and as whom.
 #[derive(Debug, Clone)]
-pub(crate) struct Control {
-    pub(crate) urls: Vec<String>,
-    pub(crate) login: Option<(String, Vec<u8>)>,
+pub struct Control {
+    /// URLs of nodes, such as `http://127.0.0.1:18830`.
+    pub urls: Vec<String>,
+    /// User name and password.
+    pub login: Option<(String, Vec<u8>)>,
 }
 
 impl Control {
-    /// Asks one after the other, in an order drawn by lot. It blocks.
-    pub(crate) fn ask(&self, request: &Request) -> Result<String, String> {
+    /// Places a client: asks one URL after the other, in random order. Blocks.
+    ///
+    /// # Errors
+    /// The last problem, in words, if none of them answers with success.
+    pub fn ask(&self, request: &Request) -> Result<String, String> {
         let body = serde_json::to_string(request).map_err(|error| error.to_string())?;
+        self.try_each(|agent, url| {
+            let place = format!("{}/v1/placements", url.trim_end_matches('/'));
+            let request = agent.post(place).header("content-type", "application/json");
+            read(self.with_login(request).send(&body))?.ok_or_else(|| "not found".to_owned())
+        })
+    }
+
+    /// The placement that the client has now, `None` if it has none. Blocks.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn find(&self, client_id: &str) -> Result<Option<String>, String> {
+        let name = percent_encoded(client_id);
+        self.try_each(|agent, url| {
+            let place = format!("{}/v1/placements/{name}", url.trim_end_matches('/'));
+            read(self.with_login(agent.get(place)).call())
+        })
+    }
+
+    fn try_each<T>(
+        &self,
+        ask_one: impl Fn(&ureq::Agent, &str) -> Result<T, String>,
+    ) -> Result<T, String> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
@@ -31,7 +59,7 @@ impl Control {
         shuffle(&mut urls);
         let mut problem = "no control plane is named".to_owned();
         for url in urls {
-            match self.ask_one(&agent, &url, &body) {
+            match ask_one(&agent, &url) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => problem = format!("{url}: {error}"),
             }
@@ -39,28 +67,59 @@ impl Control {
         Err(problem)
     }
 
-    fn ask_one(&self, agent: &ureq::Agent, url: &str, body: &str) -> Result<String, String> {
-        let place = format!("{}/v1/placements", url.trim_end_matches('/'));
-        let mut request = agent.post(place).header("content-type", "application/json");
-        if let Some((user, password)) = &self.login {
-            let mut pair = format!("{user}:").into_bytes();
-            pair.extend_from_slice(password);
-            request = request.header("authorization", format!("Basic {}", STANDARD.encode(pair)));
+    fn with_login<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        let Some((user, password)) = &self.login else {
+            return request;
+        };
+        let mut pair = format!("{user}:").into_bytes();
+        pair.extend_from_slice(password);
+        request.header("authorization", format!("Basic {}", STANDARD.encode(pair)))
+    }
+}
+
+/// The text of an answer with success, `None` for 404.
+fn read(
+    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> Result<Option<String>, String> {
+    let mut answer = answer.map_err(|error| error.to_string())?;
+    let status = answer.status();
+    let text = answer
+        .body_mut()
+        .read_to_string()
+        .map_err(|error| error.to_string())?;
+    if status.is_success() {
+        return Ok(Some(text));
+    }
+    if status == ureq::http::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    // A problem document (RFC 9457) says it in words.
+    let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let words = problem["detail"]
+        .as_str()
+        .or_else(|| problem["title"].as_str());
+    Err(format!("{status}: {}", words.unwrap_or("no reason given")))
+}
+
+/// A client identifier as one segment of a path (RFC 3986).
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
         }
-        let mut answer = request.send(body).map_err(|error| error.to_string())?;
-        let status = answer.status();
-        let text = answer
-            .body_mut()
-            .read_to_string()
-            .map_err(|error| error.to_string())?;
-        if status.is_success() {
-            return Ok(text);
-        }
-        // A problem document (RFC 9457) says it in words.
-        let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let words = problem["detail"]
-            .as_str()
-            .or_else(|| problem["title"].as_str());
-        Err(format!("{status}: {}", words.unwrap_or("no reason given")))
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_identifier_is_one_segment_of_a_path() {
+        assert_eq!(percent_encoded("a~2/b c?é"), "a~2%2Fb%20c%3F%C3%A9");
     }
 }

@@ -46,14 +46,14 @@
 //! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the client reads no more, or lets publishers wait. What was
 //! received is acknowledged when it is read from the socket: at most the queue and one read of 16 KiB are lost if the process ends.
 
-mod control;
+pub mod control;
 mod director;
 mod endpoint;
 mod error;
 mod ledger;
 mod message;
 mod options;
-mod placement;
+pub mod placement;
 mod plan;
 mod random;
 mod routes;

@@ -19,46 +19,67 @@ pub(crate) const REDIRECTED: &str = "thicket-redirected";
 
 /// What is asked of the control plane.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Request {
-    pub(crate) client_id: String,
-    pub(crate) publish: BTreeSet<String>,
-    pub(crate) subscribe: BTreeSet<String>,
-    pub(crate) max_sessions: usize,
-    pub(crate) rates: BTreeMap<String, f64>,
+pub struct Request {
+    /// The client identifier, of its first session.
+    pub client_id: String,
+    /// Topics.
+    pub publish: BTreeSet<String>,
+    /// Filters.
+    pub subscribe: BTreeSet<String>,
+    /// 1 to 16.
+    pub max_sessions: usize,
+    /// Messages a second by topic, as far as known.
+    pub rates: BTreeMap<String, f64>,
 }
 
 /// What it answers. Fields that are not known here are left aside, so that the contract can grow.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Answer {
-    pub(crate) sessions: Vec<Placed>,
+pub struct Answer {
+    /// The client's sessions.
+    pub sessions: Vec<Placed>,
 }
 
 /// One session of the client. Without topics it holds messages still: it is read to its end, and left.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-pub(crate) struct Placed {
+pub struct Placed {
+    /// The node, by the cluster's name for it.
     #[serde(default)]
-    pub(crate) node: String,
-    pub(crate) address: String,
+    pub node: String,
+    /// `HOST:PORT` for MQTT over TCP.
+    pub address: String,
+    /// The same for TLS, if there is such a listener.
     #[serde(default)]
-    pub(crate) tls: Option<String>,
-    pub(crate) client_id: String,
+    pub tls: Option<String>,
+    /// The session's client identifier.
+    pub client_id: String,
+    /// Topics that it publishes.
     #[serde(default)]
-    pub(crate) publish: Vec<String>,
+    pub publish: Vec<String>,
+    /// Filters that it subscribes to.
     #[serde(default)]
-    pub(crate) subscribe: Vec<String>,
+    pub subscribe: Vec<String>,
 }
 
 /// An answer that cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AnswerError {
+pub enum AnswerError {
+    /// Not the JSON of the contract; what is wrong with it.
     #[error("the placement is no JSON of the kind expected: {0}")]
     Json(String),
+    /// More sessions than were asked for, or none.
     #[error("the placement has {sessions} sessions, expected 1 to {maximum}")]
-    Count { sessions: usize, maximum: usize },
+    Count {
+        /// Sessions in the answer.
+        sessions: usize,
+        /// Sessions that were asked for.
+        maximum: usize,
+    },
+    /// A session of another client; its name.
     #[error(
         "the placement names the session {0:?}, expected the client identifier or it with ~2 and so on"
     )]
     ClientId(String),
+    /// A session that is named twice.
     #[error("the placement names the session {0:?} twice")]
     Twice(String),
 }
@@ -78,7 +99,8 @@ impl Request {
 }
 
 /// The name of session `number`, from 1, of `client_id`.
-pub(crate) fn session_name(client_id: &str, number: usize) -> String {
+#[must_use]
+pub fn session_name(client_id: &str, number: usize) -> String {
     if number == 1 {
         client_id.to_owned()
     } else {
@@ -88,7 +110,10 @@ pub(crate) fn session_name(client_id: &str, number: usize) -> String {
 
 impl Answer {
     /// Reads and checks an answer to `client_id`; the sessions by their number. Filters that overlap come together.
-    pub(crate) fn parse(
+    ///
+    /// # Errors
+    /// [`AnswerError`]; the answer is not to be followed.
+    pub fn parse(
         json: &str,
         client_id: &str,
         maximum: usize,
@@ -178,7 +203,8 @@ pub(crate) fn unite(homes: &mut [(String, usize)]) -> bool {
 }
 
 /// Whether a topic can match both. Shared subscriptions overlap with none: each of their messages goes to one session.
-pub(crate) fn overlap(one: &str, other: &str) -> bool {
+#[must_use]
+pub fn overlap(one: &str, other: &str) -> bool {
     if one.starts_with("$share/") || other.starts_with("$share/") {
         return false;
     }

@@ -12,6 +12,7 @@ mod health;
 mod lab;
 mod migrate;
 mod passwd;
+mod place;
 mod plan;
 mod service_manager;
 mod table;
@@ -53,6 +54,8 @@ enum Command {
     Ctl(ctl::Ctl),
     /// Send clients to the broker with most room, in front of any brokers
     Dispatch(dispatch::Dispatch),
+    /// Serve unchanged clients with sessions where their topics are
+    Place(place::Place),
     /// Make a line for the file of users
     Passwd(passwd::Passwd),
     /// Measure any MQTT broker: load, latency, losses, CPU a message
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Health(health) => health::run(&health),
         Command::Ctl(ctl) => ctl::run(&ctl),
         Command::Dispatch(dispatch) => dispatch::run(&dispatch),
+        Command::Place(place) => place::run(&place),
         Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),

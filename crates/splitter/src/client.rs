@@ -1,0 +1,573 @@
+//! A client's connection, and the sessions behind it.
+
+mod admission;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thicket_client::control::Control;
+use thicket_client::placement::{Answer, Placed, Request};
+use thicket_mqtt::{Disconnect, Packet, ReasonCode, frame_header};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
+
+use crate::Shared;
+use crate::node::{self, Opening, Session, Template};
+use crate::outbox::Outbox;
+use crate::split::{Names, Output, Split};
+
+use self::admission::Admitted;
+
+/// Reads that wait to be handled, for the client and for all nodes.
+const READS: usize = 8;
+/// Bytes a read takes at most.
+const READ: usize = 16 << 10;
+/// For the last bytes of a connection.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How often deadlines are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// After a control plane did not answer it is left alone for this long.
+const ASK_AGAIN: Duration = Duration::from_secs(20);
+/// Placements expire after ten minutes; a client that stays asks again.
+const RENEW: Duration = Duration::from_secs(240);
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client was not let in.
+    Refused(#[expect(dead_code, reason = "shown in the log")] String),
+    /// The client closed, or was silent for too long.
+    Client,
+    /// A node closed, or did not answer.
+    Node(usize),
+    /// By a packet of either side.
+    Packet,
+}
+
+/// Serves one client until either side ends.
+pub(crate) async fn serve(stream: TcpStream, shared: &Arc<Shared>) -> End {
+    let admitted = match admission::admit(stream, shared).await {
+        Ok(admitted) => admitted,
+        Err(problem) => return End::Refused(problem),
+    };
+    Connection::new(admitted, Arc::clone(shared)).run().await
+}
+
+/// Bytes read; `None` at the end.
+type Read = Option<Vec<u8>>;
+type Asked = Option<Result<String, String>>;
+
+struct Behind {
+    outbox: Arc<Outbox>,
+    writer: JoinHandle<()>,
+    reader: AbortHandle,
+    /// Bytes that came and are no whole packet yet.
+    partial: Vec<u8>,
+    keep_alive: Duration,
+    last_sent: Instant,
+    last_ping: Instant,
+    last_heard: Instant,
+    address: String,
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    split: Split,
+    template: Arc<Template>,
+    control: Control,
+    client: Arc<Outbox>,
+    client_writer: JoinHandle<()>,
+    client_reader: AbortHandle,
+    from_client: mpsc::Receiver<Read>,
+    from_nodes: mpsc::Receiver<(usize, Read)>,
+    to_self: mpsc::Sender<(usize, Read)>,
+    room: Arc<Notify>,
+    behind: BTreeMap<usize, Behind>,
+    inbox: Vec<u8>,
+    /// What the control plane is asked about now.
+    asking: Option<(Names, JoinHandle<Asked>)>,
+    ask_from: Instant,
+    renew_at: Instant,
+    /// Nothing has gone to session 1 and it was not there before, so it may still be opened elsewhere.
+    is_untouched: bool,
+    keep_alive: Option<Duration>,
+    last_heard: Instant,
+    remembered: tokio::sync::OwnedMutexGuard<crate::memory::Remembered>,
+    place: crate::memory::Place,
+    key: crate::memory::Key,
+    keeps_session: bool,
+}
+
+impl Connection {
+    fn new(admitted: Admitted, shared: Arc<Shared>) -> Self {
+        let room = Arc::new(Notify::new());
+        let now = Instant::now();
+        let (reads, from_client) = mpsc::channel(READS);
+        let (to_self, from_nodes) = mpsc::channel(READS);
+        let (read_half, write_half) = admitted.stream.into_split();
+        let client = Outbox::new(&room);
+        client.push(&admitted.connack);
+        let client_writer = tokio::spawn(Arc::clone(&client).write_to(write_half));
+        let reader = read_client(read_half, reads);
+        let client_reader = tokio::spawn(reader).abort_handle();
+        let mut remembered = admitted.remembered;
+        let memory = std::mem::take(&mut remembered.memory);
+        let template = Arc::new(admitted.template);
+        let maximum = shared.config.maximum_packet_size;
+        let mut connection = Self {
+            split: Split::new(template.version, maximum, memory),
+            control: shared.config.control(admitted.login),
+            template,
+            client,
+            client_writer,
+            client_reader,
+            from_client,
+            from_nodes,
+            to_self,
+            room,
+            behind: BTreeMap::new(),
+            inbox: admitted.rest,
+            asking: None,
+            ask_from: now,
+            renew_at: now + RENEW,
+            is_untouched: !admitted.session_present,
+            keep_alive: admitted.keep_alive,
+            last_heard: now,
+            remembered,
+            place: admitted.place,
+            key: admitted.key,
+            keeps_session: admitted.keeps_session,
+            shared,
+        };
+        for (number, session) in admitted.sessions {
+            connection.add(number, session);
+        }
+        connection
+    }
+
+    async fn run(mut self) -> End {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let end = loop {
+            if let Some(end) = self.work() {
+                break end;
+            }
+            let client_is_full = self.client.is_full();
+            let reads_client = self.asking.is_none()
+                && !client_is_full
+                && !self.behind.values().any(|one| one.outbox.is_full());
+            tokio::select! {
+                read = self.from_client.recv(), if reads_client => match read.flatten() {
+                    Some(bytes) => {
+                        self.last_heard = Instant::now();
+                        self.inbox.extend_from_slice(&bytes);
+                    }
+                    None => break End::Client,
+                },
+                read = self.from_nodes.recv(), if !client_is_full => {
+                    if let Some((number, read)) = read
+                        && let Some(end) = self.on_node(number, read)
+                    {
+                        break end;
+                    }
+                }
+                answer = answer_of(&mut self.asking) => self.on_answer(answer).await,
+                () = self.room.notified() => {}
+                _ = look.tick() => if let Some(end) = self.on_look(client_is_full, reads_client) {
+                    break end;
+                },
+            }
+        };
+        self.close(&end).await;
+        end
+    }
+
+    /// Handles the whole packets that the client sent, as far as their topics and filters have sessions.
+    fn work(&mut self) -> Option<End> {
+        let maximum = self.shared.config.maximum_packet_size;
+        if self.asking.is_none() && !self.inbox.is_empty() {
+            let names = self.split.unassigned(&self.inbox);
+            if !names.publish.is_empty() || !names.subscribe.is_empty() {
+                self.ask(names);
+            }
+        }
+        while self.asking.is_none() {
+            let len = match frame_header(&self.inbox) {
+                Ok(Some(frame)) if frame.packet_len > maximum as usize => {
+                    self.split.end(ReasonCode::PacketTooLarge);
+                    return self.perform().or(Some(End::Packet));
+                }
+                Ok(Some(frame)) if frame.packet_len <= self.inbox.len() => frame.packet_len,
+                Ok(_) => break,
+                Err(_) => self.inbox.len(),
+            };
+            let packet: Vec<u8> = self.inbox.drain(..len).collect();
+            if let Some(end) = self.note_expiry(&packet) {
+                return Some(end);
+            }
+            if let Err(error) = self.split.handle_client(&packet) {
+                self.split.end(error.reason_code());
+            }
+            if let Some(end) = self.perform() {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// A client may end its session, or keep it longer, when it leaves, but not keep one after all (5.0, 3.14.2.2.2): then it is told
+    /// so here, as nobody waits for what the nodes say to a DISCONNECT.
+    fn note_expiry(&mut self, packet: &[u8]) -> Option<End> {
+        let version = self.template.version;
+        let decoded = thicket_mqtt::decode(packet, version, u32::MAX);
+        if packet.first() == Some(&0xE0)
+            && let Ok(Some((Packet::Disconnect(disconnect), _))) = decoded
+            && let Some(expiry) = disconnect.session_expiry_interval
+        {
+            if expiry > 0 && !self.keeps_session {
+                self.split.end(ReasonCode::ProtocolError);
+                return self.perform();
+            }
+            self.keeps_session = expiry > 0;
+        }
+        None
+    }
+
+    fn on_node(&mut self, number: usize, read: Read) -> Option<End> {
+        let Some(bytes) = read else {
+            return Some(End::Node(number));
+        };
+        let behind = self.behind.get_mut(&number)?;
+        behind.last_heard = Instant::now();
+        behind.partial.extend_from_slice(&bytes);
+        loop {
+            let behind = self.behind.get_mut(&number)?;
+            let maximum = self.shared.config.maximum_packet_size as usize;
+            let len = match frame_header(&behind.partial) {
+                Ok(Some(frame)) if frame.packet_len > maximum => return Some(End::Node(number)),
+                Ok(Some(frame)) if frame.packet_len <= behind.partial.len() => frame.packet_len,
+                Ok(_) => return None,
+                Err(_) => return Some(End::Node(number)),
+            };
+            let packet: Vec<u8> = behind.partial.drain(..len).collect();
+            if self.split.handle_node(number, &packet).is_err() {
+                return Some(End::Node(number));
+            }
+            if let Some(end) = self.perform() {
+                return Some(end);
+            }
+        }
+    }
+
+    fn perform(&mut self) -> Option<End> {
+        while let Some(output) = self.split.poll_output() {
+            match output {
+                Output::ToClient(bytes) => self.client.push(&bytes),
+                Output::ToNode(number, bytes) => {
+                    self.is_untouched &= number != 1;
+                    // A session without a connection cannot be: it was opened before it was assigned anything.
+                    let Some(behind) = self.behind.get_mut(&number) else {
+                        return Some(End::Node(number));
+                    };
+                    behind.last_sent = Instant::now();
+                    behind.outbox.push(&bytes);
+                }
+                Output::End => return Some(End::Packet),
+            }
+        }
+        None
+    }
+
+    fn ask(&mut self, names: Names) {
+        if self.control.urls.is_empty() || Instant::now() < self.ask_from {
+            return self.split.assign(1, &names);
+        }
+        let mut all = self.split.memory().names();
+        all.publish.extend(names.publish.iter().cloned());
+        all.subscribe.extend(names.subscribe.iter().cloned());
+        let asked = self.spawn_ask(all);
+        self.asking = Some((names, asked));
+    }
+
+    fn spawn_ask(&self, names: Names) -> JoinHandle<Asked> {
+        let request = Request {
+            client_id: self.template.client_id.clone(),
+            publish: names.publish,
+            subscribe: names.subscribe,
+            max_sessions: self.template.sessions,
+            rates: BTreeMap::new(),
+        };
+        let control = self.control.clone();
+        tokio::task::spawn_blocking(move || Some(control.ask(&request)))
+    }
+
+    async fn on_answer(&mut self, answer: Asked) {
+        let Some((names, _)) = self.asking.take() else {
+            return;
+        };
+        let client_id = &self.template.client_id;
+        let answer = answer.unwrap_or_else(|| Err("asking failed".to_owned()));
+        let placed = answer.and_then(|json| {
+            Answer::parse(&json, client_id, self.template.sessions)
+                .map_err(|error| error.to_string())
+        });
+        match placed {
+            Ok(placed) => self.follow(&placed, &names).await,
+            Err(problem) => {
+                tracing::warn!(client_id, problem, "no placement: session 1 serves");
+                self.ask_from = Instant::now() + ASK_AGAIN;
+            }
+        }
+        // Whatever has no session by now.
+        self.split.assign(1, &names);
+    }
+
+    async fn follow(&mut self, placed: &BTreeMap<usize, Placed>, names: &Names) {
+        for (number, session) in placed {
+            let of = |all: &[String], new: &BTreeSet<String>| {
+                all.iter()
+                    .filter(|name| new.contains(*name))
+                    .cloned()
+                    .collect()
+            };
+            let new = Names {
+                publish: of(&session.publish, &names.publish),
+                subscribe: of(&session.subscribe, &names.subscribe),
+            };
+            if new == Names::default() {
+                continue;
+            }
+            if *number == 1 {
+                self.move_first(&session.address).await;
+            } else if !self.behind.contains_key(number)
+                && !self.open(*number, &session.address).await
+            {
+                continue;
+            }
+            self.split.assign(*number, &new);
+        }
+    }
+
+    /// Opens session 1 where it should be, if that changes nothing for anybody: it is empty. It leaves its node by DISCONNECT first, as a
+    /// node that loses a client to another one publishes its will.
+    async fn move_first(&mut self, address: &str) {
+        let is_there = self
+            .behind
+            .get(&1)
+            .is_some_and(|one| one.address == address);
+        if is_there || !self.is_untouched {
+            return;
+        }
+        let Some(mut old) = self.behind.remove(&1) else {
+            return;
+        };
+        let disconnect = Packet::Disconnect(Disconnect::default());
+        let mut bytes = Vec::new();
+        let encoded = disconnect.encode(self.template.version, &mut bytes);
+        debug_assert!(encoded.is_ok(), "{encoded:?}");
+        old.outbox.push(&bytes);
+        old.outbox.end();
+        if tokio::time::timeout(LAST_WORDS, &mut old.writer)
+            .await
+            .is_err()
+        {
+            old.writer.abort();
+        }
+        old.reader.abort();
+        self.drop_reads_of(1);
+        let opening = Opening {
+            number: 1,
+            clean_start: self.template.clean_start,
+            is_to_end: false,
+        };
+        let addresses = vec![address.to_owned(), old.address];
+        match node::open(&self.shared.config, &self.template, opening, addresses).await {
+            Ok(session) => self.add(1, session),
+            // What is sent to it next ends the connection, and the client tries again.
+            Err(failure) => {
+                let client_id = &self.template.client_id;
+                tracing::warn!(client_id, address, ?failure, "session 1 cannot move");
+            }
+        }
+    }
+
+    /// What the node from which session 1 was moved said last: nothing that the client waits for.
+    fn drop_reads_of(&mut self, number: usize) {
+        let mut kept = Vec::new();
+        while let Ok(read) = self.from_nodes.try_recv() {
+            if read.0 != number {
+                kept.push(read);
+            }
+        }
+        for read in kept {
+            // There is room: these were in the channel.
+            let _ = self.to_self.try_send(read);
+        }
+    }
+
+    async fn open(&mut self, number: usize, address: &str) -> bool {
+        if self.behind.len() >= self.template.sessions {
+            return false;
+        }
+        let addresses = vec![address.to_owned()];
+        match node::open_new(&self.shared.config, &self.template, number, addresses).await {
+            Ok(session) => {
+                self.add(number, session);
+                true
+            }
+            Err(failure) => {
+                let client_id = &self.template.client_id;
+                tracing::warn!(
+                    client_id,
+                    session = number,
+                    address,
+                    ?failure,
+                    "session 1 serves in its place"
+                );
+                false
+            }
+        }
+    }
+
+    fn add(&mut self, number: usize, session: Session) {
+        let (read_half, write_half) = session.stream.into_split();
+        let outbox = Outbox::new(&self.room);
+        let writer = tokio::spawn(Arc::clone(&outbox).write_to(write_half));
+        let reads = self.to_self.clone();
+        let reader = tokio::spawn(read_node(read_half, number, session.rest, reads)).abort_handle();
+        let now = Instant::now();
+        let behind = Behind {
+            outbox,
+            writer,
+            reader,
+            partial: Vec::new(),
+            keep_alive: Duration::from_secs(u64::from(session.keep_alive.max(1))),
+            last_sent: now,
+            last_ping: now,
+            last_heard: now,
+            address: session.address,
+        };
+        self.behind.insert(number, behind);
+    }
+
+    fn on_look(&mut self, client_is_full: bool, reads_client: bool) -> Option<End> {
+        let now = Instant::now();
+        if let Some(keep_alive) = self.keep_alive {
+            // Who is not read from for the sake of the nodes is not silent.
+            if !reads_client && !client_is_full {
+                self.last_heard = now;
+            } else if now - self.last_heard > keep_alive * 3 / 2 {
+                self.split.end(ReasonCode::KeepAliveTimeout);
+                return self.perform().map(|_| End::Client);
+            }
+        }
+        for (number, behind) in &mut self.behind {
+            let limit = behind.keep_alive / 2;
+            let is_silent = now - behind.last_sent > limit || now - behind.last_heard > limit;
+            if is_silent && now - behind.last_ping > limit / 2 {
+                (behind.last_sent, behind.last_ping) = (now, now);
+                behind.outbox.push(&[0xC0, 0]);
+            }
+            if client_is_full {
+                // Nobody listens to the nodes now.
+                behind.last_heard = now;
+            } else if now - behind.last_heard > behind.keep_alive * 2 {
+                return Some(End::Node(*number));
+            }
+        }
+        if now >= self.renew_at && self.asking.is_none() && !self.control.urls.is_empty() {
+            self.renew_at = now + RENEW;
+            let names = self.split.memory().names();
+            if names != Names::default() {
+                // The answer changes nothing: names keep their sessions.
+                drop(self.spawn_ask(names));
+            }
+        }
+        None
+    }
+
+    async fn close(mut self, end: &End) {
+        if let End::Node(number) = end {
+            tracing::warn!(
+                client_id = self.template.client_id,
+                session = number,
+                "lost its node"
+            );
+            self.split.end(ReasonCode::ServerShuttingDown);
+            self.perform();
+        }
+        self.client_reader.abort();
+        self.client.end();
+        let mut writers = vec![self.client_writer];
+        for behind in self.behind.into_values() {
+            behind.outbox.end();
+            behind.reader.abort();
+            writers.push(behind.writer);
+        }
+        let deadline = Instant::now() + LAST_WORDS;
+        for mut writer in writers {
+            if tokio::time::timeout_at(deadline, &mut writer)
+                .await
+                .is_err()
+            {
+                writer.abort();
+            }
+        }
+        if self.keeps_session {
+            self.remembered.memory = self.split.into_memory();
+            self.remembered.is_known = true;
+        } else {
+            self.remembered.is_known = false;
+            self.shared.memories.forget(&self.key, &self.place);
+        }
+    }
+}
+
+async fn answer_of(asking: &mut Option<(Names, JoinHandle<Asked>)>) -> Asked {
+    match asking {
+        Some((_, asked)) => asked.await.unwrap_or(None),
+        None => pending().await,
+    }
+}
+
+async fn read_client(mut socket: OwnedReadHalf, reads: mpsc::Sender<Read>) {
+    loop {
+        let read = read_one(&mut socket).await;
+        let is_end = read.is_none();
+        if reads.send(read).await.is_err() || is_end {
+            return;
+        }
+    }
+}
+
+async fn read_node(
+    mut socket: OwnedReadHalf,
+    number: usize,
+    rest: Vec<u8>,
+    reads: mpsc::Sender<(usize, Read)>,
+) {
+    let mut read = Some(rest).filter(|rest| !rest.is_empty());
+    loop {
+        if read.is_none() {
+            read = read_one(&mut socket).await;
+        }
+        let is_end = read.is_none();
+        if reads.send((number, read.take())).await.is_err() || is_end {
+            return;
+        }
+    }
+}
+
+async fn read_one(socket: &mut OwnedReadHalf) -> Read {
+    let mut bytes = Vec::with_capacity(READ);
+    match socket.read_buf(&mut bytes).await {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(bytes),
+    }
+}

@@ -1,0 +1,170 @@
+//! In front of unchanged clients: one ordinary MQTT session towards the client, up to `max_sessions` sessions towards the nodes of a
+//! cluster, each where its topics are (Detti IV.A).
+//!
+//! A splitter holds no messages. It passes packets on, of each topic and filter to the session it belongs to, and acknowledgements back,
+//! so a client is told that a message is safe when the node behind has said so. What it keeps for a client is in [`split::Memory`].
+//!
+//! # What holds
+//! - A topic or filter belongs to one session for as long as the client's session lives, so messages of one topic keep their order.
+//! - When a connection behind ends, whatever the cause, the client's connection ends as well. The client connects again, as it would to
+//!   a broker, and all its sessions go on, with every exchange that was under way.
+//! - The will, and what the node says of its limits, are those of the first session.
+//! - Every buffer has a bound: who does not read is not read from.
+//!
+//! [`split`] is the pure half, [`Splitter`] has the sockets.
+
+mod client;
+mod ids;
+mod memory;
+mod node;
+mod outbox;
+pub mod split;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thicket_client::control::Control;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use self::memory::Memories;
+
+/// Most sessions for one client, as in a request for a placement.
+pub const MOST_SESSIONS: usize = 16;
+
+/// What a splitter is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where clients connect, `HOST:PORT`.
+    pub listen: String,
+    /// Nodes of the cluster, `HOST:PORT` each.
+    pub cluster: Vec<String>,
+    /// URLs of the nodes' HTTP APIs, which are asked where sessions should be.
+    pub apis: Vec<String>,
+    /// Sessions for one client, 1 to 16.
+    pub max_sessions: usize,
+    /// Bytes of the largest packet, in both directions.
+    pub maximum_packet_size: u32,
+    /// Clients at a time; others wait until one leaves.
+    pub max_connections: usize,
+    /// For a node to accept a connection and to answer a CONNECT.
+    pub connect_timeout: Duration,
+}
+
+/// Why a splitter does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Misuse: a value that cannot be.
+    #[error("{key}: {problem}")]
+    Config {
+        /// The setting's name.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The system refused.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where it should listen.
+        address: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    memories: Memories,
+}
+
+/// A splitter that listens.
+#[derive(Debug)]
+pub struct Splitter {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+impl Splitter {
+    /// Checks `config` and opens the listener.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub async fn bind(config: Config) -> Result<Self, Error> {
+        config.check()?;
+        let listener = TcpListener::bind(&config.listen)
+            .await
+            .map_err(|source| Error::Listen {
+                address: config.listen.clone(),
+                source,
+            })?;
+        let memories = Memories::default();
+        Ok(Self {
+            listener,
+            shared: Arc::new(Shared { config, memories }),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
+    /// Serves clients for as long as it is polled.
+    pub async fn run(self) {
+        let seats = Arc::new(Semaphore::new(self.shared.config.max_connections));
+        loop {
+            let Ok(seat) = Arc::clone(&seats).acquire_owned().await else {
+                return;
+            };
+            match self.listener.accept().await {
+                Ok((stream, peer)) => {
+                    let shared = Arc::clone(&self.shared);
+                    tokio::spawn(async move {
+                        let end = client::serve(stream, &shared).await;
+                        tracing::debug!(%peer, ?end, "client left");
+                        drop(seat);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Config {
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |key, problem: String| Err(Error::Config { key, problem });
+        if self.cluster.is_empty() {
+            return wrong("cluster", "expected at least one HOST:PORT".to_owned());
+        }
+        for node in &self.cluster {
+            if node::address_of(node).is_none() {
+                return wrong("cluster", format!("{node:?}: expected HOST:PORT"));
+            }
+        }
+        if let Some(url) = self.apis.iter().find(|url| !url.starts_with("http://")) {
+            return wrong("api", format!("{url:?}: expected http://HOST:PORT"));
+        }
+        if !(1..=MOST_SESSIONS).contains(&self.max_sessions) {
+            let problem = format!("{}: expected 1 to {MOST_SESSIONS}", self.max_sessions);
+            return wrong("max_sessions", problem);
+        }
+        if self.max_connections == 0 {
+            return wrong("max_connections", "0: expected at least 1".to_owned());
+        }
+        Ok(())
+    }
+
+    fn control(&self, login: Option<(String, Vec<u8>)>) -> Control {
+        Control {
+            urls: self.apis.clone(),
+            login,
+        }
+    }
+}

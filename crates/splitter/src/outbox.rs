@@ -1,0 +1,77 @@
+//! What waits to be written to one connection.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+
+/// Above this, whoever causes more is not read from; one read of 16 KiB, and a packet, may come on top.
+const FULL: usize = 256 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    bytes: Mutex<Vec<u8>>,
+    /// Bytes here and on their way into the socket.
+    waiting: AtomicUsize,
+    ends: AtomicBool,
+    work: Notify,
+    /// Of the connection of the client, for all its outboxes.
+    room: Arc<Notify>,
+}
+
+impl Outbox {
+    pub(crate) fn new(room: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            bytes: Mutex::new(Vec::new()),
+            waiting: AtomicUsize::new(0),
+            ends: AtomicBool::new(false),
+            work: Notify::new(),
+            room: Arc::clone(room),
+        })
+    }
+
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        self.waiting.fetch_add(bytes.len(), Ordering::AcqRel);
+        self.lock().extend_from_slice(bytes);
+        self.work.notify_one();
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > FULL
+    }
+
+    /// Writes what is there, then shuts the connection down.
+    pub(crate) fn end(&self) {
+        self.ends.store(true, Ordering::Release);
+        self.work.notify_one();
+    }
+
+    /// Writes until [`Outbox::end`], or until the connection breaks.
+    pub(crate) async fn write_to(self: Arc<Self>, mut socket: OwnedWriteHalf) {
+        loop {
+            let ends = self.ends.load(Ordering::Acquire);
+            let bytes = std::mem::take(&mut *self.lock());
+            if bytes.is_empty() {
+                if ends {
+                    // It may be closed already.
+                    let _ = socket.shutdown().await;
+                    return;
+                }
+                self.work.notified().await;
+                continue;
+            }
+            // Whoever reads the connection notices the same.
+            if socket.write_all(&bytes).await.is_err() {
+                return;
+            }
+            self.waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
+            self.room.notify_one();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,82 @@
+//! `thicket place --proxy`: several sessions behind one, for clients that know only one.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thicket_splitter::{Config, Splitter};
+
+/// Arguments of `thicket place`.
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// Serve unchanged clients: one session in front, several behind, each where its topics are
+    #[arg(long, required = true)]
+    proxy: bool,
+    /// Where clients connect: HOST:PORT or :PORT, which is loopback
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":1883")]
+    listen: String,
+    /// A node of the cluster; repeats
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    cluster: Vec<String>,
+    /// HTTP API of a node, which is asked where sessions should be; repeats
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:18830")]
+    api: Vec<String>,
+    /// Sessions for one client
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    max_sessions: u8,
+    /// Bytes of the largest packet
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..=268_435_460))]
+    max_packet_size: u32,
+    /// Clients at a time
+    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(arguments: &Place) -> anyhow::Result<()> {
+    thicket_broker::start_log(None, None);
+    // Before it starts, so that a signal that comes early is not lost.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let splitter = runtime.block_on(Splitter::bind(arguments.config()))?;
+    if let Some(address) = splitter.address() {
+        tracing::info!(%address, "listens");
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let signal = signals.forever().next();
+        tracing::info!(signal, "stopping");
+        // Nobody waits if it has ended.
+        let _ = stop.send(());
+    });
+    runtime.block_on(async {
+        tokio::select! {
+            () = splitter.run() => {}
+            _ = stopped => {}
+        }
+    });
+    Ok(())
+}
+
+impl Place {
+    fn config(&self) -> Config {
+        let listen = match self.listen.strip_prefix(':') {
+            // Passwords and messages pass here in the clear.
+            Some(port) => format!("127.0.0.1:{port}"),
+            None => self.listen.clone(),
+        };
+        Config {
+            listen,
+            cluster: self.cluster.clone(),
+            apis: self.api.clone(),
+            max_sessions: usize::from(self.max_sessions),
+            maximum_packet_size: self.max_packet_size,
+            max_connections: self.max_connections as usize,
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
