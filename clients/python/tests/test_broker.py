@@ -81,8 +81,8 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         opening = asyncio.create_task(self.client(subscribe={"a": 1}).__aenter__())
         connection = await self.first.next()
         await connection.accept()
-        client = await opening
         await connection.write(suback(await connection.expect(SUBSCRIBE), 1))
+        client = await opening
         publishing = asyncio.create_task(client.publish("t", "1", qos=1))
         sent = await connection.expect(PUBLISH)
         await connection.write(packet(DISCONNECT, bytes([SERVER_MOVED]) + properties(reference=self.second.address)))
@@ -117,8 +117,8 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         opening = asyncio.create_task(self.client(subscribe={"a": 1}).__aenter__())
         connection = await self.first.next()
         await connection.accept()
-        client = await opening
         await connection.write(suback(await connection.expect(SUBSCRIBE), 1))
+        client = await opening
         once = asyncio.create_task(client.publish("one", "1", qos=1))
         await connection.expect(PUBLISH)
         twice = asyncio.create_task(client.publish("two", "2", qos=2))
@@ -162,7 +162,6 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         addresses = [self.first.address, self.second.address]
         answer = support.placement(addresses, [("c", 0, [], ["a"]), ("c~2", 1, ["x"], ["b"])])
         await connection.accept(user=[("thicket-placement", json.dumps(answer))])
-        client = await opening
         there = await self.second.next()
         self.assertIn(support.text("c~2"), there.connect)
         self.assertFalse(there.says("thicket-max-sessions", "4"), "only the first session asks")
@@ -173,6 +172,7 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         request = await there.expect(SUBSCRIBE)
         self.assertIn(support.text("b"), request)
         await there.write(suback(request, 2))
+        client = await opening
         publishing = asyncio.create_task(client.publish("x", "1", qos=1))
         await there.write(puback(await there.expect(PUBLISH)))
         await publishing
@@ -182,7 +182,6 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         opening = asyncio.create_task(self.client(subscribe={"a": 1, "stays": 1}).__aenter__())
         connection = await self.first.next()
         await connection.accept()
-        client = await opening
         for _ in range(2):
             request = await connection.expect(SUBSCRIBE)
             better = self.second.address if support.text("a") in request else None
@@ -195,6 +194,7 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         request = await connection.expect(UNSUBSCRIBE)
         self.assertIn(support.text("a"), request)
         await connection.write(packet(UNSUBACK, request[:2] + b"\0\0"))
+        client = await opening
         publishing = asyncio.create_task(client.publish("t", "1", qos=1))
         await connection.write(puback(await connection.expect(PUBLISH), self.second.address))
         await publishing
@@ -209,9 +209,9 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         addresses = [self.first.address, self.second.address]
         answer = support.placement(addresses, [("c", 0, [], []), ("c~2", 1, ["x"], ["a"])])
         await connection.accept(user=[("thicket-placement", json.dumps(answer))])
-        client = await opening
         await (await self.second.next()).write(refusal(NOT_AUTHORIZED))
         await connection.write(suback(await connection.expect(SUBSCRIBE), 1))
+        client = await opening
         publishing = asyncio.create_task(client.publish("x", "1", qos=1))
         await connection.write(puback(await connection.expect(PUBLISH)))
         await publishing

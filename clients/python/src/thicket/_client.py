@@ -143,7 +143,10 @@ class Client:
                 # What was declared stands on every session before anybody relies on it.
                 await asyncio.gather(*declared)
         except TimeoutError:
+            is_connected = self._connecting.done()
             await self._end(ClosedError("the client is closed"), Leave.NOW)
+            if is_connected:
+                raise ConnectError(f"subscriptions were not answered within {self._connect_timeout} s") from None
             raise ConnectError(f"no broker can be reached: {self._last_problem}") from None
         except BaseException:
             await self._end(ClosedError("the client is closed"), Leave.NOW)
