@@ -31,11 +31,20 @@ PATIENCE_S = 20.0
 START_ATTEMPTS = 3
 
 
+# Ports of this process alone, FIRST-LAST, where several run side by side; else the kernel chooses.
+PORTS = os.environ.pop("THICKET_TEST_PORTS", "0-0").split("-")
+NEXT_PORTS = itertools.cycle(range(int(PORTS[0]), int(PORTS[1]) + 1))
+
+
 def free_port():
     """A port nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", next(NEXT_PORTS)))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
 
 
 def wait_until(condition, what, patience_s=PATIENCE_S):

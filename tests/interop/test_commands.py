@@ -184,6 +184,7 @@ def consecutive_free_ports(count):
         finally:
             for listener in with_first:
                 listener.close()
+                free_port()  # Where ports are given out in order, the next call begins behind these.
     raise AssertionError(f"no {count} free ports in a row")
 
 

@@ -1,5 +1,6 @@
 """`thicket dispatch` in front of brokers that know nothing of each other: two nodes of ours, each alone."""
 
+import json
 import pathlib
 import signal
 import socket
@@ -127,6 +128,20 @@ class DispatchTest(unittest.TestCase):
         ignored = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertIn("it names another server", ignored.stderr)
         self.assertEqual(dispatcher.metric("thicket_dispatch_unfollowed_total"), 0)
+
+    def test_nobody_is_sent_to_a_node_that_is_drained(self):
+        dispatcher = self.dispatcher()
+        leaving, staying = self.brokers
+        subprocess.run([BINARY, "ctl", "--api", f"127.0.0.1:{leaving.http_port}", "drain"], check=True)
+
+        def told():
+            brokers = json.loads(dispatcher.ask("/v1/brokers"))
+            return next(one for one in brokers if one["name"] == f"127.0.0.1:{leaving.port}")
+
+        wait_until(lambda: told()["state"] == "draining", "the dispatcher to hear of it")
+        self.assertEqual(told()["reason"], "it is drained")
+        for number in range(8):
+            self.assertEqual(self.redirect_of(dispatcher, f"c{number}"), f"127.0.0.1:{staying.port}")
 
     def test_a_broker_dies_and_clients_go_on_through_the_other(self):
         dispatcher = self.dispatcher()

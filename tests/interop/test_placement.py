@@ -160,7 +160,7 @@ class ByTopics(RawCases, ThreeNodes):
         self.addCleanup(client.close)
         name, props = self.client_id("s"), asking(1, subscribe=[topic])
         came = client.try_connect(name, props=props)
-        self.assertEqual((came.reason_code, came.value(Property.SERVER_REFERENCE)), (0x9C, home))
+        self.assertEqual((came.reason_code, came.value(Property.SERVER_REFERENCE)), (0x9D, home), "a placement is meant to last")
         again = RawClient(int(home.rsplit(":", 1)[1]))
         self.addCleanup(again.close)
         self.assertEqual(again.try_connect(name, props=props).reason_code, 0)

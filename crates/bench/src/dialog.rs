@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use thicket_mqtt::{
     Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode, Subscribe, decode,
+    server_references,
 };
+
+use crate::arrivals::place_of;
 
 /// A connected client.
 #[derive(Debug)]
@@ -37,9 +40,11 @@ impl Dialog {
         };
         dialog.send(&Packet::Connect(Box::new(connect)))?;
         let session_present = dialog.expect(|packet| match packet {
-            Packet::Connack(connack) if connack.reason_code.is_error() => {
-                Some(Err(refused("the connection", connack.reason_code)))
-            }
+            Packet::Connack(connack) if connack.reason_code.is_error() => Some(Err(redirected(
+                connack.reason_code,
+                connack.server_reference,
+            )
+            .unwrap_or_else(|| refused("the connection", connack.reason_code)))),
             Packet::Connack(connack) => Some(Ok(connack.session_present)),
             _ => None,
         })?;
@@ -130,7 +135,9 @@ impl Dialog {
             .map_err(io::Error::other)?
         {
             if let Packet::Disconnect(disconnect) = &packet {
-                return Err(refused("to go on", disconnect.reason_code));
+                let reason_code = disconnect.reason_code;
+                return Err(redirected(reason_code, disconnect.server_reference)
+                    .unwrap_or_else(|| refused("to go on", reason_code)));
             }
             handle(packet);
             self.taken += len;
@@ -171,6 +178,30 @@ impl Dialog {
             }
         }
     }
+}
+
+/// The server sends the client elsewhere (5.0, 4.11).
+#[derive(Debug, thiserror::Error)]
+#[error("sent to {0}")]
+struct Redirected(String);
+
+/// Where an error of a dialog sends the client: HOST:PORT.
+pub(crate) fn sent_to(error: &io::Error) -> Option<&str> {
+    let redirected = error.get_ref()?.downcast_ref::<Redirected>()?;
+    Some(&redirected.0)
+}
+
+fn redirected(reason_code: ReasonCode, reference: Option<&str>) -> Option<io::Error> {
+    let is_redirect = matches!(
+        reason_code,
+        ReasonCode::UseAnotherServer | ReasonCode::ServerMoved
+    );
+    let reference = reference.filter(|_| is_redirect)?;
+    let place = place_of(server_references(reference).first()?);
+    Some(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        Redirected(place),
+    ))
 }
 
 /// Appends a packet.

@@ -43,10 +43,22 @@ struct Known {
     state: State,
     /// Why it does not serve.
     reason: String,
+    /// It is a node that is about to leave, as one of its sources says.
+    is_draining: bool,
     /// Figures and until when they hold, in the order of [`Figure`].
     figures: [Option<(f64, Instant)>; 3],
     /// Why a source tells nothing, in the order of the sources.
     problems: Vec<Option<String>>,
+}
+
+impl Known {
+    /// A drained node that answers as full is drained first of all.
+    const fn state(&self) -> State {
+        match self.state {
+            State::Serving | State::Full if self.is_draining => State::Draining,
+            state => state,
+        }
+    }
 }
 
 impl Entry {
@@ -62,6 +74,7 @@ impl Entry {
                 tls_address: None,
                 state: State::Down,
                 reason: "not asked yet".to_owned(),
+                is_draining: false,
                 figures: [None; 3],
                 problems,
             }),
@@ -106,12 +119,27 @@ impl Entry {
         }
     }
 
+    /// Logs a change.
+    pub fn set_draining(&self, is_draining: bool) {
+        let before = std::mem::replace(&mut self.known().is_draining, is_draining);
+        let broker = self.broker.name.as_str();
+        match (before, is_draining) {
+            (false, true) => tracing::warn!(broker, "is drained: it gets no clients"),
+            (true, false) => tracing::info!(broker, "is not drained any more"),
+            _ => {}
+        }
+    }
+
     pub fn state(&self) -> State {
-        self.known().state
+        self.known().state()
     }
 
     pub fn reason(&self) -> String {
-        self.known().reason.clone()
+        let known = self.known();
+        if known.state() == State::Draining {
+            return "it is drained".to_owned();
+        }
+        known.reason.clone()
     }
 
     /// Figures of the source of this index, that hold for so long.

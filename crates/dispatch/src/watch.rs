@@ -187,11 +187,22 @@ fn read_sources(entry: &Entry) {
         .collect();
     while !entry.is_removed.load(Ordering::Relaxed) {
         let began = Instant::now();
+        // Unknown after a failure: then what was known holds.
+        let mut is_draining = Some(false);
         for (index, reader) in &mut readers {
             match reader.read(start.elapsed().as_secs_f64()) {
-                Ok(figures) => entry.set_figures(*index, &figures, source::STALE),
-                Err(problem) => entry.set_problem(*index, problem),
+                Ok(reading) => {
+                    entry.set_figures(*index, &reading.figures, source::STALE);
+                    is_draining = is_draining.map(|it| it || reading.is_draining);
+                }
+                Err(problem) => {
+                    entry.set_problem(*index, problem);
+                    is_draining = None;
+                }
             }
+        }
+        if let Some(is_draining) = is_draining {
+            entry.set_draining(is_draining);
         }
         std::thread::sleep(source::EVERY.saturating_sub(began.elapsed()));
     }

@@ -32,7 +32,11 @@ pub fn words(packet: &Packet<'_>) -> String {
 
 fn connack_words(connack: &Connack<'_>) -> String {
     if connack.reason_code != ReasonCode::Success {
-        return format!("CONNACK 0x{:02X}", connack.reason_code as u8);
+        let mut words = format!("CONNACK 0x{:02X}", connack.reason_code as u8);
+        if let Some(reference) = connack.server_reference {
+            let _ = write!(words, " to {reference}");
+        }
+        return words;
     }
     let mut words = String::from("CONNACK");
     if connack.session_present {

@@ -1,8 +1,8 @@
-//! Clients that outlive nodes: a persistent session each, at whichever node answers.
+//! Clients that outlive nodes: a persistent session each, at whichever node answers, or where a node sends them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use thicket_mqtt::{
 
 use super::ledger::{Ledger, STAMP, write_stamp};
 use crate::BenchError;
-use crate::dialog::{Dialog, encode};
+use crate::dialog::{Dialog, encode, sent_to};
 
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
 /// For one attempt to connect, and for the answers that follow.
@@ -73,20 +73,19 @@ impl Plan {
         self.goes_on.load(Ordering::Relaxed)
     }
 
-    /// Connects to the first node that answers, in turn; whether it had the session.
-    fn connect(&self) -> Result<(Dialog, bool), BenchError> {
+    /// Connects where a node has sent the client, else to the first node that answers, in turn; whether it had the session.
+    ///
+    /// A CONNACK that sends it elsewhere is followed once.
+    fn connect(&self, sent_to: Option<SocketAddr>) -> Result<(Dialog, bool), BenchError> {
         let began = Instant::now();
         let count = self.home.addresses.len();
+        let mut next = sent_to;
         loop {
             let mut last = None;
-            for turn in 0..count {
-                let address = self.home.addresses[(self.home.first + turn) % count];
-                let connect = Connect {
-                    clean_start: false,
-                    session_expiry_interval: Some(3600),
-                    ..Connect::new(VERSION, &self.client_id)
-                };
-                match Dialog::connect(address, connect, PATIENCE) {
+            let homes =
+                (0..count).map(|turn| self.home.addresses[(self.home.first + turn) % count]);
+            for address in next.take().into_iter().chain(homes) {
+                match self.connect_and_follow(address) {
                     Ok(connected) => return Ok(connected),
                     Err(error) => last = Some((address, error)),
                 }
@@ -101,6 +100,30 @@ impl Plan {
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    fn connect_and_follow(&self, address: SocketAddr) -> io::Result<(Dialog, bool)> {
+        self.connect_to(address)
+            .or_else(|error| match self.redirection(&error) {
+                Some(elsewhere) => self.connect_to(elsewhere),
+                None => Err(error),
+            })
+    }
+
+    fn connect_to(&self, address: SocketAddr) -> io::Result<(Dialog, bool)> {
+        let connect = Connect {
+            clean_start: false,
+            session_expiry_interval: Some(3600),
+            ..Connect::new(VERSION, &self.client_id)
+        };
+        Dialog::connect(address, connect, PATIENCE)
+    }
+
+    /// Where a node sends the client, if that is why the dialog ended.
+    fn redirection(&self, error: &io::Error) -> Option<SocketAddr> {
+        let place = sent_to(error)?.to_socket_addrs().ok()?.next();
+        self.ledger.count_redirect();
+        place
     }
 
     /// Ends the session, so that a later run finds none of it.
@@ -156,14 +179,16 @@ pub(super) fn publish(
     let mut due = Instant::now();
     let mut stopped = None;
     let mut is_first = true;
+    let mut elsewhere = None;
     loop {
-        let (mut dialog, session_present) = plan.connect()?;
+        let (mut dialog, session_present) = plan.connect(elsewhere)?;
         if !is_first && !session_present {
             publisher.result.sessions_lost += 1;
         }
         is_first = false;
-        // What breaks here is a node that died: on to the next.
+        // What breaks here is a node that died, or one that sends the client elsewhere.
         let ended = publisher.serve(&mut dialog, interval, &mut due, &mut stopped);
+        elsewhere = ended.as_ref().err().and_then(|it| plan.redirection(it));
         let is_late = stopped.is_some_and(|at: Instant| at.elapsed() > LAST);
         if ended.is_ok() || is_late {
             publisher.result.unacknowledged += publisher.open.len() as u64;
@@ -292,8 +317,9 @@ pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
     // QoS 2 identifiers whose PUBREL has not come: what comes again under them was counted.
     let mut held: BTreeSet<u16> = BTreeSet::new();
     let mut lost_at: Option<Instant> = None;
+    let mut elsewhere = None;
     loop {
-        let (mut dialog, session_present) = plan.connect()?;
+        let (mut dialog, session_present) = plan.connect(elsewhere)?;
         let connected_at = Instant::now();
         if let Some(lost_at) = lost_at {
             reconnects.push(Reconnect {
@@ -319,7 +345,10 @@ pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
                 return Ok(reconnects);
             }
             Err(_) if !plan.goes_on() => return Ok(reconnects),
-            Err(_) => lost_at = Some(Instant::now()),
+            Err(error) => {
+                elsewhere = plan.redirection(&error);
+                lost_at = Some(Instant::now());
+            }
         }
     }
 }

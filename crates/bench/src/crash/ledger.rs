@@ -44,6 +44,7 @@ pub(super) struct Ledger {
     /// Receipts of all kinds, to see that nothing comes any more.
     receipts: AtomicU64,
     in_service: AtomicUsize,
+    redirects: AtomicU64,
 }
 
 impl Ledger {
@@ -58,6 +59,7 @@ impl Ledger {
             began: Instant::now(),
             receipts: AtomicU64::new(0),
             in_service: AtomicUsize::new(0),
+            redirects: AtomicU64::new(0),
             qos,
         }
     }
@@ -69,6 +71,11 @@ impl Ledger {
 
     pub fn in_service(&self) -> usize {
         self.in_service.load(Ordering::Relaxed)
+    }
+
+    /// A node sent a client elsewhere.
+    pub fn count_redirect(&self) {
+        self.redirects.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A publisher has the acknowledgement of a message.
@@ -148,6 +155,7 @@ impl Ledger {
             result.missed_by.push(missed);
             result.doubled_by.push(doubled);
         }
+        result.redirects = self.redirects.load(Ordering::Relaxed);
         result.tenths_by = self.rates.iter().map(|rates| lock(rates).clone()).collect();
     }
 }

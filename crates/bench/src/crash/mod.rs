@@ -2,8 +2,8 @@
 //! (Comparison M5, and stronger).
 //!
 //! Clients are threads that do one thing at a time, for what is measured here is what comes, not how fast: each has a persistent
-//! session, reconnects to whichever node answers, and finishes what it had begun as MQTT asks. Every message is numbered; loss is
-//! counted against what was acknowledged to its publisher (PUBACK, or PUBREC at QoS 2).
+//! session, reconnects to whichever node answers or where a node sends it, and finishes what it had begun as MQTT asks. Every
+//! message is numbered; loss is counted against what was acknowledged to its publisher (PUBACK, or PUBREC at QoS 2).
 
 mod client;
 mod cluster;
@@ -108,6 +108,8 @@ pub struct CrashResult {
     pub refused: u64,
     /// Messages sent and never acknowledged: promised to nobody.
     pub unacknowledged: u64,
+    /// Server References that clients were given and followed.
+    pub redirects: u64,
     /// Reconnects that found no session, of publishers and subscribers.
     pub sessions_lost: u64,
     /// From the loss of a connection to its CONNACK, each, in milliseconds, of subscribers.

@@ -36,18 +36,23 @@ struct Node {
 #[derive(Deserialize)]
 struct NodeState {
     cpu_ratio: Option<f64>,
+    #[serde(default)]
+    draining: bool,
 }
 
-/// CPU of the node itself, a mean of 5 s already.
-fn cpu_of_node(agent: &ureq::Agent, http: &str) -> Option<f64> {
+/// What the node tells of itself; its CPU is a mean of 5 s already.
+fn state_of_node(agent: &ureq::Agent, http: &str) -> Option<NodeState> {
     let page = fetch(agent, &format!("http://{http}/v1/nodes")).ok()?;
     let nodes: Vec<Node> = serde_json::from_str(&page).ok()?;
     let own = nodes.into_iter().find(|node| node.is_self)?;
-    own.state?.cpu_ratio
+    own.state
 }
 
-/// Messages of clients, connections, and CPU where the node tells it.
-pub(super) fn node(agent: &ureq::Agent, http: &str) -> Result<Vec<(Figure, Sample)>, String> {
+/// Messages of clients, connections, and CPU where the node tells it; and whether it is drained.
+pub(super) fn node(
+    agent: &ureq::Agent,
+    http: &str,
+) -> Result<(Vec<(Figure, Sample)>, bool), String> {
     let page = fetch(agent, &format!("http://{http}/v1/traffic"))?;
     let traffic: Traffic = serde_json::from_str(&page)
         .map_err(|error| format!("/v1/traffic does not answer like a node: {error}"))?;
@@ -62,10 +67,11 @@ pub(super) fn node(agent: &ureq::Agent, http: &str) -> Result<Vec<(Figure, Sampl
         (Figure::Messages, messages),
         (Figure::Connections, connections),
     ];
-    if let Some(cpu) = cpu_of_node(agent, http) {
+    let state = state_of_node(agent, http);
+    if let Some(cpu) = state.as_ref().and_then(|state| state.cpu_ratio) {
         samples.push((Figure::Cpu, Sample::Mean(cpu)));
     }
-    Ok(samples)
+    Ok((samples, state.is_some_and(|state| state.draining)))
 }
 
 fn fetch(agent: &ureq::Agent, url: &str) -> Result<String, String> {

@@ -25,7 +25,7 @@ pub enum Source {
         /// Its identifier.
         pid: u32,
     },
-    /// The HTTP API of a node of ours: messages and connections.
+    /// The HTTP API of a node of ours: messages, connections, CPU, and whether it is drained.
     Node {
         /// HOST:PORT.
         http: String,
@@ -81,6 +81,15 @@ pub(crate) enum Sample {
     Mean(f64),
 }
 
+/// What a source told at once.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// As means of 5 s.
+    pub figures: Vec<(Figure, f64)>,
+    /// The broker is a node that is about to leave.
+    pub is_draining: bool,
+}
+
 /// Reads a source again and again.
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -110,17 +119,18 @@ impl Reader {
         }
     }
 
-    /// Figures as means of 5 s. The first reading of a counter says nothing yet.
+    /// What it tells now. The first reading of a counter says nothing yet.
     ///
     /// # Errors
     /// In words: the source does not answer, or not what it should.
-    pub fn read(&mut self, now_s: f64) -> Result<Vec<(Figure, f64)>, String> {
-        let samples = match &self.source {
-            Source::Sys => Vec::new(),
-            Source::Process { pid } => vec![(Figure::Cpu, process::cpu(*pid)?)],
+    pub fn read(&mut self, now_s: f64) -> Result<Reading, String> {
+        let (samples, is_draining) = match &self.source {
+            Source::Sys => (Vec::new(), false),
+            Source::Process { pid } => (vec![(Figure::Cpu, process::cpu(*pid)?)], false),
             Source::Node { http } => http::node(&self.agent, http)?,
             Source::Metric { url, name, figure } => {
-                vec![(*figure, http::metric(&self.agent, url, name)?)]
+                let sample = http::metric(&self.agent, url, name)?;
+                (vec![(*figure, sample)], false)
             }
         };
         let mut figures = Vec::new();
@@ -139,6 +149,9 @@ impl Reader {
             };
             figures.extend(value.map(|value| (figure, value)));
         }
-        Ok(figures)
+        Ok(Reading {
+            figures,
+            is_draining,
+        })
     }
 }

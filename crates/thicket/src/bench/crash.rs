@@ -281,6 +281,7 @@ fn report(results: &Results) -> Report {
         "twice QoS 1",
         "twice QoS 2",
         "sessions lost",
+        "redirects",
         "reconnect ms",
         "resume ms",
     ]);
@@ -304,6 +305,7 @@ fn report(results: &Results) -> Report {
             result.qos_1.doubled,
             result.qos_2.doubled,
             result.sessions_lost,
+            result.redirects,
         ];
         let mut cells = vec![(index + 1).to_string()];
         cells.extend(numbers.map(|number| number.to_string()));

@@ -89,7 +89,12 @@ impl Hub {
         match self.choose_node(now, claim) {
             Ok((to, reason)) => {
                 self.note_redirected(now, &claim.client_id, claim.remembered_as(), to, reason);
-                self.refuse_with(worker, claim, self.references(now, to));
+                let reason_code = if reason == RedirectionReason::Topics {
+                    ReasonCode::ServerMoved
+                } else {
+                    ReasonCode::UseAnotherServer
+                };
+                self.refuse_with(worker, claim, reason_code, self.references(now, to));
                 true
             }
             Err(reason) => {
@@ -97,7 +102,8 @@ impl Hub {
                     .decisions
                     .note(now, &claim.client_id, reason, None);
                 if is_draining && reason != RedirectionReason::Version {
-                    self.refuse_with(worker, claim, Arc::default());
+                    let reason_code = ReasonCode::UseAnotherServer;
+                    self.refuse_with(worker, claim, reason_code, Arc::default());
                 } else {
                     let own = self.own().0;
                     self.redirection.picture.sent(now.instant.as_millis(), own);
@@ -130,14 +136,20 @@ impl Hub {
         }
     }
 
-    fn refuse_with(&mut self, worker: WorkerId, claim: &Claim, instead: Arc<[NodeId]>) {
+    fn refuse_with(
+        &mut self,
+        worker: WorkerId,
+        claim: &Claim,
+        reason_code: ReasonCode,
+        instead: Arc<[NodeId]>,
+    ) {
         let (connection, serial) = (claim.connection, claim.serial);
         self.mail(
             worker,
             Content::ClaimRefused {
                 connection,
                 serial,
-                reason_code: ReasonCode::UseAnotherServer,
+                reason_code,
                 instead,
             },
         );

@@ -1,7 +1,9 @@
 //! A cluster that is brought to a new release node by node: two adjacent wire versions side by side.
 
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe};
+use thicket_node::{ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, RedirectionConfig};
 use thicket_overlay::WireVersion;
+use thicket_placement::Policy;
 
 use super::{
     V5,
@@ -130,4 +132,64 @@ fn a_copy_at_a_node_of_either_version_has_what_its_owner_said_in_a_row() {
             .collect();
         assert_eq!(world.hear(back), expected, "{wires:?}");
     }
+}
+
+#[test]
+fn what_a_node_of_the_version_before_does_not_tell_is_unknown_and_nobody_is_sent_there() {
+    const OLD: usize = 0;
+    const FULL: usize = 1;
+    const EMPTY: usize = 2;
+    let mut world = World::new(1, Weather::CALM);
+    for index in [OLD, FULL, EMPTY] {
+        let likeness = ListenerLikeness {
+            transport: ClientTransport::Tcp,
+            topic_prefix: "".into(),
+        };
+        let mut spec = NodeSpec::new(1);
+        spec.redirection = RedirectionConfig {
+            policy: Some(Policy::Cpu),
+            listeners: vec![Some(likeness.clone())],
+            addresses: vec![ClientAddress {
+                likeness,
+                address: format!("{index}:1883").into(),
+            }],
+            ..RedirectionConfig::default()
+        };
+        if index == OLD {
+            spec.wire = WireVersion::V6;
+        }
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_covered(&mut world);
+    for (node, cpu) in [(OLD, 0), (FULL, 900), (EMPTY, 300)] {
+        let load = NodeLoad {
+            cpu_permille: Some(cpu),
+            connections: 100,
+            ..NodeLoad::default()
+        };
+        world.set_load(node, load);
+    }
+    world.run_for(1_000);
+    let told = |world: &World, node: usize, of: usize| {
+        let machines = world.nodes[node].machines.as_ref().unwrap();
+        let id = world.nodes[of].id.to_string();
+        let mut reports = machines.hub.nodes().into_iter();
+        let report = reports.find(|report| report.id == id).unwrap();
+        assert!(report.is_self || report.reachable);
+        report.state.and_then(|state| state.load.cpu_permille)
+    };
+    assert_eq!(told(&world, FULL, OLD), None, "not 0");
+    assert_eq!(told(&world, OLD, FULL), None);
+    assert_eq!(told(&world, FULL, EMPTY), Some(300));
+    // The old one would be the emptiest if what it does not tell were 0.
+    for number in 0..8 {
+        let name = format!("new-{number}");
+        let client = world.connect(FULL, Connect::new(V5, &name));
+        world.expect(client, &["CONNACK 0x9C to 2:1883", "closed"]);
+        // Until a decision counts no more.
+        world.run_for(10_000);
+    }
+    let client = world.connect(OLD, Connect::new(V5, "at the old one"));
+    world.expect(client, &["CONNACK"]);
 }

@@ -1,4 +1,4 @@
-//! Measures what the files of a node cost: `cargo run --release -p thicket-storage --example measure -- DIRECTORY`.
+//! Measures what the files of a node cost: `cargo run --release -p thicket-storage --example cost -- DIRECTORY`.
 //!
 //! Prints wall time, CPU time of the whole process (the engine's thread included) and resident memory. The directory must be new; it
 //! stays, to be looked at.
