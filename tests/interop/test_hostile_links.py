@@ -297,7 +297,8 @@ class HostileLinks(unittest.TestCase):
         two = self.start("two", (relay.port,), arguments=("--advertise", f"127.0.0.1:{free_port()}"))
         self.assert_linked(one, two)
         with RawClient(two.port) as subscriber, RawClient(one.port) as publisher:
-            subscriber.connect("watcher")
+            # A session that is kept: nothing that was acknowledged is missing, though one node may give the other up meanwhile.
+            subscriber.connect("watcher", clean_start=False, props=((Property.SESSION_EXPIRY_INTERVAL, 600),))
             subscriber.subscribe(("valve", 2))
             publisher.connect("operator")
             publisher.publish("valve", "GOOD close valve", qos=2)

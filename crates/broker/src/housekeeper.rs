@@ -1,11 +1,11 @@
-//! A thread that looks at the node from time to time: memory, and what it says of itself under `$SYS/`.
+//! Threads that look at the node from time to time: one at its memory, one at what it has to do and what it says of itself under `$SYS/`.
 
 mod system;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,11 +41,11 @@ pub(crate) struct Duties {
     pub(crate) system_interval: Duration,
 }
 
-/// The running thread. Dropping it stops it.
+/// The running threads. Dropping it stops them.
 #[derive(Debug)]
 pub(crate) struct Housekeeper {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    stops: Vec<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Housekeeper {
@@ -53,9 +53,20 @@ impl Housekeeper {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()?;
-        let (stop, stopped) = channel::<()>();
-        let work = move || {
-            let limit = limit_bytes(duties.memory_bytes);
+        let limit = limit_bytes(duties.memory_bytes);
+        let duties = Arc::new(duties);
+        let mut housekeeper = Self {
+            stops: Vec::new(),
+            threads: Vec::new(),
+        };
+        // Apart: what follows waits for the other threads, and clients fill memory meanwhile.
+        let watcher = Arc::clone(&duties);
+        housekeeper.spawn("memory", move |stopped| {
+            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                watcher.watch_memory(limit);
+            }
+        })?;
+        housekeeper.spawn("housekeeper", move |stopped| {
             let mut system = System::new(Instant::now());
             let mut due = Instant::now();
             let mut meter = Meter::new();
@@ -63,7 +74,6 @@ impl Housekeeper {
             let mut certificates = certificates::Watch::default();
             let mut reminder = Reminder::new(Instant::now());
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                duties.watch_memory(limit);
                 duties.inspector.end_abandoned_trace(Instant::now());
                 log::sum_up();
                 if measure_at <= Instant::now() {
@@ -80,14 +90,20 @@ impl Housekeeper {
                     let _ = runtime.block_on(system.publish(&duties.inspector));
                 }
             }
-        };
-        let thread = std::thread::Builder::new()
-            .name("housekeeper".into())
-            .spawn(work)?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        })?;
+        Ok(housekeeper)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(Receiver<()>) + Send + 'static,
+    ) -> io::Result<()> {
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::Builder::new().name(name.into());
+        self.threads.push(thread.spawn(move || work(stopped))?);
+        self.stops.push(stop);
+        Ok(())
     }
 }
 
@@ -145,8 +161,8 @@ impl Duties {
 
 impl Drop for Housekeeper {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        self.stops.clear();
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

@@ -18,6 +18,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use crate::Shared;
+use crate::memory::{Place, Turn};
 use crate::node::{self, Opening, Session, Template};
 use crate::outbox::Outbox;
 use crate::split::{Names, Output, Split};
@@ -56,7 +57,8 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Arc<Shared>) -> End {
         Ok(admitted) => admitted,
         Err(problem) => return End::Refused(problem),
     };
-    Connection::new(admitted, Arc::clone(shared)).run().await
+    let (connection, turn) = Connection::new(admitted, Arc::clone(shared));
+    connection.run(turn).await
 }
 
 /// Bytes read; `None` at the end.
@@ -99,13 +101,13 @@ struct Connection {
     keep_alive: Option<Duration>,
     last_heard: Instant,
     remembered: tokio::sync::OwnedMutexGuard<crate::memory::Remembered>,
-    place: crate::memory::Place,
+    place: Arc<Place>,
     key: crate::memory::Key,
     keeps_session: bool,
 }
 
 impl Connection {
-    fn new(admitted: Admitted, shared: Arc<Shared>) -> Self {
+    fn new(admitted: Admitted, shared: Arc<Shared>) -> (Self, Turn) {
         let room = Arc::new(Notify::new());
         let now = Instant::now();
         let (reads, from_client) = mpsc::channel(READS);
@@ -148,10 +150,10 @@ impl Connection {
         for (number, session) in admitted.sessions {
             connection.add(number, session);
         }
-        connection
+        (connection, admitted.turn)
     }
 
-    async fn run(mut self) -> End {
+    async fn run(mut self, mut turn: Turn) -> End {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let end = loop {
@@ -177,7 +179,14 @@ impl Connection {
                         break end;
                     }
                 }
-                answer = answer_of(&mut self.asking) => self.on_answer(answer).await,
+                answer = answer_of(&mut self.asking) => {
+                    // Sessions that open must not take those of a newer connection.
+                    tokio::select! {
+                        () = turn.is_over() => break self.give_way(),
+                        () = self.on_answer(answer) => {}
+                    }
+                }
+                () = turn.is_over() => break self.give_way(),
                 () = self.room.notified() => {}
                 _ = look.tick() => if let Some(end) = self.on_look(client_is_full, reads_client) {
                     break end;
@@ -186,6 +195,12 @@ impl Connection {
         };
         self.close(&end).await;
         end
+    }
+
+    /// A newer connection of the client is served.
+    fn give_way(&mut self) -> End {
+        self.split.end(ReasonCode::SessionTakenOver);
+        self.perform().unwrap_or(End::Packet)
     }
 
     /// Handles the whole packets that the client sent, as far as their topics and filters have sessions.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
+
 use crate::split::Memory;
 
 /// Clients remembered; beyond that those without a connection are forgotten, in no order.
@@ -10,8 +12,45 @@ const CLIENTS: usize = 10_000;
 
 /// User name, as a client identifier is a session of its user, and client identifier.
 pub(crate) type Key = (Option<String>, String);
-/// Held by the connection that serves the client.
-pub(crate) type Place = Arc<tokio::sync::Mutex<Remembered>>;
+
+/// The place of one client here: one of its connections serves it.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// Held by the connection that serves the client.
+    pub(crate) remembered: Arc<tokio::sync::Mutex<Remembered>>,
+    /// Connections of this client that nodes have let in, so far: all but the newest end.
+    admitted: watch::Sender<u64>,
+}
+
+/// A connection among those of its client.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    number: u64,
+    admitted: watch::Receiver<u64>,
+}
+
+impl Place {
+    /// A node has let a connection of the client in: earlier ones end.
+    pub(crate) fn take_turn(&self) -> Turn {
+        self.admitted.send_modify(|count| *count += 1);
+        let admitted = self.admitted.subscribe();
+        let number = *admitted.borrow();
+        Turn { number, admitted }
+    }
+}
+
+impl Turn {
+    /// Waits until a node has let a newer connection of the client in.
+    pub(crate) async fn is_over(&mut self) {
+        let number = self.number;
+        let newer = self.admitted.wait_for(|count| *count > number);
+        let has_newer = newer.await.is_ok();
+        // Without the place there is no newer connection.
+        if !has_newer {
+            std::future::pending::<()>().await;
+        }
+    }
+}
 
 /// What is known of one client.
 #[derive(Debug, Default)]
@@ -23,12 +62,12 @@ pub(crate) struct Remembered {
 
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
-    places: Mutex<HashMap<Key, Place>>,
+    places: Mutex<HashMap<Key, Arc<Place>>>,
 }
 
 impl Memories {
     /// That of a client; an empty one if it is not known.
-    pub(crate) fn place(&self, key: &Key) -> Place {
+    pub(crate) fn place(&self, key: &Key) -> Arc<Place> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if !places.contains_key(key) && places.len() >= CLIENTS {
             // A place that a connection holds, or waits for, is known outside of this table.
@@ -43,10 +82,11 @@ impl Memories {
     }
 
     /// The session ended; the caller holds `place`.
-    pub(crate) fn forget(&self, key: &Key, place: &Place) {
+    pub(crate) fn forget(&self, key: &Key, place: &Arc<Place>) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // Held by the table, and by the caller with its lock. Whoever else waits for the place finds it empty.
-        let is_unused = |known: &Place| Arc::ptr_eq(known, place) && Arc::strong_count(known) == 3;
+        // Held by the table and by the caller. Whoever else waits for the place finds it empty.
+        let is_unused =
+            |known: &Arc<Place>| Arc::ptr_eq(known, place) && Arc::strong_count(known) == 2;
         if places.get(key).is_some_and(is_unused) {
             places.remove(key);
         }

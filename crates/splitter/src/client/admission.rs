@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::Shared;
-use crate::memory::{Key, Place, Remembered};
+use crate::memory::{Key, Place, Remembered, Turn};
 use crate::node::{self, Failure, Opening, Session, Template};
 
 /// For a CONNECT, and for an earlier connection of the same client to end.
@@ -32,7 +32,8 @@ pub(crate) struct Admitted {
     pub(crate) keeps_session: bool,
     pub(crate) sessions: BTreeMap<usize, Session>,
     pub(crate) remembered: OwnedMutexGuard<Remembered>,
-    pub(crate) place: Place,
+    pub(crate) place: Arc<Place>,
+    pub(crate) turn: Turn,
     pub(crate) key: Key,
 }
 
@@ -81,14 +82,31 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
             return refuse(stream, template.version, ReasonCode::ServerUnavailable).await;
         }
     };
-    // The node has ended an earlier connection of the same client, and with it the one in front.
+    // An earlier connection of the same client ends, as the node has ended the one behind it.
     let user = asked.login.as_ref().map(|(user, _)| user.clone());
     let key = (user, template.client_id.clone());
     let place = shared.memories.place(&key);
-    let locking = Arc::clone(&place).lock_owned();
-    let Ok(mut remembered) = tokio::time::timeout(PATIENCE, locking).await else {
-        return refuse(stream, template.version, ReasonCode::ServerBusy).await;
+    let mut turn = place.take_turn();
+    let locking = Arc::clone(&place.remembered).lock_owned();
+    let mut remembered = tokio::select! {
+        remembered = locking => remembered,
+        () = turn.is_over() => return Err("a newer connection took the session".to_owned()),
     };
+    if first.has_ended() {
+        // The earlier one was about to open session 1 elsewhere, and took it once more.
+        let at = addresses(1, &known, shared);
+        first = match node::open(&shared.config, &template, opening, at).await {
+            Ok(again) => again,
+            Err(failure) => {
+                tracing::warn!(
+                    client_id = template.client_id,
+                    ?failure,
+                    "session 1 is gone"
+                );
+                return refuse(stream, template.version, ReasonCode::ServerUnavailable).await;
+            }
+        };
+    }
     let mut sessions = BTreeMap::new();
     if first.session_present {
         if !remembered.is_known {
@@ -156,6 +174,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
         sessions,
         remembered,
         place,
+        turn,
         key,
     })
 }
