@@ -23,6 +23,8 @@ pub(crate) type Marks = BTreeMap<(u64, u64, u8), u64>;
 pub(crate) const SETTLED: Duration = Duration::from_secs(30);
 /// Runs of numbers remembered of a stream until then.
 const RUNS: usize = 10_000;
+/// Gaps told of a stream.
+const GAPS: usize = 128;
 /// Runs remembered after that: what came shortly before a node is down is asked for when it is up again.
 const RECENT_RUNS: usize = 1_000;
 
@@ -73,10 +75,25 @@ impl Mark {
         };
     }
 
-    /// What did not come, between these, as the node was out.
-    pub fn gap(&self) -> Option<(u64, u64)> {
-        let (last, first) = self.gap;
-        (first > last + 1).then_some(self.gap)
+    /// What did not come, each between two numbers, up to the last: as the node was out, or did not know yet what is wanted here. As long as
+    /// that may be, only what came is known, and beyond [`GAPS`] only what came last.
+    pub fn gaps(&self) -> Vec<(u64, u64)> {
+        if self.settled != u64::MAX {
+            let (last, first) = self.gap;
+            return Vec::from_iter((first > last + 1).then_some(self.gap));
+        }
+        let mut runs: Vec<_> = self.runs.iter().copied().collect();
+        runs.sort_unstable();
+        let skipped = runs.len().saturating_sub(GAPS);
+        let mut before = self.gap.0;
+        let mut gaps = Vec::new();
+        for (first, last) in runs.into_iter().skip(skipped) {
+            if first > before + 1 {
+                gaps.push((before, first));
+            }
+            before = before.max(last);
+        }
+        gaps
     }
 
     /// A message came.
@@ -135,24 +152,68 @@ fn contains(runs: &VecDeque<(u64, u64)>, number: u64) -> bool {
     runs.any(|(first, last)| (*first..=*last).contains(&number))
 }
 
-/// Notes in `marks` that what lies between the two numbers did not come, as the node was out. Nodes that know nothing of gaps take
-/// it for two streams of an incarnation that there never is.
-pub(crate) fn note_gap(marks: &mut Marks, stream: (u64, u64, u8), gap: (u64, u64)) {
-    let [last, first] = gap_keys(stream);
-    marks.insert(last, gap.0);
-    marks.insert(first, gap.1);
+/// Notes in `marks` what came of a stream: up to `last`, but for what lies in the gaps. Nodes of older versions know the first gap alone, or
+/// none, and take the others for streams of incarnations that there never are.
+pub(crate) fn note_came(marks: &mut Marks, stream: (u64, u64, u8), last: u64, gaps: &[(u64, u64)]) {
+    marks.insert(stream, last);
+    for (index, (before, first)) in gaps.iter().enumerate() {
+        let [before_key, first_key] = gap_keys(stream, index);
+        marks.insert(before_key, *before);
+        marks.insert(first_key, *first);
+    }
 }
 
 /// Whether a message came where `marks` are from.
 pub(crate) fn came_by(marks: &Marks, id: MessageId) -> bool {
     let stream = stream_of(id);
-    let number = |key| marks.get(&key).copied().unwrap_or(0);
-    let [last, first] = gap_keys(stream).map(number);
-    id.number <= number(stream) && !(last < id.number && id.number < first)
+    let last = marks.get(&stream).copied().unwrap_or(0);
+    id.number <= last
+        && !gaps_of(marks, stream).any(|(before, first)| before < id.number && id.number < first)
 }
 
-const fn gap_keys((node, incarnation, stream): (u64, u64, u8)) -> [(u64, u64, u8); 2] {
-    let of_gaps = incarnation | 1 << 63;
+/// What came where either of these are from.
+pub(crate) fn union(one: &Marks, other: &Marks) -> Marks {
+    let mut all = Marks::new();
+    let streams = one.keys().chain(other.keys());
+    for stream in streams.filter(|(_, incarnation, _)| incarnation & OF_GAPS == 0) {
+        let [ours, theirs] = [one, other].map(|marks| {
+            let last = marks.get(stream).copied().unwrap_or(0);
+            (last, gaps_of(marks, *stream).chain([(last, u64::MAX)]))
+        });
+        let last = ours.0.max(theirs.0);
+        let theirs: Vec<_> = theirs.1.collect();
+        // What came in neither place.
+        let gaps: Vec<_> = ours
+            .1
+            .flat_map(|(before, first)| {
+                let both = theirs
+                    .iter()
+                    .map(move |(b, f)| (before.max(*b), first.min(*f)));
+                both.filter(|(before, first)| *first > *before + 1)
+            })
+            .filter(|(before, _)| *before < last)
+            .collect();
+        let surplus = gaps.len().saturating_sub(2 * GAPS);
+        note_came(&mut all, *stream, last, &gaps[surplus..]);
+    }
+    all
+}
+
+fn gaps_of(marks: &Marks, stream: (u64, u64, u8)) -> impl Iterator<Item = (u64, u64)> {
+    (0..=2 * GAPS).map_while(move |index| {
+        let [before, first] = gap_keys(stream, index).map(|key| marks.get(&key).copied());
+        before.zip(first)
+    })
+}
+
+/// In the incarnation: this is a gap. No node has been up so often.
+const OF_GAPS: u64 = 1 << 63;
+
+const fn gap_keys(
+    (node, incarnation, stream): (u64, u64, u8),
+    index: usize,
+) -> [(u64, u64, u8); 2] {
+    let of_gaps = incarnation | OF_GAPS | (index as u64) << 48;
     [(node, of_gaps, stream), (node, of_gaps, stream | 1 << 7)]
 }
 
@@ -262,7 +323,7 @@ mod tests {
         }
         mark.restart(at(50_000));
         assert_eq!((mark.last, mark.has(60), mark.has(61)), (60, false, false));
-        assert_eq!(mark.gap(), None, "nothing came since");
+        assert_eq!(mark.gaps(), [], "nothing came since");
         for (number, had) in [(8, false), (51, true), (55, false), (60, true), (61, false)] {
             assert_eq!(mark.had(number), had, "{number}");
         }
@@ -281,12 +342,8 @@ mod tests {
         mark.restart(at(2));
         (11..14).for_each(|number| mark.note(at(3), number));
         let stream = (1, 2, 3);
-        let mut marks = Marks::from([(stream, mark.last)]);
-        note_gap(
-            &mut marks,
-            stream,
-            mark.gap().expect("8 to 10 did not come"),
-        );
+        let mut marks = Marks::new();
+        note_came(&mut marks, stream, mark.last, &mark.gaps());
         for (number, came) in [
             (7, true),
             (8, false),
@@ -303,6 +360,47 @@ mod tests {
             };
             assert_eq!(came_by(&marks, id), came, "{number}");
         }
+    }
+
+    #[test]
+    fn a_node_that_is_up_again_may_not_know_yet_what_is_wanted_here() {
+        let at = Instant::from_millis;
+        let stream = (1, 2, 3);
+        let came = |marks: &Marks| -> Vec<u64> {
+            let id = |number| MessageId {
+                node: 1,
+                incarnation: 2,
+                stream: 3,
+                number,
+            };
+            (1..=20)
+                .filter(|number| came_by(marks, id(*number)))
+                .collect()
+        };
+        let told = |mark: &Mark| {
+            let mut marks = Marks::new();
+            note_came(&mut marks, stream, mark.last, &mark.gaps());
+            marks
+        };
+        let mut here = Mark::new(at(0));
+        for number in [3, 4, 9, 6, 12] {
+            here.note(at(1), number);
+        }
+        assert_eq!(came(&told(&here)), [3, 4, 6, 9, 12], "each for itself");
+        here.note(at(40_000), 15);
+        assert_eq!(came(&told(&here)), (1..=15).collect::<Vec<_>>(), "settled");
+        let mut before = Mark::new(at(0));
+        for number in [1, 2, 3, 9, 10, 11] {
+            before.note(at(1), number);
+        }
+        let mut after = Mark::new(at(0));
+        for number in [3, 5, 6, 13, 14, 18] {
+            after.note(at(1), number);
+        }
+        let both = union(&told(&before), &told(&after));
+        assert_eq!(came(&both), [1, 2, 3, 5, 6, 9, 10, 11, 13, 14, 18]);
+        assert_eq!(union(&told(&after), &told(&before)), both);
+        assert_eq!(union(&both, &Marks::new()), both);
     }
 
     #[test]

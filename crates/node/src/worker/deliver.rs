@@ -66,7 +66,13 @@ impl<'a> Outgoing<'a> {
 
     /// It as it is kept.
     pub fn message(&mut self) -> Rc<Message> {
-        let make = || Rc::new(Message::new(self.id, self.publish, self.expires_at));
+        let publication = self
+            .publication
+            .map(|id| (id.session, id.packet_id, id.generation));
+        let make = || {
+            let message = Message::new(self.id, self.publish, self.expires_at);
+            Rc::new(message.with_publication(publication))
+        };
         Rc::clone(self.message.get_or_insert_with(make))
     }
 }
@@ -202,7 +208,7 @@ impl Worker {
             outgoing.id = MessageId::unsent(node, incarnation, self.id.0, self.unsent);
             outgoing.message = None;
         }
-        if outgoing.group.is_none() && session.is_imported(&outgoing.id) {
+        if outgoing.group.is_none() && session.is_imported(&outgoing.id, qos) {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }

@@ -593,6 +593,27 @@ pub(super) fn write_held(
     held: &Held<'_>,
     name: u64,
 ) {
+    if name == 0
+        && let Some(delivery) = held.delivery()
+    {
+        write_message(writer, now, &delivery.message, 0);
+    }
+    write_append(writer, session, held, name);
+}
+
+/// One message that a session holds, for a copy that lacks it: with the publication it is.
+pub(super) fn write_wanted(writer: &mut JournalWriter, now: Now, session: u64, held: &Held<'_>) {
+    if let Some(delivery) = held.delivery() {
+        let message = &delivery.message;
+        writer.message(&StoredMessage {
+            publication: message.publication(),
+            ..stored_message(now, message, 0)
+        });
+    }
+    write_append(writer, session, held, 0);
+}
+
+fn write_append(writer: &mut JournalWriter, session: u64, held: &Held<'_>, name: u64) {
     let (sequence, packet_id, delivery) = match *held {
         Held::Received {
             sequence,
@@ -605,9 +626,6 @@ pub(super) fn write_held(
         } => (sequence, Some(packet_id), delivery),
         Held::Queued { sequence, delivery } => (sequence, None, delivery),
     };
-    if name == 0 {
-        write_message(writer, now, &delivery.message, 0);
-    }
     writer.append(&Append {
         session,
         sequence,
@@ -628,10 +646,17 @@ pub(super) fn write_message(
     message: &thicket_session::server::Message,
     name: u64,
 ) {
-    let id: MessageId = message.id();
-    writer.message(&StoredMessage {
+    writer.message(&stored_message(now, message, name));
+}
+
+fn stored_message(
+    now: Now,
+    message: &thicket_session::server::Message,
+    name: u64,
+) -> StoredMessage<'_> {
+    StoredMessage {
         name,
-        id,
+        id: message.id(),
         expires_at_ms: message.expires_at().map(|at| wall_ms(now, at)),
         publication: None,
         publish: thicket_mqtt::Publish {
@@ -640,5 +665,5 @@ pub(super) fn write_message(
             properties: message.properties(),
             ..thicket_mqtt::Publish::new(message.topic(), message.payload())
         },
-    });
+    }
 }

@@ -151,20 +151,14 @@ impl Worker {
                 .get(*key)
                 .is_some_and(|session| session.is_frozen)
         });
-        let marks = self.marks.iter();
-        let mut marks: Marks = marks.map(|(stream, mark)| (*stream, mark.last)).collect();
+        let mut marks = Marks::new();
         for (stream, mark) in &self.marks {
-            if let Some(gap) = mark.gap() {
-                queue::note_gap(&mut marks, *stream, gap);
-            }
+            queue::note_came(&mut marks, *stream, mark.last, &mark.gaps());
         }
         marks.insert(self.own_stream(), self.pending.next_number() - 1);
         let queue = match key.and_then(|key| self.sessions.get_mut(key)) {
             Some(session) => {
-                for (stream, number) in &session.marks {
-                    let mark = marks.entry(*stream).or_default();
-                    *mark = (*mark).max(*number);
-                }
+                marks = queue::union(&marks, &session.marks);
                 session.will = None;
                 session.let_go_at = Some(session.outbound.next_sequence());
                 let front = session.outbound.front_sequence();
@@ -396,7 +390,8 @@ impl Worker {
                     .filter(|delivery| {
                         let id = delivery.message.id();
                         let is_early = early.iter().any(|(_, early)| *early == id);
-                        delivery.group.is_some() || !(is_early || session.is_imported(&id))
+                        delivery.group.is_some()
+                            || !(is_early || session.is_imported(&id, delivery.qos))
                     })
                     .collect();
                 session.outbound.prepend(here);

@@ -287,7 +287,8 @@ impl Recovery {
 
     fn take_message(&mut self, now: Now, stored: &StoredMessage<'_>) {
         let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
-        let message = Rc::new(Message::new(stored.id, &stored.publish, expires_at));
+        let message = Message::new(stored.id, &stored.publish, expires_at);
+        let message = Rc::new(message.with_publication(stored.publication));
         if stored.name > 0 {
             self.named.insert(stored.name, Rc::clone(&message));
         }

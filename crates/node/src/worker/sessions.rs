@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     ConnectionId, Limits, Now,
-    queue::{Marks, stream_of},
+    queue::{Marks, came_by, stream_of},
 };
 
 /// A session of a worker: small and dense, used again after the session has ended.
@@ -302,14 +302,18 @@ impl Session {
         self.acknowledgements.get_mut(index as usize)
     }
 
-    /// Whether a message that comes came already where the session was before.
-    pub fn is_imported(&mut self, id: &MessageId) -> bool {
+    /// Whether a message that comes came already where the session was before. One of QoS 0 that may have come, or was left out there, is
+    /// better lost than late.
+    pub fn is_imported(&mut self, id: &MessageId, qos: Qos) -> bool {
         if (self.marks.is_empty() && self.imported.is_empty()) || !id.is_sent() {
             return false;
         }
-        let mark = self.marks.get(&stream_of(*id));
+        if qos == Qos::AtMostOnce {
+            let last = self.marks.get(&stream_of(*id));
+            return last.is_some_and(|last| id.number <= *last);
+        }
         // Beyond the mark there can be copies of retained messages.
-        mark.is_some_and(|mark| id.number <= *mark) || self.imported.remove(id)
+        came_by(&self.marks, *id) || self.imported.remove(id)
     }
 
     /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.

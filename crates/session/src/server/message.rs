@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use thicket_mqtt::{ApplicationProperties, Publish, Qos};
 
+use super::journal::Publication;
 use crate::time::Instant;
 
 /// Where a message came from and which one it was there: equal wherever the message is held.
@@ -49,6 +50,7 @@ pub struct Message {
     qos: Qos,
     retain: bool,
     expires_at: Option<Instant>,
+    publication: PublicationName,
     topic_len: u32,
     properties_len: u32,
     content: Content,
@@ -114,6 +116,14 @@ impl PartialEq for StoredName {
 
 impl Eq for StoredName {}
 
+/// Which publication it was, if it is one that may come again. As bytes, which take no alignment; 0: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct PublicationName {
+    session: [u8; 16],
+    packet_id: u16,
+    generation: u32,
+}
+
 impl Message {
     /// Copies what `publish` borrows. `expires_at` is its Message Expiry Interval as an instant.
     #[must_use]
@@ -124,11 +134,36 @@ impl Message {
             qos: publish.qos,
             retain: publish.retain,
             expires_at,
+            publication: PublicationName::default(),
             topic_len: u32::try_from(publish.topic.len()).expect("a topic has at most 65535 bytes"),
             properties_len: u32::try_from(properties_len).expect("a packet has at most 2^28 bytes"),
             content: Content::new(publish),
             stored: StoredName::default(),
         }
+    }
+
+    /// The same as what `publication` names: a copy of the session that is told of it knows it when it comes again.
+    #[must_use]
+    pub fn with_publication(mut self, publication: Option<Publication>) -> Self {
+        if let Some((session, packet_id, generation)) = publication {
+            self.publication = PublicationName {
+                session: session.to_le_bytes(),
+                packet_id,
+                generation,
+            };
+        }
+        self
+    }
+
+    /// The publication it is, if that may come again and it was taken where it is held.
+    #[must_use]
+    pub fn publication(&self) -> Option<Publication> {
+        let PublicationName {
+            session,
+            packet_id,
+            generation,
+        } = self.publication;
+        (packet_id > 0).then(|| (u128::from_le_bytes(session), packet_id, generation))
     }
 
     /// The name a store gave it, 0 before it gave one.

@@ -148,6 +148,15 @@ impl Held<'_> {
             | Self::Received { sequence, .. } => *sequence,
         }
     }
+
+    /// The message that is owed, if one still is.
+    #[must_use]
+    pub const fn delivery(&self) -> Option<&Delivery> {
+        match self {
+            Self::Queued { delivery, .. } | Self::InFlight { delivery, .. } => Some(delivery),
+            Self::Received { .. } => None,
+        }
+    }
 }
 
 /// The outbound half of a session.

@@ -687,7 +687,8 @@ impl Worker {
 
 fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
     let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
-    Rc::new(Message::new(stored.id, &stored.publish, expires_at))
+    let message = Message::new(stored.id, &stored.publish, expires_at);
+    Rc::new(message.with_publication(stored.publication))
 }
 
 /// Stands for a message that has not come.

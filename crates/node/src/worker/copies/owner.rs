@@ -20,10 +20,7 @@ use crate::{
     mail::{Content, UpNode},
     queue::{Mark, SETTLED},
     worker::{
-        Debt, SessionKey, Worker,
-        connection::Connection,
-        deliver::Outgoing,
-        journal::{write_held, write_taken},
+        Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
         sessions::Session,
     },
 };
@@ -499,7 +496,9 @@ impl Worker {
         self.begin_barrier(index);
     }
 
-    /// A backup lacks messages that the stream named: it gets them whole, or hears that they are done with.
+    /// A backup lacks messages that the stream named: it gets them whole, each with the publication it is, or hears that they are done with.
+    /// Nothing is said of other publications that the session took: if this node is out now, what else the backup lacks is no message of the
+    /// session there, and must be new to it when it comes.
     pub(in super::super) fn handle_copies_wanted(
         &mut self,
         now: Now,
@@ -524,13 +523,11 @@ impl Worker {
             if !is_here || !numbers.contains(&number) {
                 continue;
             }
-            // Among them are those of the messages that follow.
-            write_taken(&mut stream.writer, session);
             let sequences = wanted.iter().filter(|(of, _)| *of == number);
             for (_, sequence) in sequences {
                 let mut from = session.outbound.held_from(*sequence);
                 match from.next().filter(|held| held.sequence() == *sequence) {
-                    Some(held) => write_held(&mut stream.writer, now, number, &held, 0),
+                    Some(held) => write_wanted(&mut stream.writer, now, number, &held),
                     None => stream.writer.dropped(number, *sequence),
                 }
             }
