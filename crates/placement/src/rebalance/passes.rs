@@ -1,5 +1,7 @@
 //! The three passes, and the order of what they want.
 
+use std::collections::BTreeMap;
+
 use super::board::Board;
 use super::{Balance, COLD, Move, MoveReason, RebalanceClient, Situation, WORTH_RATE, WORTH_SHARE};
 
@@ -7,6 +9,12 @@ use super::{Balance, COLD, Move, MoveReason, RebalanceClient, Situation, WORTH_R
 const ROUNDS: usize = 12;
 /// Another round is worth while if the last one saved this part of what there was.
 const ANOTHER_ROUND: f64 = 0.01;
+/// Less is rounding.
+const LEAST_GAIN: f64 = 1e-9;
+/// So many clients are tried to change places with.
+const SWAPS: usize = 8;
+/// Clients change places whose loads differ by no more than this part.
+const ALIKE: f64 = 0.25;
 /// Clients leave a node with more than its share in so many batches at most.
 const BATCHES: usize = 8;
 /// Levelling ends where a node has so many times its share.
@@ -159,17 +167,15 @@ fn gather(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
         .collect();
     for _ in 0..ROUNDS {
         let before = board.internal;
+        let mut wishes = Wishes::new();
         for index in movable(situation) {
-            let is_pinned = wanted[index].is_some_and(|it| it.1 == MoveReason::Load);
-            if !is_pinned {
-                gather_one(board, &situation.clients[index], &mut at[index]);
-            }
+            gather_one(situation, board, &mut at, &mut wishes, index);
         }
         if before - board.internal <= ANOTHER_ROUND * before {
             break;
         }
     }
-    send_back(situation, board, &mut at);
+    send_back(situation, board, wanted, &mut at);
     if start - board.internal < (WORTH_SHARE * start).max(WORTH_RATE) {
         return;
     }
@@ -186,11 +192,11 @@ fn gather(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
 }
 
 /// Moves that save too little by themselves are taken back.
-fn send_back(situation: &Situation, board: &mut Board<'_>, at: &mut [usize]) {
+fn send_back(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted, at: &mut [usize]) {
     for index in movable(situation) {
         let client = &situation.clients[index];
         let (now, origin) = (at[index], client.node);
-        if now == origin || !board.has_room(origin, client.load()) {
+        if wanted[index].is_some() || now == origin || !board.has_room(origin, client.load()) {
             continue;
         }
         board.remove(client, now);
@@ -203,31 +209,82 @@ fn send_back(situation: &Situation, board: &mut Board<'_>, at: &mut [usize]) {
     }
 }
 
-fn gather_one(board: &mut Board<'_>, client: &RebalanceClient, at: &mut usize) {
+/// Clients that would go from one node to another if there were room.
+type Wishes = BTreeMap<(usize, usize), Vec<usize>>;
+
+fn gather_one(
+    situation: &Situation,
+    board: &mut Board<'_>,
+    at: &mut [usize],
+    wishes: &mut Wishes,
+    index: usize,
+) {
+    let client = &situation.clients[index];
     if client.subscribes.is_empty() && client.publishes.is_empty() {
         return;
     }
-    let (from, load) = (*at, client.load());
+    let (from, load) = (at[index], client.load());
     let stays_warm = board.loads[from] - load >= COLD * board.share(from);
-    if !stays_warm {
+    board.remove(client, from);
+    let stay = board.cost(client, from) - LEAST_GAIN;
+    let open = (0..board.nodes.len()).filter(|node| *node != from && board.share(*node) > 0.0);
+    let mut better: Vec<(f64, usize)> = open
+        .map(|node| (board.cost(client, node), node))
+        .filter(|(cost, _)| *cost < stay)
+        .collect();
+    board.add(client, from);
+    better.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let Some((_, best)) = better.first().copied() else {
+        return;
+    };
+    if (!stays_warm || !board.has_room(best, load))
+        && swap(situation, board, at, wishes, index, best)
+    {
         return;
     }
-    let listed = board.nodes.len();
-    board.remove(client, from);
-    let stay = board.cost(client, from);
-    let best = (0..listed)
-        .filter(|node| *node != from && board.has_room(*node, load))
-        .map(|node| (node, board.cost(client, node)))
-        .min_by(|a, b| a.1.total_cmp(&b.1));
-    board.add(client, from);
-    // Small steps are weighed here, and the whole of it at the end: moves pay together.
-    if let Some((to, cost)) = best
-        && cost < stay * (1.0 - f64::EPSILON)
-        && stay - cost > 1e-9
-    {
+    let roomy = better
+        .into_iter()
+        .find(|(_, node)| board.has_room(*node, load));
+    if let Some((_, to)) = roomy.filter(|_| stays_warm) {
         board.shift(client, from, to);
-        *at = to;
+        at[index] = to;
     }
+    if at[index] != best {
+        wishes.entry((at[index], best)).or_default().push(index);
+    }
+}
+
+/// Where there is no room a client changes places with one that wants to come here, if that saves something for both together.
+fn swap(
+    situation: &Situation,
+    board: &mut Board<'_>,
+    at: &mut [usize],
+    wishes: &mut Wishes,
+    index: usize,
+    to: usize,
+) -> bool {
+    let from = at[index];
+    let client = &situation.clients[index];
+    let Some(others) = wishes.get_mut(&(to, from)) else {
+        return false;
+    };
+    for place in (0..others.len()).rev().take(SWAPS) {
+        let other = &situation.clients[others[place]];
+        if at[others[place]] != to || (other.load() - client.load()).abs() > ALIKE * client.load() {
+            continue;
+        }
+        let saves = board.shift(client, from, to) + board.shift(other, to, from);
+        let fits = |node| board.has_room(node, 0.0);
+        if saves > LEAST_GAIN && fits(from) && fits(to) {
+            at[others[place]] = from;
+            at[index] = to;
+            others.swap_remove(place);
+            return true;
+        }
+        board.shift(other, from, to);
+        board.shift(client, to, from);
+    }
+    false
 }
 
 fn movable(situation: &Situation) -> impl Iterator<Item = usize> + '_ {
@@ -237,53 +294,90 @@ fn movable(situation: &Situation) -> impl Iterator<Item = usize> + '_ {
         .map(|(index, _)| index)
 }
 
-/// Orders the moves so that none brings a node above gamma on the way, those that save most first. What finds no room is left out.
+/// Orders the moves so that none brings a node above gamma on the way, those that save most first. Where no node has room two clients that change
+/// places go one right after the other. What finds no room even so is left out.
 pub(super) fn in_order(
     situation: &Situation,
     mut board: Board<'_>,
     wanted: &Wanted,
     most: usize,
 ) -> (Vec<Move>, Balance) {
-    let mut waiting: Vec<(f64, usize)> = Vec::new();
-    for (index, wish) in wanted.iter().enumerate() {
-        let Some((to, reason)) = wish else { continue };
-        let client = &situation.clients[index];
-        board.remove(client, client.node);
-        let gain = board.cost(client, client.node) - board.cost(client, *to);
-        board.add(client, client.node);
-        let urgent = if *reason == MoveReason::Topics {
-            0.0
-        } else {
-            f64::MAX / 2.0
-        };
-        waiting.push((gain + urgent, index));
-    }
-    waiting.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut waiting = by_gain(situation, &mut board, wanted);
     let mut moves = Vec::new();
     loop {
         let before = moves.len();
-        waiting.retain(|(_, index)| {
-            let Some((to, reason)) = wanted[*index] else {
-                return false;
-            };
-            let client = &situation.clients[*index];
-            let must = reason == MoveReason::Drain;
-            if moves.len() >= most || !(must || board.has_room(to, client.load())) {
-                return true;
+        waiting.retain(|step| {
+            let load = situation.clients[step.client].load();
+            let fits = step.reason == MoveReason::Drain || board.has_room(step.to, load);
+            let goes = fits && moves.len() < most;
+            if goes {
+                moves.push(carry_out(situation, &mut board, *step));
             }
-            let saves = board.shift(client, client.node, to);
-            moves.push(Move {
-                client: *index,
-                from: client.node,
-                to,
-                reason,
-                saves,
-            });
-            false
+            !goes
         });
+        if moves.len() == before && moves.len() + 2 <= most {
+            exchange(situation, &mut board, &mut waiting, &mut moves);
+        }
         if moves.len() == before || waiting.is_empty() {
             let after = board.balance();
             return (moves, after);
+        }
+    }
+}
+
+/// All that is wanted, with what has to be first and then what saves most.
+fn by_gain(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted) -> Vec<Move> {
+    let mut waiting: Vec<(f64, Move)> = Vec::new();
+    for (index, wish) in wanted.iter().enumerate() {
+        let Some((to, reason)) = *wish else { continue };
+        let client = &situation.clients[index];
+        let from = client.node;
+        board.remove(client, from);
+        let gain = board.cost(client, from) - board.cost(client, to);
+        board.add(client, from);
+        let is_urgent = reason != MoveReason::Topics;
+        let urgency = if is_urgent { f64::MAX / 2.0 } else { 0.0 };
+        let step = Move {
+            client: index,
+            from,
+            to,
+            reason,
+            saves: 0.0,
+        };
+        waiting.push((gain + urgency, step));
+    }
+    waiting.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.client.cmp(&b.1.client)));
+    waiting.into_iter().map(|it| it.1).collect()
+}
+
+fn carry_out(situation: &Situation, board: &mut Board<'_>, step: Move) -> Move {
+    let saves = board.shift(&situation.clients[step.client], step.from, step.to);
+    Move { saves, ..step }
+}
+
+/// The first two that fit if they go together.
+fn exchange(
+    situation: &Situation,
+    board: &mut Board<'_>,
+    waiting: &mut Vec<Move>,
+    moves: &mut Vec<Move>,
+) {
+    let mut places: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for place in 0..waiting.len() {
+        let step = waiting[place];
+        let Some(opposite) = places.get(&(step.to, step.from)).copied() else {
+            places.entry((step.from, step.to)).or_insert(place);
+            continue;
+        };
+        let other = waiting[opposite];
+        let load = |step: Move| situation.clients[step.client].load();
+        let more = load(step) - load(other);
+        if board.has_room(step.to, more) && board.has_room(other.to, -more) {
+            moves.push(carry_out(situation, board, other));
+            moves.push(carry_out(situation, board, step));
+            waiting.remove(place);
+            waiting.remove(opposite);
+            return;
         }
     }
 }
