@@ -35,7 +35,7 @@ pub struct RebalanceConfig {
     pub mode: RebalanceMode,
     /// In this time a client is moved at most once.
     pub rest: Duration,
-    /// Time between two looks at what clients do, if something has changed.
+    /// Time between two looks at what clients do, if something has changed; after moves twice that.
     pub interval: Duration,
     /// A load or rate that differs by less, in messages a second, has not changed.
     pub noise: u32,

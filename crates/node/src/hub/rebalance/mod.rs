@@ -10,7 +10,7 @@
 //! | gathering | all have answered | planned (`placement::plan_moves`): moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
-//! | moving | all are ordered | idle; for [`SETTLED`] loads show what they did |
+//! | moving | all are ordered | idle; for two intervals loads show what they did |
 //! | any | this node is not the rebalancer any more, or does not know how the others are | idle, nothing known |
 //!
 //! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour, both
@@ -45,10 +45,8 @@ use crate::{
 const LOT: &str = "thicket-rebalancer";
 /// A node that has not answered by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long loads take to show what moves did.
-const SETTLED: Duration = Duration::from_secs(10);
 /// How long a move is remembered, unless the rest is longer.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+const KNOWN_FOR: Duration = Duration::from_secs(3600);
 /// How far above its share the load of a node may be.
 const GAMMA: f64 = 1.1;
 /// Moves that a report names.
@@ -111,7 +109,7 @@ impl Rebalance {
             not_before: Instant::default(),
             sizing: Sizing::default(),
             asks: Asks::default(),
-            moved: Recent::new(rest.max(REMEMBERED)),
+            moved: Recent::new(rest.max(KNOWN_FOR)),
             counts: RebalanceCounts::default(),
         }
     }

@@ -6,7 +6,7 @@ use thicket_overlay::NodeId;
 use thicket_placement::MoveReason;
 use thicket_session::time::Instant;
 
-use super::{Orders, Phase, SETTLED};
+use super::{Orders, Phase};
 use crate::{
     ClientMove, Now, RebalanceMode, RedirectionReason,
     hub::{Hub, Message},
@@ -77,7 +77,8 @@ impl Hub {
         }
         if is_done {
             self.rebalance.phase = Phase::Idle;
-            self.rebalance.not_before = now.instant + SETTLED;
+            let interval = self.config.redirection.rebalance.interval;
+            self.rebalance.not_before = now.instant + interval * 2;
         }
     }
 
@@ -98,6 +99,7 @@ impl Hub {
                 && !rests
                 && self.send_client(now, client, to, RedirectionReason::Rebalanced);
             if goes {
+                thicket_session::reach!("hub/rebalance: a client is moved");
                 self.rebalance.counts.moves[reason as usize] += 1;
             } else {
                 self.rebalance.counts.refused += 1;
@@ -143,6 +145,7 @@ impl Hub {
             last.outcome = Outcome::Followed;
             self.rebalance.counts.followed += 1;
         } else if last.from == self.own() {
+            thicket_session::reach!("hub/rebalance: a client came back");
             last.outcome = Outcome::Ignored;
             self.rebalance.counts.ignored += 1;
             self.leave_alone(now, name);
