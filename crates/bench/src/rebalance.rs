@@ -3,6 +3,7 @@
 //! Each publisher has a topic and a subscriber of its own, all sessions outlive their connections. A message carries its number, so a subscriber
 //! knows what is missing and what came twice; and its longest wait between two messages shows what a move costs its client.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -125,7 +126,7 @@ pub fn play_rebalancing(
         say(format!("{}: nodes start", act.name()));
         let mut nodes = Vec::new();
         for _ in 0..experiment.nodes {
-            nodes.push(start_node(experiment, &nodes)?);
+            nodes.push(start_node(experiment, &addresses(&nodes))?);
         }
         wait_for_all(&nodes)?;
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -151,7 +152,15 @@ pub fn play_rebalancing(
     Ok(outcomes)
 }
 
-fn start_node(experiment: &RebalanceExperiment, others: &[Running]) -> Result<Running, BenchError> {
+fn addresses(nodes: &[Running]) -> Vec<String> {
+    nodes.iter().map(|node| node.address.to_string()).collect()
+}
+
+fn apis(nodes: &[Running]) -> Vec<SocketAddr> {
+    nodes.iter().map(|node| node.other_address).collect()
+}
+
+fn start_node(experiment: &RebalanceExperiment, seeds: &[String]) -> Result<Running, BenchError> {
     let mut words = vec![
         "broker".to_owned(),
         "--listen=127.0.0.1:{port}".to_owned(),
@@ -162,15 +171,15 @@ fn start_node(experiment: &RebalanceExperiment, others: &[Running]) -> Result<Ru
         "--rebalance=on".to_owned(),
         format!("--redirect-per-s={}", experiment.moves_per_s),
     ];
-    words.extend(others.iter().map(|node| format!("--seed={}", node.address)));
+    words.extend(seeds.iter().map(|seed| format!("--seed={seed}")));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Target::plain("thicket", experiment.thicket.clone(), &words).start()
 }
 
 fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
     let until = Instant::now() + READY_WITHIN;
-    for node in nodes {
-        while sum_at(node, REACHABLE) != Some(nodes.len() as u64) {
+    for api in apis(nodes) {
+        while sum_at(api, REACHABLE) != Some(nodes.len() as u64) {
             if Instant::now() > until {
                 let found = format!("the nodes do not see each other after {READY_WITHIN:?}");
                 return Err(BenchError::Setting(found));
@@ -181,8 +190,8 @@ fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn sum_at(node: &Running, name: &str) -> Option<u64> {
-    Metrics::fetch(node.other_address).ok()?.sum(name)
+fn sum_at(api: SocketAddr, name: &str) -> Option<u64> {
+    Metrics::fetch(api).ok()?.sum(name)
 }
 
 async fn play_one(
@@ -233,13 +242,13 @@ async fn play_one(
         tokio::time::sleep(2 * SETTLE).await;
     }
     let calm_gap_ms = gaps(&heard);
-    let moved_before = moves(nodes);
+    let moved_before = moves(&apis(nodes));
     let took = match act {
         RebalanceAct::ScaleOut => scale_out(experiment, nodes).await?,
         RebalanceAct::Drain => drain(experiment, nodes).await?,
         RebalanceAct::Kill => kill(experiment, nodes).await?,
     };
-    let moved = moves(nodes).saturating_sub(moved_before);
+    let moved = moves(&apis(nodes)).saturating_sub(moved_before);
     tokio::time::sleep(SETTLE).await;
     is_over.store(true, Ordering::Relaxed);
     for task in tasks {
@@ -247,7 +256,7 @@ async fn play_one(
     }
     tokio::time::sleep(SETTLE).await;
     let gap_ms = gaps(&heard);
-    let jain = jain(&connections(act, nodes));
+    let jain = jain(&connections(&left(act, nodes)));
     let mut outcome = RebalanceOutcome {
         act,
         took_s: took.map(|took| took.as_secs_f64()),
@@ -282,12 +291,11 @@ async fn scale_out(
     nodes: &mut Vec<Running>,
 ) -> Result<Option<Duration>, BenchError> {
     let began = Instant::now();
-    let joined = start_node(experiment, nodes)?;
-    nodes.push(joined);
-    Ok(until(experiment.within, began, || {
-        jain(&connections(RebalanceAct::ScaleOut, nodes)) >= EVEN
-    })
-    .await)
+    let (settings, seeds) = (experiment.clone(), addresses(nodes));
+    let joined = tokio::task::spawn_blocking(move || start_node(&settings, &seeds)).await;
+    let joined = joined.map_err(|_| BenchError::Setting("a node could not be started".into()))?;
+    nodes.push(joined?);
+    Ok(until(experiment.within, began, apis(nodes), is_even).await)
 }
 
 /// A node is drained: until it has no clients and no sessions.
@@ -319,37 +327,41 @@ async fn kill(
 ) -> Result<Option<Duration>, BenchError> {
     let began = Instant::now();
     let some = u64::from(experiment.moves_per_s);
-    if until(experiment.within, began, || moves(nodes) >= some)
+    let all = apis(nodes);
+    let have_moved = move |all: &[SocketAddr]| moves(all) >= some;
+    if until(experiment.within, began, all.clone(), have_moved)
         .await
         .is_none()
     {
         return Ok(None);
     }
-    let is_it = |node: &Running| sum_at(node, "thicket_rebalancer") == Some(1);
-    let Some(at) = nodes.iter().position(is_it) else {
+    let is_it = |api: &SocketAddr| sum_at(*api, "thicket_rebalancer") == Some(1);
+    let Some(at) = all.iter().position(is_it) else {
         return Ok(None);
     };
-    let before = moves(nodes) - moves(std::slice::from_ref(&nodes[at]));
     let killed = Instant::now();
     nodes.remove(at).kill()?;
-    let went_on = until(experiment.within, killed, || moves(nodes) > before).await;
+    let others = apis(nodes);
+    let before = moves(&others);
+    let go_on = move |others: &[SocketAddr]| moves(others) > before;
+    let went_on = until(experiment.within, killed, others.clone(), go_on).await;
     // The rest of what there is to do.
-    until(experiment.within, Instant::now(), || {
-        jain(&connections(RebalanceAct::Kill, nodes)) >= EVEN
-    })
-    .await;
+    until(experiment.within, Instant::now(), others, is_even).await;
     Ok(went_on)
 }
 
-/// Looks until it is so; how long that took since `began`.
+/// Looks until it is so; how long that took since `began`. On another thread: clients are not to wait meanwhile.
 async fn until(
     within: Duration,
     began: Instant,
-    mut is_so: impl FnMut() -> bool,
+    apis: Vec<SocketAddr>,
+    is_so: impl Fn(&[SocketAddr]) -> bool + Send + Clone + 'static,
 ) -> Option<Duration> {
     let end = Instant::now() + within;
     while Instant::now() < end {
-        if is_so() {
+        let (apis, is_so) = (apis.clone(), is_so.clone());
+        let looked = tokio::task::spawn_blocking(move || is_so(&apis)).await;
+        if looked.unwrap_or(false) {
             return Some(began.elapsed());
         }
         tokio::time::sleep(LOOK).await;
@@ -357,16 +369,26 @@ async fn until(
     None
 }
 
-fn moves(nodes: &[Running]) -> u64 {
-    let of = |node: &Running| sum_at(node, "thicket_rebalance_moves_total").unwrap_or(0);
-    nodes.iter().map(of).sum()
+fn is_even(apis: &[SocketAddr]) -> bool {
+    jain(&connections(apis)) >= EVEN
 }
 
-/// Clients at each node that is not drained.
-fn connections(act: RebalanceAct, nodes: &[Running]) -> Vec<f64> {
-    let left = nodes.len() - usize::from(act == RebalanceAct::Drain);
-    let of = |node: &Running| sum_at(node, "thicket_connections").unwrap_or(0) as f64;
-    nodes[..left].iter().map(of).collect()
+fn moves(apis: &[SocketAddr]) -> u64 {
+    let of = |api: &SocketAddr| sum_at(*api, "thicket_rebalance_moves_total").unwrap_or(0);
+    apis.iter().map(of).sum()
+}
+
+/// The nodes that are to have clients.
+fn left(act: RebalanceAct, nodes: &[Running]) -> Vec<SocketAddr> {
+    let mut left = apis(nodes);
+    left.truncate(nodes.len() - usize::from(act == RebalanceAct::Drain));
+    left
+}
+
+/// Clients at each node.
+fn connections(apis: &[SocketAddr]) -> Vec<f64> {
+    let of = |api: &SocketAddr| sum_at(*api, "thicket_connections").unwrap_or(0) as f64;
+    apis.iter().map(of).collect()
 }
 
 fn jain(loads: &[f64]) -> f64 {

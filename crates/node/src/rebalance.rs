@@ -106,7 +106,7 @@ pub struct RebalancePlan {
     pub move_count: usize,
     /// Of these, how many were ordered so far.
     pub ordered: usize,
-    /// The first thousand, in their order.
+    /// The first ones, a thousand at most, in their order.
     pub moves: Vec<MoveEntry>,
 }
 

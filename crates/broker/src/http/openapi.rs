@@ -401,6 +401,7 @@ mod tests {
             include_str!("mod.rs"),
             include_str!("operate.rs"),
             include_str!("placement.rs"),
+            include_str!("rebalance.rs"),
             include_str!("transfer.rs"),
         ];
         let mut routes: Vec<(String, String)> = Vec::new();

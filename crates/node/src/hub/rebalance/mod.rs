@@ -49,8 +49,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 /// How far above its share the load of a node may be.
 const GAMMA: f64 = 1.1;
-/// Moves that a report names.
-const REPORTED: usize = 1_000;
+/// Moves that a report names, and bytes of their clients: it fits into a message between nodes.
+const REPORTED: (usize, usize) = (1_000, 64 * 1024);
+/// Clients of one order to a node.
+const BATCH: usize = 100;
 
 /// What a node knows and does of rebalancing.
 #[derive(Debug)]
@@ -240,7 +242,10 @@ impl Hub {
             ..RebalanceLimits::default()
         };
         let planned = plan_moves(&situation, limits);
-        self.rebalance.planned_at = Some(self.rebalance.trend.clone());
+        // A dry run does not do what is due.
+        if carries_out || self.rebalance_mode() != RebalanceMode::On {
+            self.rebalance.planned_at = Some(self.rebalance.trend.clone());
+        }
         self.rebalance.not_before = at + self.config.redirection.rebalance.interval;
         let Ok(plan) = planned else {
             debug_assert!(false, "a situation of ours is sound: {planned:?}");
@@ -335,7 +340,12 @@ fn report_of(
         jain: balance.jain,
         peak: balance.peak,
     };
-    let moves = plan.moves.iter().zip(ordered).take(REPORTED);
+    let mut bytes = 0;
+    let moves = plan.moves.iter().zip(ordered).take(REPORTED.0);
+    let moves = moves.take_while(|(_, ordered)| {
+        bytes += ordered.client_id.len();
+        bytes <= REPORTED.1
+    });
     let moves = moves.map(|(step, ordered)| MoveEntry {
         client_id: client_id_of(&ordered.client_id).to_owned(),
         from: ordered.from.to_string(),

@@ -1,12 +1,10 @@
 //! Moves as they are ordered, carried out, and followed or not.
 
-use std::sync::Arc;
-
 use thicket_overlay::NodeId;
 use thicket_placement::MoveReason;
 use thicket_session::time::Instant;
 
-use super::{Orders, Phase};
+use super::{BATCH, Orders, Phase};
 use crate::{
     ClientMove, Now, RebalanceMode, RedirectionReason,
     hub::{Hub, Message},
@@ -66,13 +64,15 @@ impl Hub {
                 let clients: Vec<&str> = clients.iter().map(|it| &**it).collect();
                 self.handle_moves_ordered(now, to, reason, &clients);
             } else {
-                let clients = clients.iter().map(|it| &**it).collect();
-                let message = Message::MovesOrdered {
-                    to,
-                    reason,
-                    clients,
-                };
-                self.send(from, &message);
+                for clients in clients.chunks(BATCH) {
+                    let clients = clients.iter().map(|it| &**it).collect();
+                    let message = Message::MovesOrdered {
+                        to,
+                        reason,
+                        clients,
+                    };
+                    self.send(from, &message);
+                }
             }
         }
         if is_done {
@@ -166,11 +166,5 @@ impl Hub {
             reason: last.reason.name().to_owned(),
             outcome: last.outcome.name().to_owned(),
         })
-    }
-
-    /// Has a client of this node moved to another one, whoever wants that: what the rebalancer orders, for tests of what a move does.
-    pub fn move_client(&mut self, now: Now, client: &Arc<str>, to: NodeId) -> bool {
-        self.at_rest = None;
-        self.send_client(now, client, to, RedirectionReason::Rebalanced)
     }
 }
