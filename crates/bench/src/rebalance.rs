@@ -190,6 +190,23 @@ fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// A node whose clients are still there when the rebalancer is killed.
+fn not_the_rebalancer(nodes: &[Running]) -> Result<usize, BenchError> {
+    let until = Instant::now() + READY_WITHIN;
+    loop {
+        let told = |api: &SocketAddr| sum_at(*api, "thicket_rebalancer");
+        let told: Vec<Option<u64>> = apis(nodes).iter().map(told).collect();
+        if told.contains(&Some(1)) {
+            return Ok(told.iter().position(|it| *it != Some(1)).unwrap_or(0));
+        }
+        if Instant::now() > until {
+            let found = format!("no node is the rebalancer after {READY_WITHIN:?}");
+            return Err(BenchError::Setting(found));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn sum_at(api: SocketAddr, name: &str) -> Option<u64> {
     Metrics::fetch(api).ok()?.sum(name)
 }
@@ -203,12 +220,17 @@ async fn play_one(
     let heard: Vec<Arc<Mutex<Heard>>> = (0..pairs).map(|_| Arc::default()).collect();
     let sent: Vec<Arc<Sent>> = (0..pairs).map(|_| Arc::default()).collect();
     let is_over = Arc::new(AtomicBool::new(false));
+    let crowded = if act == RebalanceAct::Kill {
+        not_the_rebalancer(nodes)?
+    } else {
+        0
+    };
     let mut clients = Vec::new();
     let mut tasks = Vec::new();
     for pair in 0..pairs {
         // A pair comes together, except that the members of every fourth come to different nodes.
         let here = if act == RebalanceAct::Kill {
-            0
+            crowded
         } else {
             pair % nodes.len()
         };
