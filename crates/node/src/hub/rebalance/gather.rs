@@ -86,7 +86,11 @@ impl Hub {
     ) {
         let is_off = self.rebalance_mode() == RebalanceMode::Off;
         for client in &mut clients {
-            client.can_move &= !is_off && !self.stays(now, &client.client_id);
+            let name = &client.client_id;
+            // Where it is placed it belongs, for whoever goes by that.
+            let is_placed =
+                self.config.redirection.by_topics && self.placed_at(now, name).is_some();
+            client.can_move &= !is_off && !is_placed && !self.stays(now, name);
         }
         let worker = u64::from(from.0);
         let cursor = match next {
