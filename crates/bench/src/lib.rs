@@ -46,6 +46,7 @@ pub mod placement;
 pub mod probe;
 pub mod process;
 pub mod random;
+pub mod rebalance;
 pub mod relay;
 pub mod report;
 pub mod search;

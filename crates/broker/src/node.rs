@@ -397,6 +397,7 @@ impl Node {
             policy: config.redirect,
             by_topics: config.redirect_by_topics,
             per_s: config.redirect_per_s,
+            rebalance: config.rebalance,
             references: config.redirect_references,
             listeners: bound.iter().map(likeness).collect(),
             addresses: bound.iter().filter_map(address).collect(),

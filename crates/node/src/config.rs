@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use thicket_overlay::{Incarnation, NodeId};
 use thicket_placement::Policy;
 
-use crate::{ClientAddress, ListenerLikeness};
+use crate::{ClientAddress, ListenerLikeness, RebalanceConfig};
 
 /// Nodes that may hold copies of one session, beside its owner.
 pub const MAXIMUM_BACKUPS: u8 = 3;
@@ -206,6 +206,8 @@ pub struct RedirectionConfig {
     pub by_topics: bool,
     /// Clients redirected a second at most.
     pub per_s: u32,
+    /// When connected clients are moved.
+    pub rebalance: RebalanceConfig,
     /// Nodes that a Server Reference names, at least 1: the chosen one first.
     pub references: u8,
     /// By `ListenerId`: what a listener of another node must be like for its clients; `None`: they are never sent away.
@@ -222,6 +224,7 @@ impl Default for RedirectionConfig {
             policy: None,
             by_topics: false,
             per_s: 500,
+            rebalance: RebalanceConfig::default(),
             references: 1,
             listeners: Vec::new(),
             addresses: Vec::new(),

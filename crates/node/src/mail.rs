@@ -197,6 +197,30 @@ pub(crate) struct Movable {
     pub messages_per_s: u64,
 }
 
+/// What a connected client does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientHabits {
+    /// Of its session.
+    pub client_id: Arc<str>,
+    /// It understands a Server Reference, and some node has a listener like its own.
+    pub can_move: bool,
+    /// Messages from it and to it, in thousandths a second.
+    pub millis_per_s: u64,
+    /// What it publishes to, with thousandths of a message a second.
+    pub publishes: Vec<(Arc<str>, u64)>,
+    /// What it subscribes to, shared subscriptions left out.
+    pub filters: Vec<Arc<str>>,
+}
+
+impl ClientHabits {
+    /// Of its names.
+    pub fn bytes(&self) -> usize {
+        let topics = self.publishes.iter().map(|it| it.0.len() + 12);
+        let filters = self.filters.iter().map(|it| it.len() + 4);
+        self.client_id.len() + topics.sum::<usize>() + filters.sum::<usize>()
+    }
+}
+
 /// Where a client of each listener of this node reaches each other node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
@@ -363,14 +387,27 @@ pub(crate) enum Content {
     MovableAsked,
     /// The answer.
     Movable(Vec<Movable>),
+    /// Hub to worker: what do your clients do, those from this connection on? Asked by the rebalancer, in this round.
+    HabitsAsked {
+        asker: NodeId,
+        round: u64,
+        from: u32,
+    },
+    /// The answer; `next`: there are more.
+    Habits {
+        asker: NodeId,
+        round: u64,
+        next: Option<u32>,
+        clients: Vec<ClientHabits>,
+    },
     /// Hub to worker: the client is to go to one of these nodes.
     SendAway {
         connection: ConnectionId,
         serial: u64,
         to: Arc<[NodeId]>,
     },
-    /// Hub to worker: the client is to go to one of these nodes, as its topics are there.
-    SendToTopics {
+    /// Hub to worker: the client is to go to one of these nodes.
+    SendClient {
         client_id: Arc<str>,
         to: Arc<[NodeId]>,
     },

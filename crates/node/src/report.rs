@@ -324,11 +324,13 @@ pub enum RedirectionReason {
     Budget,
     /// Served: the node does not know how the others are.
     Unsure,
+    /// Redirected while connected: the rebalancer says that another node is better.
+    Rebalanced,
 }
 
 impl RedirectionReason {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
+    /// All of them, by their number on links.
+    pub const ALL: [Self; 13] = [
         Self::Load,
         Self::Topics,
         Self::Drained,
@@ -341,6 +343,7 @@ impl RedirectionReason {
         Self::NoAddress,
         Self::Budget,
         Self::Unsure,
+        Self::Rebalanced,
     ];
 
     /// Whether it is one for redirecting.
@@ -348,7 +351,7 @@ impl RedirectionReason {
     pub const fn is_redirected(self) -> bool {
         matches!(
             self,
-            Self::Load | Self::Topics | Self::Drained | Self::Moved
+            Self::Load | Self::Topics | Self::Drained | Self::Moved | Self::Rebalanced
         )
     }
 
@@ -368,6 +371,7 @@ impl RedirectionReason {
             Self::NoAddress => "no_address",
             Self::Budget => "budget",
             Self::Unsure => "unsure",
+            Self::Rebalanced => "rebalanced",
         }
     }
 }
@@ -401,6 +405,8 @@ pub struct ClientExplanation {
     pub policy: Option<&'static str>,
     /// The last one of this node.
     pub decision: Option<RedirectionDecision>,
+    /// When it was last sent from one node to another, by any of them.
+    pub moved: Option<crate::ClientMove>,
     /// Nodes that take clients, that with least to do first.
     pub nodes: Vec<RankedNode>,
 }

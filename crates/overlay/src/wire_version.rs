@@ -23,10 +23,12 @@ impl WireVersion {
     pub const V7: Self = Self(7);
     /// With the settings that must be the same on all nodes.
     pub const V8: Self = Self(8);
+    /// With what the rebalancer asks and orders.
+    pub const V9: Self = Self(9);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V3;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V8;
+    pub const NEWEST: Self = Self::V9;
 
     /// As it stands in a hello.
     #[must_use]

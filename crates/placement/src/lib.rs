@@ -9,6 +9,7 @@
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
 //! - [`ControlPlane`] places clients by name, and its placements are reservations.
 //! - [`Picture`] chooses a broker for a client that connects, by what brokers have to do now.
+//! - [`plan_moves`] says which connected clients should be at another node, and what that gains.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.
@@ -41,6 +42,7 @@ mod error;
 mod model;
 mod placer;
 mod random;
+mod rebalance;
 mod redirect;
 mod replay;
 
@@ -58,6 +60,11 @@ pub use model::{
 };
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
+pub use rebalance::{
+    Attached, Balance, COLD, CONNECTION_LOAD, Move, MoveReason, Plan, RebalanceClient,
+    RebalanceLimits, RebalanceNode, Situation, Sizing, SizingReading, WORTH_RATE, WORTH_SHARE,
+    plan_moves, replan,
+};
 pub use redirect::{Candidate, Excess, Load, Picture, Policy, State};
 pub use replay::{Arrival, Replay, Step};
 

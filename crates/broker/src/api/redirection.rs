@@ -3,6 +3,17 @@
 use serde::{Deserialize, Serialize};
 use thicket_node::{ClientExplanation, NodeState, Rates};
 
+pub use thicket_node::{BalanceEntry, ClientMove, MoveEntry, RebalancePlan, RebalanceReport};
+
+/// What is asked by `POST /v1/rebalance`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RebalanceRequest {
+    /// Plan, and move nobody.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
 /// What a node has to do, and where clients reach it: a part of `GET /v1/nodes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStateEntry {
@@ -96,6 +107,8 @@ pub struct ClientExplanationEntry {
     pub policy: Option<String>,
     /// What the node that answers last decided about it; none: nothing.
     pub decision: Option<DecisionEntry>,
+    /// When it was last sent from one node to another, by whichever, and what it did; none: not within the last hour.
+    pub moved: Option<ClientMove>,
     /// Nodes that take clients, that with least to do first.
     pub nodes: Vec<RankedNodeEntry>,
 }
@@ -107,7 +120,7 @@ pub struct DecisionEntry {
     pub at_ms: u64,
     /// It was sent to another node; else it was served.
     pub redirected: bool,
-    /// Why: `load`, `drained`, `moved`; or `balanced`, `came_redirected`, `does_not_follow`, `version`, `no_address`, `budget`, `unsure`.
+    /// Why: `load`, `topics`, `drained`, `moved`, `rebalanced`; or `balanced`, `came_redirected`, `does_not_follow`, `version`, `no_address`, `budget`, `unsure`.
     pub reason: String,
     /// The identity of the node it was sent to.
     pub to: Option<String>,
@@ -139,6 +152,7 @@ impl From<ClientExplanation> for ClientExplanationEntry {
             is_here: explanation.is_here,
             policy: explanation.policy.map(str::to_owned),
             decision: explanation.decision.map(decision),
+            moved: explanation.moved,
             nodes: explanation.nodes.into_iter().map(node).collect(),
         }
     }

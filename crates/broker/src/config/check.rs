@@ -10,7 +10,7 @@ use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, ClusterSecret, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast,
-    RedirectChoice, RetainedLimits, Settings, bridge, listener,
+    RebalanceChoice, RedirectChoice, RetainedLimits, Settings, bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -99,6 +99,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             1,
             1..=8,
         )? as u8,
+        rebalance: rebalance(&settings)?,
         access,
         secret,
         link_tls,
@@ -111,6 +112,22 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         retained: retained(&settings),
         bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
         listeners,
+    })
+}
+
+fn rebalance(settings: &Settings) -> Result<thicket_node::RebalanceConfig, ConfigError> {
+    let default = thicket_node::RebalanceConfig::default();
+    let rest_s = in_range(
+        "rebalance_rest_s",
+        settings.rebalance_rest_s,
+        default.rest.as_secs(),
+        1..=86_400,
+    )?;
+    let mode = settings.rebalance.unwrap_or(RebalanceChoice::Suggest);
+    Ok(thicket_node::RebalanceConfig {
+        mode: mode.into(),
+        rest: Duration::from_secs(rest_s),
+        ..default
     })
 }
 

@@ -37,7 +37,7 @@ use thicket_overlay::RoutingConfig;
 pub use secret::ClusterSecret;
 pub use settings::{
     Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
-    RedirectChoice, SessionScopeChoice, Settings,
+    RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings,
 };
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
@@ -102,6 +102,8 @@ pub struct Config {
     pub redirect_per_s: u32,
     /// Nodes that a Server Reference names.
     pub redirect_references: u8,
+    /// When connected clients are moved.
+    pub rebalance: thicket_node::RebalanceConfig,
     /// Who may connect.
     pub access: Access,
     /// Shared secret of the cluster: its nodes prove by it who they are, to each other and in announcements.

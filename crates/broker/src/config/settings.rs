@@ -185,6 +185,23 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub redirect_references: Option<u32>,
+    /// Whether connected clients of MQTT 5.0 are moved to nodes where there is room and where their topics are: not at all, only told what
+    /// should move, or moved; the same on all nodes [default: suggest]
+    #[arg(
+        long,
+        env = "THICKET_REBALANCE",
+        value_name = "WHETHER",
+        help_heading = "Redirection"
+    )]
+    pub rebalance: Option<RebalanceChoice>,
+    /// In this time a client is moved at most once, seconds [default: 60]
+    #[arg(
+        long,
+        env = "THICKET_REBALANCE_REST_S",
+        value_name = "SECONDS",
+        help_heading = "Redirection"
+    )]
+    pub rebalance_rest_s: Option<u64>,
     /// Let clients in that give no user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_anonymous: Option<bool>,
@@ -624,6 +641,28 @@ pub enum RedirectChoice {
     Topics,
 }
 
+/// Whether connected clients are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RebalanceChoice {
+    /// No.
+    Off,
+    /// What should move is told; nobody is moved unless an operator says so.
+    Suggest,
+    /// Yes.
+    On,
+}
+
+impl From<RebalanceChoice> for thicket_node::RebalanceMode {
+    fn from(choice: RebalanceChoice) -> Self {
+        match choice {
+            RebalanceChoice::Off => Self::Off,
+            RebalanceChoice::Suggest => Self::Suggest,
+            RebalanceChoice::On => Self::On,
+        }
+    }
+}
+
 /// What of a node's load counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -721,7 +760,7 @@ or_each! {
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_per_s redirect_references allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes

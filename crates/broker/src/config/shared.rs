@@ -32,6 +32,7 @@ impl Config {
             ("root_policy", self.routing.root_policy.name().to_owned()),
             ("partition", partition.to_owned()),
             ("redirect", redirect),
+            ("rebalance", self.rebalance.mode.name().to_owned()),
             ("session_scope", session_scope.to_owned()),
             ("on_full", on_full.to_owned()),
             (

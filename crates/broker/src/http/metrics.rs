@@ -3,6 +3,7 @@
 mod bridges;
 mod disk;
 mod limits;
+mod rebalance;
 
 use std::fmt::Write;
 
@@ -27,6 +28,7 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     page.membership(&inspector.membership().await?);
     page.loads(&nodes);
     page.redirections(&inspector.redirections().await?);
+    rebalance::append(&mut page, &inspector.rebalance_counts().await?);
     if let Some(disk) = &inspector.disk {
         disk::append(&mut page, disk);
     }

@@ -7,6 +7,7 @@
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | POST, GET `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | [`PlacementEntry`](thicket_node::PlacementEntry): where the sessions of a client should be |
+//! | GET, POST `/v1/rebalance` | [`RebalanceReport`](thicket_node::RebalanceReport): what should move and what that gains, as planned last or anew |
 //! | `/v1/topics` | [`TopicEntry`] each, of all nodes: the heaviest of each |
 //! | `/v1/traffic` | [`TrafficEntry`] |
 //! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
@@ -38,6 +39,7 @@ mod overlay_metrics;
 mod page;
 mod placement;
 mod probe;
+mod rebalance;
 mod serve;
 mod transfer;
 mod watch;
@@ -175,6 +177,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .merge(page::router())
         .merge(operate::router())
         .merge(placement::router())
+        .merge(rebalance::router())
         .merge(transfer::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .with_state(inspector)

@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 30] = [
+const OPERATIONS: [Operation; 32] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -79,6 +79,18 @@ const OPERATIONS: [Operation; 30] = [
         summary: "Places a client no more; 204, or 404 if it was not placed",
         body: None,
         answer: Answer::Text,
+    },
+    get(
+        "/v1/rebalance",
+        "Which clients should be at other nodes, as the rebalancer planned last, and what it does",
+        Answer::Any,
+    ),
+    Operation {
+        method: "post",
+        path: "/v1/rebalance",
+        summary: "Plans anew, and has the clients moved unless it is a dry run",
+        body: Some("RebalanceRequest"),
+        answer: Answer::Any,
     },
     get(
         "/v1/topics",
@@ -295,6 +307,11 @@ fn schemas() -> Value {
         "Session": of_fields(SessionEntry::FIELDS),
         "Subscription": of_fields(SubscriptionEntry::FIELDS),
         "Topic": of_fields(TopicEntry::FIELDS),
+        "RebalanceRequest": {
+            "type": "object",
+            "properties": { "dry_run": { "type": "boolean", "default": false } },
+            "additionalProperties": false,
+        },
         "PlacementRequest": {
             "type": "object",
             "properties": {
@@ -384,6 +401,7 @@ mod tests {
             include_str!("mod.rs"),
             include_str!("operate.rs"),
             include_str!("placement.rs"),
+            include_str!("rebalance.rs"),
             include_str!("transfer.rs"),
         ];
         let mut routes: Vec<(String, String)> = Vec::new();

@@ -135,6 +135,7 @@ impl Hub {
         if let Some(request) = claim.asks.take() {
             return self.place_client(now, worker, claim, &request);
         }
+        self.note_arrival(now, &claim);
         if self.redirects(now, worker, &claim) {
             return;
         }

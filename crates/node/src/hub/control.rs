@@ -2,18 +2,19 @@
 //! messages. Little-endian, lengths before what they count.
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
-use thicket_placement::{Asked, Placement};
+use thicket_placement::{Asked, MoveReason, Placement};
 
 use super::{
     load::{put_state, read_state},
     members::Membership,
     placements::{put_asked, put_placement, read_asked, read_placement},
+    rebalance::{put_habits, read_habits},
     refusals::RefusedNumbers,
     topics::{ToldTopics, put_topics, read_topics},
 };
 use crate::{
-    NodeState,
-    mail::{Origin, Purpose},
+    NodeState, RebalanceError, RebalanceWish, RedirectionReason,
+    mail::{ClientHabits, Origin, Purpose},
 };
 
 /// A message between hubs.
@@ -130,6 +131,32 @@ pub(super) enum Message<'a> {
     Unplaced { client_id: &'a str },
     /// I have sent this client to that node. Since wire version 7.
     Redirected { to: NodeId, client_id: &'a str },
+    /// The same, and why. Since wire version 9.
+    Moved {
+        to: NodeId,
+        reason: RedirectionReason,
+        client_id: &'a str,
+    },
+    /// From the rebalancer: what do your clients do, those from this cursor on? Since wire version 9.
+    HabitsAsked { round: u64, cursor: u64 },
+    /// To the rebalancer: some of them; `next`: the cursor of the others, `u64::MAX` if there are none. Since wire version 9.
+    Habits {
+        round: u64,
+        next: u64,
+        clients: Vec<ClientHabits>,
+    },
+    /// From the rebalancer: these clients of yours should be at another node. Since wire version 9.
+    MovesOrdered {
+        to: NodeId,
+        reason: MoveReason,
+        clients: Vec<&'a str>,
+    },
+    /// To the rebalancer: an operator asks. Since wire version 9.
+    RebalanceAsked { request: u64, wish: RebalanceWish },
+    /// From the rebalancer: the answer, a [`crate::RebalanceReport`] as JSON. Since wire version 9.
+    RebalanceTold { request: u64, report: String },
+    /// From the rebalancer: there is none. Since wire version 9.
+    RebalanceRefused { request: u64, error: RebalanceError },
 }
 
 /// A position of the stream of copies of one worker.
@@ -208,6 +235,13 @@ mod kind {
     pub(super) const PLACEMENT: u8 = 85;
     pub(super) const UNPLACED: u8 = 86;
     pub(super) const UNPLACE: u8 = 87;
+    pub(super) const MOVED: u8 = 88;
+    pub(super) const HABITS_ASKED: u8 = 89;
+    pub(super) const HABITS: u8 = 90;
+    pub(super) const MOVES_ORDERED: u8 = 91;
+    pub(super) const REBALANCE_ASKED: u8 = 92;
+    pub(super) const REBALANCE_TOLD: u8 = 93;
+    pub(super) const REBALANCE_REFUSED: u8 = 94;
 }
 
 impl Message<'_> {
@@ -398,6 +432,58 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::REDIRECTED
             }
+            Self::Moved {
+                to,
+                reason,
+                client_id,
+            } => {
+                put_u64(&mut out, to.0);
+                put_one_of(&mut out, &RedirectionReason::ALL, reason);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::MOVED
+            }
+            Self::HabitsAsked { round, cursor } => {
+                put_u64(&mut out, *round);
+                put_u64(&mut out, *cursor);
+                kind::HABITS_ASKED
+            }
+            Self::Habits {
+                round,
+                next,
+                clients,
+            } => {
+                put_u64(&mut out, *round);
+                put_u64(&mut out, *next);
+                put_habits(&mut out, clients);
+                kind::HABITS
+            }
+            Self::MovesOrdered {
+                to,
+                reason,
+                clients,
+            } => {
+                put_u64(&mut out, to.0);
+                put_one_of(&mut out, &MoveReason::ALL, reason);
+                for client in clients {
+                    put_bytes(&mut out, client.as_bytes());
+                }
+                kind::MOVES_ORDERED
+            }
+            Self::RebalanceAsked { request, wish } => {
+                put_u64(&mut out, *request);
+                put_one_of(&mut out, &RebalanceWish::ALL, wish);
+                kind::REBALANCE_ASKED
+            }
+            Self::RebalanceTold { request, report } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, report.as_bytes());
+                kind::REBALANCE_TOLD
+            }
+            Self::RebalanceRefused { request, error } => {
+                put_u64(&mut out, *request);
+                put_one_of(&mut out, &RebalanceError::ALL, error);
+                kind::REBALANCE_REFUSED
+            }
             Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
                 out.push(u8::from(*is_answer));
@@ -564,10 +650,51 @@ impl<'a> Message<'a> {
                 to: NodeId(reader.u64()?),
                 client_id: reader.text()?,
             },
+            kind::MOVED => Self::Moved {
+                to: NodeId(reader.u64()?),
+                reason: reader.one_of(&RedirectionReason::ALL)?,
+                client_id: reader.text()?,
+            },
+            kind::HABITS_ASKED => Self::HabitsAsked {
+                round: reader.u64()?,
+                cursor: reader.u64()?,
+            },
+            kind::HABITS => Self::Habits {
+                round: reader.u64()?,
+                next: reader.u64()?,
+                clients: read_habits(&mut reader)?,
+            },
+            kind::MOVES_ORDERED => Self::MovesOrdered {
+                to: NodeId(reader.u64()?),
+                reason: reader.one_of(&MoveReason::ALL)?,
+                clients: reader.rest_of(Reader::text)?,
+            },
+            kind::REBALANCE_ASKED => Self::RebalanceAsked {
+                request: reader.u64()?,
+                wish: reader.one_of(&RebalanceWish::ALL)?,
+            },
+            kind::REBALANCE_TOLD => Self::RebalanceTold {
+                request: reader.u64()?,
+                report: reader.text()?.to_owned(),
+            },
+            kind::REBALANCE_REFUSED => Self::RebalanceRefused {
+                request: reader.u64()?,
+                error: reader.one_of(&RebalanceError::ALL)?,
+            },
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
     }
+}
+
+/// The place in a list of one that is in it.
+fn put_one_of<T: PartialEq>(out: &mut Vec<u8>, all: &[T], one: &T) {
+    let place = all.iter().position(|it| it == one);
+    out.push(
+        place
+            .and_then(|it| u8::try_from(it).ok())
+            .unwrap_or(u8::MAX),
+    );
 }
 
 pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
@@ -630,6 +757,11 @@ impl<'a> Reader<'a> {
             1 => Some(true),
             _ => None,
         }
+    }
+
+    /// One of a list, by its place.
+    fn one_of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
+        all.get(usize::from(self.u8()?)).cloned()
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
@@ -923,6 +1055,43 @@ mod tests {
             },
             Message::State(NodeState::default()),
             Message::State(state()),
+            Message::Moved {
+                to: NodeId(5),
+                reason: RedirectionReason::Rebalanced,
+                client_id: "c",
+            },
+            Message::HabitsAsked {
+                round: 3,
+                cursor: 1 << 32 | 7,
+            },
+            Message::Habits {
+                round: 3,
+                next: u64::MAX,
+                clients: vec![ClientHabits {
+                    client_id: "c".into(),
+                    can_move: true,
+                    millis_per_s: 1_500,
+                    publishes: vec![("a/b".into(), 900)],
+                    filters: vec!["a/+".into(), "b".into()],
+                }],
+            },
+            Message::MovesOrdered {
+                to: NodeId(5),
+                reason: MoveReason::Topics,
+                clients: vec!["c", "d"],
+            },
+            Message::RebalanceAsked {
+                request: 4,
+                wish: RebalanceWish::DryRun,
+            },
+            Message::RebalanceTold {
+                request: 4,
+                report: "{}".into(),
+            },
+            Message::RebalanceRefused {
+                request: 4,
+                error: RebalanceError::Moving,
+            },
             Message::Redirected {
                 to: NodeId(7),
                 client_id: "c",
@@ -956,6 +1125,8 @@ mod tests {
                     | Message::Topics { .. }
                     | Message::Place { .. }
                     | Message::Placement { .. }
+                    | Message::Habits { .. }
+                    | Message::MovesOrdered { .. }
             );
             for len in 0..payload.len() {
                 let shorter = Message::decode(kind, &payload[..len]);

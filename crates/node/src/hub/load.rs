@@ -67,6 +67,7 @@ impl Hub {
         self.tell_load_if_news();
         self.review_load(now);
         self.count_topics(now);
+        self.review_rebalance(now);
         self.expire_placements(now);
     }
 

@@ -18,6 +18,7 @@ mod load;
 mod members;
 mod moves;
 mod placements;
+mod rebalance;
 mod redirection;
 mod refusals;
 mod registrar;
@@ -51,6 +52,7 @@ use self::{
     members::{Member, Members},
     moves::Moves,
     placements::Placements,
+    rebalance::Rebalance,
     redirection::Redirection,
     refusals::Refusals,
     registrar::Registrar,
@@ -92,6 +94,7 @@ pub struct Hub {
     agreement: Agreement,
     loads: Loads,
     redirection: Redirection,
+    rebalance: Rebalance,
     topics: Topics,
     placements: Placements,
     /// Slots of the nodes that are up.
@@ -150,6 +153,7 @@ impl Hub {
                 config.redirection.http_address.clone(),
             ),
             redirection: Redirection::new(&config, seed),
+            rebalance: Rebalance::new(&config),
             topics: Topics::default(),
             placements: Placements::default(),
             retained: RetainedMessages::new(
@@ -536,6 +540,12 @@ impl Hub {
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::TopicRates(rates) => self.handle_topic_rates(from, rates),
             Content::Movable(movable) => self.handle_movable(now, from, movable),
+            Content::Habits {
+                asker,
+                round,
+                next,
+                clients,
+            } => self.handle_worker_habits(now, from, (asker, round), next, clients),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
                 self.tell_registrar(now, client_id, &Message::Contested { client_id });
@@ -596,9 +606,10 @@ impl Hub {
             | Content::Relocation { .. }
             | Content::Elsewhere(_)
             | Content::MovableAsked
+            | Content::HabitsAsked { .. }
             | Content::TopicRatesAsked
             | Content::SendAway { .. }
-            | Content::SendToTopics { .. }
+            | Content::SendClient { .. }
             | Content::Evict { .. } => {
                 debug_assert!(false, "mail for a worker came to the hub");
             }
@@ -716,6 +727,7 @@ impl Hub {
         self.agreement.forget(node);
         self.topics_lose_node(node);
         self.ask_placer_again(now);
+        self.rebalance_loses_node(now, node);
         self.view_changed(now);
     }
 

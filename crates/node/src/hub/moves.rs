@@ -127,6 +127,29 @@ impl Hub {
             }
             Message::State(state) => self.handle_state(now, node, state),
             Message::Redirected { to, client_id } => self.handle_redirected(now, to, client_id),
+            Message::Moved {
+                to,
+                reason,
+                client_id,
+            } => self.handle_moved(now, node, to, (client_id, reason)),
+            Message::HabitsAsked { round, cursor } => self.handle_habits_asked(node, round, cursor),
+            Message::Habits {
+                round,
+                next,
+                clients,
+            } => self.handle_habits(now, node, round, next, clients),
+            Message::MovesOrdered {
+                to,
+                reason,
+                clients,
+            } => self.handle_moves_ordered(now, to, reason, &clients),
+            Message::RebalanceAsked { request, wish } => {
+                self.handle_rebalance_asked(now, node, request, wish);
+            }
+            Message::RebalanceTold { request, report } => {
+                self.handle_rebalance_told(request, &report);
+            }
+            Message::RebalanceRefused { request, error } => self.take_answer(request, Err(error)),
             Message::Copy { copy, part } => self.handle_copy(node, copy, part),
             Message::CopiesHeld { copy, held } => self.handle_copies_held(node, copy, held),
             Message::CopiesWanted {

@@ -16,6 +16,7 @@ mod drain;
 mod effort;
 mod forward;
 mod groups;
+mod habits;
 mod hints;
 mod interests;
 mod journal;
@@ -527,13 +528,16 @@ impl Worker {
             Content::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
             Content::TopicRatesAsked => self.handle_topic_rates_asked(now),
             Content::MovableAsked => self.handle_movable_asked(now),
+            Content::HabitsAsked { asker, round, from } => {
+                self.handle_habits_asked(now, asker, round, from);
+            }
             Content::SendAway {
                 connection,
                 serial,
                 to,
             } => self.handle_send_away(now, connection, serial, &to),
-            Content::SendToTopics { client_id, to } => {
-                self.handle_send_to_topics(now, &client_id, &to);
+            Content::SendClient { client_id, to } => {
+                self.handle_send_client(now, &client_id, &to);
             }
             Content::Freeze {
                 request,
@@ -635,6 +639,7 @@ impl Worker {
             | Content::CopyBarrier { .. }
             | Content::Promoted { .. }
             | Content::Movable(_)
+            | Content::Habits { .. }
             | Content::TopicRates(_)
             | Content::Contested { .. }
             | Content::Covered(_)

@@ -128,7 +128,7 @@ impl Worker {
         else {
             return Ok(None);
         };
-        attached.count.messages += 1;
+        attached.count_published(publish);
         let Some(alias) = publish.topic_alias else {
             let prefix = &attached.prefix;
             return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));

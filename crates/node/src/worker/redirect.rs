@@ -9,7 +9,7 @@ use thicket_mqtt::{Connect, Disconnect, ProtocolVersion, ReasonCode};
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker, close::Cause};
+use super::{SessionKey, Worker, close::Cause, habits::Habits};
 use crate::{
     ConnectionId, EventLevel, ListenerId, Now, Peer,
     mail::{Content, Elsewhere, Movable, Redirectable},
@@ -33,19 +33,22 @@ pub(super) struct Redirect {
 }
 
 /// Messages of one client, from it and to it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct MessageCount {
     pub messages: u64,
     then: u64,
     since: Instant,
+    /// For the rebalancer.
+    pub habits: Habits,
 }
 
 impl MessageCount {
-    pub const fn new(now: Instant) -> Self {
+    pub fn new(now: Instant) -> Self {
         Self {
             messages: 0,
             then: 0,
             since: now,
+            habits: Habits::new(now),
         }
     }
 
@@ -139,14 +142,14 @@ impl Worker {
             let client_id = client_id.as_deref().unwrap_or_default().to_owned();
             let fields = vec![("client_id", client_id), ("to", reference.clone())];
             self.event(EventLevel::Debug, "client sent to another node", fields);
-            self.disconnect_to(id, Some(&reference), "another node has less to do");
+            self.disconnect_to(id, Some(&reference), "another node is better");
             self.leave_will(key);
             self.detach(now, id, Cause::Closed);
         }
     }
 
-    /// The client of a session is to go where its topics are.
-    pub(super) fn handle_send_to_topics(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
+    /// The client of a session is to go to another node.
+    pub(super) fn handle_send_client(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
         let key = self.sessions.find(client_id);
         let id = key
             .and_then(|key| self.sessions.get(key))
@@ -174,7 +177,7 @@ impl Worker {
     }
 
     /// Not while its session is on its way already.
-    fn is_movable(&self, key: SessionKey) -> bool {
+    pub(super) fn is_movable(&self, key: SessionKey) -> bool {
         let session = self.sessions.get(key);
         session.is_some_and(|it| !it.is_frozen && !it.awaits_queue && !it.is_leaving)
     }

@@ -9,6 +9,7 @@ mod mst;
 mod options;
 mod output;
 mod placement;
+mod rebalance;
 mod relay;
 mod run;
 mod start;
@@ -46,6 +47,8 @@ enum Command {
     Dispatcher(dispatcher::DispatcherExperiment),
     /// What placement is worth: clients at random, placed with one session, and with several (Detti Fig. 22)
     Placement(placement::Placement),
+    /// What rebalancing does when a node joins or is drained, and when the rebalancer dies: how long, what is lost, what comes twice
+    Rebalance(rebalance::Rebalance),
     /// Compare our node, the relay and installed brokers on the named workloads W1 to W9
     Compare(compare::Compare),
     /// Count instructions a message under Callgrind and guard them against a baseline
@@ -67,6 +70,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Crash(arguments) => crash::run(&arguments),
         Command::Dispatcher(arguments) => dispatcher::run(&arguments),
         Command::Placement(arguments) => placement::run(&arguments),
+        Command::Rebalance(arguments) => rebalance::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),

@@ -1,6 +1,7 @@
 //! `thicket ctl`: what a running node knows, as tables or as JSON, and what one may ask it to do.
 
 mod overlay;
+mod rebalance;
 mod rolling;
 mod trace;
 mod transfer;
@@ -96,6 +97,8 @@ enum Topic {
     },
     /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its backups
     RollingRestart(rolling::RollingRestart),
+    /// Which clients should be at other nodes, and what that gains; they are moved unless it is a dry run
+    Rebalance(rebalance::Rebalance),
     /// Remove a node that is out for good: it counts no more among those of which more than half must be there
     Forget {
         /// Its name or its identity, as `ctl nodes` shows them
@@ -142,6 +145,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             return rolling::run(&api, &arguments.credentials, restart);
         }
         Topic::Forget { node } => return forget(&api, node),
+        Topic::Rebalance(asked) => return rebalance::run(&api, asked, arguments.json),
         Topic::Trace(arguments) => return trace::run(&api, arguments),
         Topic::Export(export) => return transfer::export(&api, export),
         Topic::Import(import) => return transfer::import(&api, import, arguments.json),
@@ -170,6 +174,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Kick { .. }
             | Topic::Drain { .. }
             | Topic::Forget { .. }
+            | Topic::Rebalance(_)
             | Topic::RollingRestart(_)
             | Topic::Trace(_)
             | Topic::Export(_)

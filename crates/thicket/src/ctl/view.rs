@@ -134,6 +134,20 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
         },
     };
     let mut text = format!("{}: {place}\n{policy}\n{decision}\n", client.client_id);
+    if let Some(last) = &client.moved {
+        let outcome = match last.outcome.as_str() {
+            "followed" => "it followed",
+            "ignored" => "it came back instead",
+            _ => "what it did is not known here",
+        };
+        text.push_str(&format!(
+            "moved from {} to {} at {}: {}; {outcome}\n",
+            name(&last.from),
+            name(&last.to),
+            clock(last.at_ms),
+            reason(&last.reason)
+        ));
+    }
     if !client.nodes.is_empty() {
         let row = |node: &RankedNodeEntry| vec![name(&node.id), format!("{:.2}", node.score)];
         let rows: Vec<_> = client.nodes.iter().map(row).collect();
@@ -143,8 +157,17 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
     text
 }
 
+/// Time of day, UTC.
+fn clock(at_ms: u64) -> String {
+    let seconds = at_ms / 1000 % 86_400;
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
+}
+
 fn reason(word: &str) -> &str {
     match word {
+        "rebalanced" => "the rebalancer had it moved",
+        "topics" => "its topics are there",
         "load" | "moved" => "that node had less to do",
         "drained" => "this node is drained",
         "balanced" => "no node had less to do by the margin",

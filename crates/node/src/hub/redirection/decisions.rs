@@ -17,7 +17,7 @@ const MAXIMUM: usize = 65_536;
 
 /// Clients of which something is known for a while.
 #[derive(Debug)]
-pub(super) struct Recent<T> {
+pub(in crate::hub) struct Recent<T> {
     lifetime: Duration,
     known: HashMap<Arc<str>, (Instant, T)>,
     /// In the order they are forgotten; of a client that was noted again the former times are passed over.
@@ -43,6 +43,14 @@ impl<T: Copy> Recent<T> {
     pub fn get(&self, now: Instant, name: &str) -> Option<T> {
         let (until, value) = self.known.get(name)?;
         (!is_over(*until, now)).then_some(*value)
+    }
+
+    /// What was noted last of one that is it.
+    pub fn find(&self, now: Instant, is_it: impl Fn(&str) -> bool) -> Option<T> {
+        let known = self.known.iter();
+        let found = known.filter(|(name, (until, _))| !is_over(*until, now) && is_it(name));
+        let last = found.max_by_key(|(_, (until, _))| until.as_millis());
+        last.map(|(_, (_, value))| *value)
     }
 
     fn forget(&mut self, now: Instant) {

@@ -26,8 +26,9 @@ use thicket_overlay::{NodeId, WireVersion};
 use thicket_placement::{Candidate, Load, Picture, State};
 use thicket_session::time::Instant;
 
+pub(super) use self::decisions::Recent;
 use self::{
-    decisions::{Budget, Decisions, Recent},
+    decisions::{Budget, Decisions},
     moves::Moving,
 };
 use super::{Hub, Message};
@@ -45,7 +46,7 @@ const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
 /// Nodes tell connections and messages of the last second.
 const SHOWN_AFTER_MS: u64 = 2_000;
 /// In this time a client that was redirected has come where it was sent, or will not.
-const FOLLOWED: Duration = Duration::from_secs(30);
+pub(super) const FOLLOWED: Duration = Duration::from_secs(30);
 /// A client that came back instead is left alone for so long.
 const LEFT_ALONE: Duration = Duration::from_secs(3600);
 
@@ -116,24 +117,49 @@ impl Hub {
 
     /// The topics of a client are at another node now: if it is connected here and goes by that, it is sent there.
     pub(super) fn send_to_topics(&mut self, now: Now, name: &str, to: NodeId) {
+        if self.config.redirection.by_topics {
+            self.send_client(now, name, to, RedirectionReason::Topics);
+        }
+    }
+
+    /// Whether a client has shown that it does not follow.
+    pub(super) fn stays(&self, now: Now, name: &str) -> bool {
+        self.redirection.staying.get(now.instant, name).is_some()
+    }
+
+    /// It has.
+    pub(super) fn leave_alone(&mut self, now: Now, name: &str) {
+        let staying = &mut self.redirection.staying;
+        staying.insert(now.instant, name.into(), ());
+    }
+
+    /// A client that is connected here is to go to another node: the one way to have it moved, whoever wants that. False: it is not here, or does
+    /// not go.
+    pub(super) fn send_client(
+        &mut self,
+        now: Now,
+        name: &str,
+        to: NodeId,
+        reason: RedirectionReason,
+    ) -> bool {
         let entry = self.directory.entries.get_key_value(name);
         let Some((name, entry)) = entry.filter(|(_, entry)| entry.is_open && entry.is_connected)
         else {
-            return;
+            return false;
         };
         let (name, home) = (Arc::clone(name), entry.home);
         let at = now.instant;
         let redirection = &mut self.redirection;
-        let may_go = self.config.redirection.by_topics
-            && redirection.staying.get(at, &name).is_none()
+        let may_go = redirection.staying.get(at, &name).is_none()
             && redirection.budget.has_left(at)
             && self.loads.of(to).is_some_and(|state| state.serves());
         if may_go {
-            self.note_redirected(now, &name, &name, to, RedirectionReason::Topics);
+            self.note_redirected(now, &name, &name, to, reason);
             let client_id = name;
             let to = Arc::new([to]);
-            self.mail(home, Content::SendToTopics { client_id, to });
+            self.mail(home, Content::SendClient { client_id, to });
         }
+        may_go
     }
 
     fn refuse_with(
@@ -250,17 +276,36 @@ impl Hub {
             .recent
             .insert(now.instant, remembered_as.into(), true);
         redirection.decisions.note(now, client_id, reason, Some(to));
-        let message = Message::Redirected {
+        self.note_move(now, remembered_as, self.own(), to, reason);
+        let client_id = remembered_as;
+        let encoded = Message::Redirected { to, client_id }.encode();
+        let moved = Message::Moved {
             to,
-            client_id: remembered_as,
+            reason,
+            client_id,
         };
-        let encoded = message.encode();
+        let moved = moved.encode();
         let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            if self.overlay.wire_version(slot) >= WireVersion::V7 {
+            let version = self.overlay.wire_version(slot);
+            if version >= WireVersion::V9 {
+                self.send_encoded(node, slot, moved.clone());
+            } else if version >= WireVersion::V7 {
                 self.send_encoded(node, slot, encoded.clone());
             }
         }
+    }
+
+    /// The same, with the reason.
+    pub(super) fn handle_moved(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        to: NodeId,
+        (client_id, reason): (&str, RedirectionReason),
+    ) {
+        self.note_move(now, client_id, from, to, reason);
+        self.handle_redirected(now, to, client_id);
     }
 
     /// Another node has sent a client to a node, maybe to this one.
@@ -317,6 +362,7 @@ impl Hub {
                 .any(|(name, entry)| is_it(name) && entry.is_open),
             policy: self.config.redirection.policy.map(|policy| policy.name()),
             decision: self.redirection.decisions.last(is_it),
+            moved: self.last_move(now, client_id),
             nodes: ranked
                 .into_iter()
                 .map(|(key, score)| RankedNode {

@@ -414,6 +414,24 @@ fn clients_that_are_sent_to_other_nodes_while_nodes_die_lose_nothing() {
 }
 
 #[test]
+fn clients_that_the_rebalancer_has_moved_lose_nothing() {
+    play(
+        "clients_that_the_rebalancer_has_moved_lose_nothing",
+        Plan::MOVING,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_the_rebalancer_has_moved_while_nodes_die_lose_nothing() {
+    play(
+        "clients_that_the_rebalancer_has_moved_while_nodes_die_lose_nothing",
+        Plan::MOVING_AND_DYING,
+        &[],
+    );
+}
+
+#[test]
 #[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
 fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(

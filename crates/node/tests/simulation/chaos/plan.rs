@@ -58,6 +58,8 @@ pub struct Plan {
     pub drifts: bool,
     /// Nodes send clients to where there is less to do, and what each has to do changes.
     pub redirects: bool,
+    /// It is the rebalancer that has them sent, and each may be moved again after a moment.
+    pub rebalances: bool,
     /// Queues, windows and buffers are as small as can be, and what finds no room is refused.
     pub is_cramped: bool,
 }
@@ -92,7 +94,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 30] = [
+    pub const ALL: [(&'static str, Self); 32] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -120,6 +122,8 @@ impl Plan {
         ("CRAMPED", Self::CRAMPED),
         ("REDIRECTED", Self::REDIRECTED),
         ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
+        ("MOVING", Self::MOVING),
+        ("MOVING_AND_DYING", Self::MOVING_AND_DYING),
         ("OVERLAPPING", Self::OVERLAPPING),
         ("PAUSED_AND_PARTED", Self::PAUSED_AND_PARTED),
         ("OVERLAPPING_MAJORITY", Self::OVERLAPPING_MAJORITY),
@@ -155,6 +159,7 @@ impl Plan {
         is_slow: false,
         drifts: false,
         redirects: false,
+        rebalances: false,
         is_cramped: false,
     };
     /// One node that is killed and started again.
@@ -320,6 +325,16 @@ impl Plan {
         actions: 800,
         pause: 60,
         ..Self::DYING
+    };
+    /// The rebalancer has clients moved all the time.
+    pub const MOVING: Self = Self {
+        rebalances: true,
+        ..Self::REDIRECTED
+    };
+    /// The same while nodes die one at a time, the rebalancer too.
+    pub const MOVING_AND_DYING: Self = Self {
+        rebalances: true,
+        ..Self::REDIRECTED_AND_DYING
     };
     /// Two nodes stand still, stall or die at once, with two backups of each session.
     pub const OVERLAPPING: Self = Self {

@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 19] = [
+const NOT_REACHED: [(&str, &str); 22] = [
     (
         "worker/publish: a refused publication came again",
         "scenarios/cluster: a_publisher_that_is_back_before_its_message_is_refused_hears_so",
@@ -77,6 +77,18 @@ const NOT_REACHED: [(&str, &str); 19] = [
         "no plan places clients: tests/interop/test_placement.py",
     ),
     ("time FOLLOWED", "hub/redirection/decisions, tests"),
+    (
+        "time KNOWN_FOR",
+        "an hour: hub/redirection/decisions, tests",
+    ),
+    (
+        "time hub/rebalance/mod PATIENCE",
+        "a node that does not answer for so long is down before",
+    ),
+    (
+        "time KEPT",
+        "no plan has operators: tests/interop/test_rebalancing.py",
+    ),
     (
         "time LEFT_ALONE",
         "an hour: hub/redirection/decisions, tests",

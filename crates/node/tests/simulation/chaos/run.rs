@@ -1,11 +1,13 @@
 //! A cluster with clients that do what chance tells them, and with a network that does its worst.
 
+use std::time::Duration;
+
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 use thicket_node::{
-    ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, OnFull, Partition,
-    RedirectionConfig,
+    ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, OnFull, Partition, RebalanceConfig,
+    RebalanceMode, RedirectionConfig,
 };
 use thicket_overlay::routing::RoutingMode;
 use thicket_placement::Policy;
@@ -79,6 +81,17 @@ fn redirection_of(node: usize) -> RedirectionConfig {
     }
 }
 
+/// Nobody but the rebalancer sends clients away, and it does so all the time.
+fn rebalance(config: &mut RedirectionConfig) {
+    config.policy = None;
+    config.rebalance = RebalanceConfig {
+        mode: RebalanceMode::On,
+        rest: Duration::from_secs(1),
+        interval: Duration::from_millis(500),
+        noise: 0,
+    };
+}
+
 /// A run under way.
 #[derive(Debug)]
 pub struct Run {
@@ -142,6 +155,9 @@ impl Run {
             }
             if plan.redirects {
                 spec.redirection = redirection_of(index);
+            }
+            if plan.rebalances {
+                rebalance(&mut spec.redirection);
             }
             world.add_node(spec);
             world.start(index);

@@ -1,0 +1,71 @@
+//! `/v1/rebalance`: what the rebalancer has planned, or plans now. Any node is asked; it asks the rebalancer.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use thicket_node::{RebalanceCounts, RebalanceError, RebalanceReport, RebalanceWish};
+use tokio::time::sleep;
+
+use super::{Answer, Inspector, failure, inspect::Silence, silent};
+use crate::api::redirection::RebalanceRequest;
+
+/// Time between two looks whether the rebalancer has answered.
+const LOOK: Duration = Duration::from_millis(20);
+/// Looks until whoever asks is told that nobody answers: eight seconds.
+const LOOKS: usize = 400;
+
+pub(super) fn router() -> Router<Inspector> {
+    Router::new().route("/v1/rebalance", get(show).post(plan))
+}
+
+async fn show(State(inspector): State<Inspector>) -> Answer<RebalanceReport> {
+    ask(&inspector, RebalanceWish::Show).await
+}
+
+async fn plan(
+    State(inspector): State<Inspector>,
+    body: Result<Json<RebalanceRequest>, JsonRejection>,
+) -> Answer<RebalanceReport> {
+    let Json(request) =
+        body.map_err(|rejection| failure(rejection.status(), &rejection.body_text()))?;
+    let wish = if request.dry_run {
+        RebalanceWish::DryRun
+    } else {
+        RebalanceWish::Move
+    };
+    ask(&inspector, wish).await
+}
+
+async fn ask(inspector: &Inspector, wish: RebalanceWish) -> Answer<RebalanceReport> {
+    let asked = inspector.order_hub(move |hub, now| hub.ask_rebalance(now, wish));
+    let number = asked.await.map_err(silent)?;
+    for _ in 0..LOOKS {
+        let looked = inspector.order_hub(move |hub, _| hub.rebalance_answer(number));
+        match looked.await.map_err(silent)? {
+            Some(Ok(report)) => return Ok(Json(report)),
+            Some(Err(error)) => return Err(refused(&error)),
+            None => sleep(LOOK).await,
+        }
+    }
+    Err(refused(&RebalanceError::Unsure))
+}
+
+fn refused(error: &RebalanceError) -> Response {
+    let status = match error {
+        RebalanceError::Off | RebalanceError::Moving => StatusCode::CONFLICT,
+        RebalanceError::Unsure => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    failure(status, &error.to_string()).into_response()
+}
+
+impl Inspector {
+    /// What came of moves at this node.
+    pub(super) async fn rebalance_counts(&self) -> Result<RebalanceCounts, Silence> {
+        self.of_hub(|hub| hub.rebalance_counts().clone()).await
+    }
+}

@@ -1,0 +1,174 @@
+//! Operators ask any node; it asks the rebalancer.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use super::Phase;
+use crate::{
+    Now, RebalanceError, RebalanceMode, RebalanceReport, RebalanceWish,
+    hub::{Hub, Message},
+};
+
+/// Questions under way at a time, and answers that nobody has fetched.
+const PENDING: usize = 64;
+/// How long a question, or its answer, waits.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// What was asked of this node, and of this node as the rebalancer.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    last: u64,
+    /// By number; `None`: not answered yet.
+    own: BTreeMap<u64, Own>,
+    /// Whom the plan that is being made answers: a node with the number it gave.
+    waiting: Vec<(NodeId, u64)>,
+}
+
+#[derive(Debug)]
+struct Own {
+    until: Instant,
+    wish: RebalanceWish,
+    answer: Option<Answer>,
+}
+
+type Answer = Result<RebalanceReport, RebalanceError>;
+
+impl Hub {
+    /// Asks the rebalancer; the answer is fetched by the number, [`Hub::rebalance_answer`].
+    pub fn ask_rebalance(&mut self, now: Now, wish: RebalanceWish) -> u64 {
+        self.at_rest = None;
+        let asks = &mut self.rebalance.asks;
+        asks.last += 1;
+        let number = asks.last;
+        while asks.own.len() >= PENDING {
+            asks.own.pop_first();
+        }
+        let own = Own {
+            until: now.instant + KEPT,
+            wish,
+            answer: None,
+        };
+        asks.own.insert(number, own);
+        self.ask_rebalancer(now, number);
+        number
+    }
+
+    /// What the rebalancer answered, once; `None`: nothing yet.
+    pub fn rebalance_answer(&mut self, number: u64) -> Option<Answer> {
+        let asks = &mut self.rebalance.asks;
+        let Some(own) = asks.own.get_mut(&number) else {
+            return Some(Err(RebalanceError::Unsure));
+        };
+        let answer = own.answer.take()?;
+        asks.own.remove(&number);
+        Some(answer)
+    }
+
+    fn ask_rebalancer(&mut self, now: Now, number: u64) {
+        let Some(own) = self.rebalance.asks.own.get(&number) else {
+            return;
+        };
+        let wish = own.wish;
+        let rebalancer = self.rebalancer();
+        if self.rebalance_mode() == RebalanceMode::Off {
+            self.take_answer(number, Err(RebalanceError::Off));
+        } else if rebalancer == self.own() {
+            self.handle_rebalance_asked(now, rebalancer, number, wish);
+        } else {
+            let request = number;
+            self.send(rebalancer, &Message::RebalanceAsked { request, wish });
+        }
+    }
+
+    /// The former rebalancer may not have answered.
+    pub(super) fn ask_rebalancer_again(&mut self, now: Now) {
+        let open = self.rebalance.asks.own.iter();
+        let open = open.filter(|(_, own)| own.answer.is_none());
+        for number in open.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.ask_rebalancer(now, number);
+        }
+    }
+
+    /// A node asks this one as the rebalancer.
+    pub(in crate::hub) fn handle_rebalance_asked(
+        &mut self,
+        now: Now,
+        asker: NodeId,
+        number: u64,
+        wish: RebalanceWish,
+    ) {
+        if !self.is_rebalancer() {
+            let error = match self.rebalance_mode() {
+                RebalanceMode::Off => RebalanceError::Off,
+                RebalanceMode::Suggest | RebalanceMode::On => RebalanceError::Unsure,
+            };
+            return self.answer_rebalance(asker, number, Err(error));
+        }
+        let carries_out = wish == RebalanceWish::Move;
+        match &mut self.rebalance.phase {
+            _ if wish == RebalanceWish::Show => {
+                let report = self.rebalance_report();
+                self.answer_rebalance(asker, number, Ok(report));
+            }
+            Phase::Moving(_) => {
+                self.answer_rebalance(asker, number, Err(RebalanceError::Moving));
+            }
+            Phase::Gathering(gathering) => {
+                gathering.carries_out |= carries_out;
+                self.rebalance.asks.waiting.push((asker, number));
+            }
+            Phase::Idle => {
+                self.rebalance.asks.waiting.push((asker, number));
+                self.begin_gathering(now, "asked", carries_out);
+            }
+        }
+    }
+
+    /// The plan is made.
+    pub(super) fn answer_rebalance_askers(&mut self) {
+        let report = self.rebalance_report();
+        for (asker, number) in std::mem::take(&mut self.rebalance.asks.waiting) {
+            self.answer_rebalance(asker, number, Ok(report.clone()));
+        }
+    }
+
+    /// There will be no plan.
+    pub(super) fn refuse_rebalance_askers(&mut self) {
+        for (asker, number) in std::mem::take(&mut self.rebalance.asks.waiting) {
+            self.answer_rebalance(asker, number, Err(RebalanceError::Unsure));
+        }
+    }
+
+    fn answer_rebalance(&mut self, asker: NodeId, request: u64, answer: Answer) {
+        if asker == self.own() {
+            return self.take_answer(request, answer);
+        }
+        let message = match answer {
+            Ok(report) => Message::RebalanceTold {
+                request,
+                report: serde_json::to_string(&report).unwrap_or_default(),
+            },
+            Err(error) => Message::RebalanceRefused { request, error },
+        };
+        self.send(asker, &message);
+    }
+
+    /// The rebalancer has answered.
+    pub(in crate::hub) fn handle_rebalance_told(&mut self, number: u64, report: &str) {
+        let report = serde_json::from_str(report).map_err(|_| RebalanceError::Unsure);
+        self.take_answer(number, report);
+    }
+
+    pub(in crate::hub) fn take_answer(&mut self, number: u64, answer: Answer) {
+        if let Some(own) = self.rebalance.asks.own.get_mut(&number) {
+            own.answer = Some(answer);
+        }
+    }
+
+    pub(super) fn expire_rebalance_asks(&mut self, now: Now) {
+        let own = &mut self.rebalance.asks.own;
+        own.retain(|_, own| own.until > now.instant);
+    }
+}

@@ -1,0 +1,165 @@
+//! Each node is asked for its clients, one page at a time, all nodes at once.
+
+use std::collections::BTreeSet;
+
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use super::{PATIENCE, Phase, inventory::Inventory};
+use crate::{
+    Now, RebalanceMode, WorkerId,
+    hub::{Hub, Message},
+    mail::{ClientHabits, Content},
+};
+
+/// The cursor behind the last client of a node.
+const END: u64 = u64::MAX;
+
+/// What the rebalancer waits for.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    round: u64,
+    pub deadline: Instant,
+    waiting: BTreeSet<NodeId>,
+    pub inventory: Inventory,
+    pub trigger: &'static str,
+    pub carries_out: bool,
+}
+
+impl Hub {
+    pub(super) fn begin_gathering(&mut self, now: Now, trigger: &'static str, carries_out: bool) {
+        let known = self.known_nodes().into_iter();
+        // What is at a node that drains goes by itself, and one of an older version does not understand.
+        let asked = known.filter(|it| !it.load.is_draining && self.knows_rebalancing(it.node));
+        let waiting: BTreeSet<NodeId> = asked.map(|it| it.node).collect();
+        self.rebalance.last_round += 1;
+        let round = self.rebalance.last_round;
+        self.rebalance.phase = Phase::Gathering(Box::new(Gathering {
+            round,
+            deadline: now.instant + PATIENCE,
+            waiting: waiting.clone(),
+            inventory: Inventory::default(),
+            trigger,
+            carries_out,
+        }));
+        for node in waiting {
+            self.ask_habits(node, round, 0);
+        }
+    }
+
+    pub(super) fn give_gathering_up(&mut self, now: Now) {
+        self.rebalance.phase = Phase::Idle;
+        self.rebalance.not_before = now.instant + self.config.redirection.rebalance.interval;
+        self.refuse_rebalance_askers();
+    }
+
+    fn ask_habits(&mut self, node: NodeId, round: u64, cursor: u64) {
+        if node == self.own() {
+            self.handle_habits_asked(node, round, cursor);
+        } else {
+            self.send(node, &Message::HabitsAsked { round, cursor });
+        }
+    }
+
+    /// The rebalancer asks for clients of this node. A cursor is a worker and one of its connections.
+    pub(in crate::hub) fn handle_habits_asked(&mut self, asker: NodeId, round: u64, cursor: u64) {
+        let worker = cursor >> 32;
+        if worker >= u64::from(self.config.workers) {
+            return self.answer_habits(asker, round, END, Vec::new());
+        }
+        let content = Content::HabitsAsked {
+            asker,
+            round,
+            from: cursor as u32,
+        };
+        self.mail(WorkerId(worker as u8), content);
+    }
+
+    /// A worker has named some of its clients.
+    pub(in crate::hub) fn handle_worker_habits(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        (asker, round): (NodeId, u64),
+        next: Option<u32>,
+        mut clients: Vec<ClientHabits>,
+    ) {
+        let is_off = self.rebalance_mode() == RebalanceMode::Off;
+        for client in &mut clients {
+            let name = &client.client_id;
+            // Where it is placed it belongs, for whoever goes by that.
+            let is_placed =
+                self.config.redirection.by_topics && self.placed_at(now, name).is_some();
+            client.can_move &= !is_off && !is_placed && !self.stays(now, name);
+        }
+        let worker = u64::from(from.0);
+        let cursor = match next {
+            Some(next) => worker << 32 | u64::from(next),
+            None if worker + 1 < u64::from(self.config.workers) => (worker + 1) << 32,
+            None => END,
+        };
+        if asker == self.own() {
+            self.handle_habits(now, asker, round, cursor, clients);
+        } else {
+            self.answer_habits(asker, round, cursor, clients);
+        }
+    }
+
+    fn answer_habits(&mut self, asker: NodeId, round: u64, next: u64, clients: Vec<ClientHabits>) {
+        self.send(
+            asker,
+            &Message::Habits {
+                round,
+                next,
+                clients,
+            },
+        );
+    }
+
+    /// A node has named some of its clients.
+    pub(in crate::hub) fn handle_habits(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        round: u64,
+        next: u64,
+        clients: Vec<ClientHabits>,
+    ) {
+        let Phase::Gathering(gathering) = &mut self.rebalance.phase else {
+            return;
+        };
+        if gathering.round != round || !gathering.waiting.contains(&from) {
+            return;
+        }
+        gathering.inventory.add(from, clients);
+        if next != END && !gathering.inventory.is_full() {
+            return self.ask_habits(from, round, next);
+        }
+        if next != END {
+            gathering.inventory.cut_short(from);
+        }
+        gathering.waiting.remove(&from);
+        self.plan_if_gathered(now);
+    }
+
+    fn plan_if_gathered(&mut self, now: Now) {
+        match std::mem::replace(&mut self.rebalance.phase, Phase::Idle) {
+            Phase::Gathering(gathering) if gathering.waiting.is_empty() => {
+                self.make_plan(now, &gathering);
+            }
+            phase => self.rebalance.phase = phase,
+        }
+    }
+
+    /// A node is down: it is not waited for.
+    pub(in crate::hub) fn rebalance_loses_node(&mut self, now: Now, node: NodeId) {
+        if let Phase::Gathering(gathering) = &mut self.rebalance.phase {
+            gathering.waiting.remove(&node);
+            self.plan_if_gathered(now);
+        }
+        if let Phase::Moving(left) = &mut self.rebalance.phase {
+            left.retain(|ordered| ordered.from != node && ordered.to != node);
+        }
+        self.ask_rebalancer_again(now);
+    }
+}

@@ -1,0 +1,371 @@
+//! The rebalancer: one node at a time that looks at all clients and has them moved to where there is room, and where their topics are.
+//!
+//! It is drawn by rendezvous hash over the nodes that are up, so it is drawn again when they change; each side of a partitioned cluster has its own.
+//! It only orders moves: what happens to a client and its session is what happens at any redirection while connected (`redirection`), and how a session
+//! changes hands is of no interest here.
+//!
+//! | state | event | next |
+//! | --- | --- | --- |
+//! | idle | the nodes, their loads or their traffic have changed enough (`trend`), or an operator asks | gathering: each node is asked for its clients, page by page |
+//! | gathering | all have answered | planned (`placement::plan_moves`): moving if moves are to be carried out, else idle |
+//! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
+//! | moving | each second | some more moves are ordered of the nodes where the clients are |
+//! | moving | all are ordered | idle; for two intervals loads show what they did |
+//! | any | this node is not the rebalancer any more, or does not know how the others are | idle, nothing known |
+//!
+//! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour, both
+//! known to its node and told to all; a plan that gains too little is empty; nothing is gathered while nothing changes.
+
+mod ask;
+mod gather;
+mod inventory;
+mod orders;
+mod trend;
+mod wire;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use thicket_overlay::{NodeId, NodeSlot, WireVersion, rendezvous};
+use thicket_placement::{MoveReason, Plan, RebalanceLimits, Sizing, SizingReading, plan_moves};
+use thicket_session::time::Instant;
+
+pub(super) use self::wire::{put_habits, read_habits};
+use self::{ask::Asks, gather::Gathering, inventory::KnownNode, orders::LastMove, trend::Trend};
+use super::{Hub, redirection::Recent};
+use crate::{
+    BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
+    RebalancePlan, RebalanceReport, scope::client_id_of,
+};
+
+/// What decides who the rebalancer is.
+const LOT: &str = "thicket-rebalancer";
+/// A node that has not answered by then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a move is remembered, unless the rest is longer.
+const KNOWN_FOR: Duration = Duration::from_secs(3600);
+/// How far above its share the load of a node may be.
+const GAMMA: f64 = 1.1;
+/// Moves that a report names, and bytes of their clients: it fits into a message between nodes.
+const REPORTED: (usize, usize) = (1_000, 64 * 1024);
+/// Clients of one order to a node.
+const BATCH: usize = 100;
+
+/// What a node knows and does of rebalancing.
+#[derive(Debug)]
+pub(super) struct Rebalance {
+    phase: Phase,
+    trend: Trend,
+    /// As of the last plan.
+    planned_at: Option<Trend>,
+    plan: Option<RebalancePlan>,
+    last_round: u64,
+    /// Nothing is gathered before.
+    not_before: Instant,
+    sizing: Sizing,
+    asks: Asks,
+    /// Clients that were sent anywhere, by any node.
+    moved: Recent<LastMove>,
+    counts: RebalanceCounts,
+}
+
+/// What the rebalancer does.
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Gathering(Box<Gathering>),
+    Moving(VecDeque<Ordered>),
+}
+
+impl Phase {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Gathering(_) => "gathering",
+            Self::Moving(_) => "moving",
+        }
+    }
+}
+
+/// A move that is to be ordered.
+#[derive(Debug, Clone)]
+struct Ordered {
+    client_id: Arc<str>,
+    from: NodeId,
+    to: NodeId,
+    reason: MoveReason,
+}
+
+impl Rebalance {
+    pub fn new(config: &HubConfig) -> Self {
+        let rest = config.redirection.rebalance.rest;
+        Self {
+            phase: Phase::Idle,
+            trend: Trend::default(),
+            planned_at: None,
+            plan: None,
+            last_round: 0,
+            not_before: Instant::default(),
+            sizing: Sizing::default(),
+            asks: Asks::default(),
+            moved: Recent::new(rest.max(KNOWN_FOR)),
+            counts: RebalanceCounts::default(),
+        }
+    }
+}
+
+impl Hub {
+    /// Once a second, when loads were measured.
+    pub(super) fn review_rebalance(&mut self, now: Now) {
+        self.expire_rebalance_asks(now);
+        if !self.is_rebalancer() {
+            if self.rebalance.counts.is_rebalancer {
+                self.end_term();
+            }
+            return;
+        }
+        self.rebalance.counts.is_rebalancer = true;
+        let nodes = self.known_nodes();
+        self.rebalance.trend.follow(&nodes);
+        self.size_up(now, &nodes);
+        match &self.rebalance.phase {
+            Phase::Idle if self.rebalance.not_before <= now.instant => {
+                let noise = f64::from(self.config.redirection.rebalance.noise);
+                let planned_at = self.rebalance.planned_at.as_ref();
+                if let Some(trigger) = self.rebalance.trend.differs(planned_at, noise) {
+                    let carries_out = self.rebalance_mode() == RebalanceMode::On;
+                    self.begin_gathering(now, trigger, carries_out);
+                }
+            }
+            Phase::Idle => {}
+            Phase::Gathering(gathering) if gathering.deadline <= now.instant => {
+                thicket_session::reach!("time hub/rebalance/mod PATIENCE");
+                self.give_gathering_up(now);
+            }
+            Phase::Gathering(_) => {}
+            Phase::Moving(_) => self.order_some(now),
+        }
+    }
+
+    const fn rebalance_mode(&self) -> RebalanceMode {
+        self.config.redirection.rebalance.mode
+    }
+
+    /// This node was drawn, and knows how the others are.
+    fn is_rebalancer(&self) -> bool {
+        self.rebalance_mode() != RebalanceMode::Off
+            && self.is_ready
+            && !self.overlay.is_in_doubt()
+            && !self.standing.is_minority()
+            && self.rebalancer() == self.own()
+    }
+
+    fn end_term(&mut self) {
+        let rebalance = &mut self.rebalance;
+        rebalance.phase = Phase::Idle;
+        (rebalance.trend, rebalance.planned_at) = (Trend::default(), None);
+        (rebalance.sizing, rebalance.plan) = (Sizing::default(), None);
+        rebalance.counts.is_rebalancer = false;
+        rebalance.counts.desired_nodes = None;
+        self.refuse_rebalance_askers();
+    }
+
+    /// Of the nodes that know what this is.
+    fn rebalancer(&self) -> NodeId {
+        let nodes: Vec<NodeId> = self.overlay.reachable();
+        let nodes: Vec<NodeId> = nodes
+            .into_iter()
+            .filter(|node| self.knows_rebalancing(*node))
+            .collect();
+        rendezvous(LOT, &nodes).unwrap_or(self.own())
+    }
+
+    fn knows_rebalancing(&self, node: NodeId) -> bool {
+        let knows = |slot: NodeSlot| {
+            slot == NodeSlot::LOCAL || self.overlay.wire_version(slot) >= WireVersion::V9
+        };
+        node == self.own() || self.overlay.slot_of(node).is_some_and(knows)
+    }
+
+    /// The nodes that tell of themselves, this one included; nobody is sent to one of an older version.
+    fn known_nodes(&self) -> Vec<KnownNode> {
+        let own = (self.own(), self.loads.own());
+        let known = self
+            .loads
+            .others()
+            .chain([own])
+            .map(|(node, state)| KnownNode {
+                node,
+                load: state.load,
+                takes_clients: state.serves() && self.knows_rebalancing(node),
+            });
+        known.collect()
+    }
+
+    /// How many nodes the load needs.
+    fn size_up(&mut self, now: Now, nodes: &[KnownNode]) {
+        let serving = nodes.iter().filter(|known| known.takes_clients);
+        let cpu: Option<Vec<f64>> = serving
+            .clone()
+            .map(|known| known.load.cpu_permille.map(|cpu| f64::from(cpu) / 1000.0))
+            .collect();
+        let sum = |of: fn(&KnownNode) -> u64| serving.clone().map(of).sum::<u64>() as f64;
+        let internal = sum(|it| it.load.internal.messages());
+        let external = sum(|it| it.load.external.messages());
+        self.rebalance.counts.desired_nodes = cpu.filter(|all| !all.is_empty()).map(|all| {
+            self.rebalance.sizing.desired(SizingReading {
+                at_ms: now.instant.as_millis(),
+                nodes: all.len(),
+                cpu: all.iter().sum(),
+                internal_share: internal / (internal + external).max(1.0),
+            })
+        });
+    }
+
+    /// Everybody has answered.
+    fn make_plan(&mut self, now: Now, gathering: &Gathering) {
+        let (trigger, carries_out) = (gathering.trigger, gathering.carries_out);
+        let inventory = &gathering.inventory;
+        let nodes = self.known_nodes();
+        let rest = self.config.redirection.rebalance.rest;
+        let at = now.instant;
+        let may_move = |name: &str| {
+            let last = self.rebalance.moved.get(at, name);
+            last.is_none_or(|last| last.at + rest <= at)
+        };
+        let situation = inventory.situation(&nodes, self.rates_by_node(), may_move);
+        let limits = RebalanceLimits {
+            gamma: GAMMA,
+            ..RebalanceLimits::default()
+        };
+        let planned = plan_moves(&situation, limits);
+        // A dry run does not do what is due.
+        if carries_out || self.rebalance_mode() != RebalanceMode::On {
+            self.rebalance.planned_at = Some(self.rebalance.trend.clone());
+        }
+        self.rebalance.not_before = at + self.config.redirection.rebalance.interval;
+        let Ok(plan) = planned else {
+            debug_assert!(false, "a situation of ours is sound: {planned:?}");
+            return;
+        };
+        self.rebalance.counts.plans += 1;
+        let ordered = plan.moves.iter().map(|step| {
+            let (from, client_id) = inventory.client(step.client);
+            Ordered {
+                client_id: Arc::clone(client_id),
+                from: *from,
+                to: nodes[step.to].node,
+                reason: step.reason,
+            }
+        });
+        let ordered: VecDeque<Ordered> = ordered.collect();
+        let movable = situation
+            .clients
+            .iter()
+            .filter(|client| client.may_move)
+            .count();
+        let counts = (inventory.len(), movable);
+        let report = report_of(now, trigger, counts, carries_out, &plan, &ordered);
+        self.tell_of_plan(&report);
+        self.rebalance.plan = Some(report);
+        if carries_out && !ordered.is_empty() {
+            self.rebalance.phase = Phase::Moving(ordered);
+            self.order_some(now);
+        }
+        self.answer_rebalance_askers();
+    }
+
+    fn tell_of_plan(&mut self, plan: &RebalancePlan) {
+        if plan.move_count == 0 {
+            return;
+        }
+        let message = if plan.carried_out {
+            "clients are moved to other nodes"
+        } else {
+            "clients would be better at other nodes"
+        };
+        let round = |value: f64| format!("{value:.1}");
+        let precise = |value: f64| format!("{value:.3}");
+        let (before, after) = (&plan.before, &plan.after);
+        let fields = vec![
+            ("clients", plan.move_count.to_string()),
+            ("trigger", plan.trigger.clone()),
+            ("internal_before", round(before.internal_messages_per_s)),
+            ("internal_after", round(after.internal_messages_per_s)),
+            ("jain_before", precise(before.jain)),
+            ("jain_after", precise(after.jain)),
+        ];
+        self.event(EventLevel::Info, message, fields);
+    }
+
+    /// What this node knows as the rebalancer.
+    fn rebalance_report(&self) -> RebalanceReport {
+        let nodes = self.known_nodes();
+        let serving = nodes.iter().filter(|known| known.takes_clients);
+        let desired_nodes = self.rebalance.counts.desired_nodes;
+        let is_large = desired_nodes.is_some_and(|desired| desired < serving.clone().count());
+        let cheapest = serving.min_by_key(|known| known.load.connections);
+        RebalanceReport {
+            rebalancer: self.own().to_string(),
+            mode: self.rebalance_mode().name().to_owned(),
+            state: self.rebalance.phase.name().to_owned(),
+            plan: self.rebalance.plan.clone(),
+            desired_nodes,
+            cheapest_to_empty: cheapest
+                .filter(|_| is_large)
+                .map(|known| known.node.to_string()),
+        }
+    }
+
+    /// What came of moves since the start.
+    #[must_use]
+    pub const fn rebalance_counts(&self) -> &RebalanceCounts {
+        &self.rebalance.counts
+    }
+}
+
+fn report_of(
+    now: Now,
+    trigger: &str,
+    (clients, movable): (usize, usize),
+    carried_out: bool,
+    plan: &Plan,
+    ordered: &VecDeque<Ordered>,
+) -> RebalancePlan {
+    let balance = |balance: thicket_placement::Balance| BalanceEntry {
+        internal_messages_per_s: balance.internal,
+        jain: balance.jain,
+        peak: balance.peak,
+    };
+    let mut bytes = 0;
+    let moves = plan.moves.iter().zip(ordered).take(REPORTED.0);
+    let moves = moves.take_while(|(_, ordered)| {
+        bytes += ordered.client_id.len();
+        bytes <= REPORTED.1
+    });
+    let moves = moves.map(|(step, ordered)| MoveEntry {
+        client_id: client_id_of(&ordered.client_id).to_owned(),
+        from: ordered.from.to_string(),
+        to: ordered.to.to_string(),
+        reason: step.reason.name().to_owned(),
+        saves_messages_per_s: step.saves,
+    });
+    RebalancePlan {
+        at_ms: now.wall.as_unix_millis(),
+        trigger: trigger.to_owned(),
+        clients,
+        movable,
+        before: balance(plan.before),
+        after: balance(plan.after),
+        carried_out,
+        move_count: plan.moves.len(),
+        ordered: 0,
+        moves: moves.collect(),
+    }
+}
+
+/// Orders of one second by where the clients are, where they go and why.
+type Orders = BTreeMap<(NodeId, NodeId, usize), Vec<Arc<str>>>;

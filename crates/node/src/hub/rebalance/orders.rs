@@ -1,0 +1,170 @@
+//! Moves as they are ordered, carried out, and followed or not.
+
+use thicket_overlay::NodeId;
+use thicket_placement::MoveReason;
+use thicket_session::time::Instant;
+
+use super::{BATCH, Orders, Phase};
+use crate::{
+    ClientMove, Now, RebalanceMode, RedirectionReason,
+    hub::{Hub, Message},
+    mail::Claim,
+    scope::client_id_of,
+};
+
+/// A client that was sent from one node to another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LastMove {
+    pub at: Instant,
+    at_ms: u64,
+    from: NodeId,
+    to: NodeId,
+    reason: RedirectionReason,
+    outcome: Outcome,
+}
+
+/// What it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Sent,
+    Followed,
+    Ignored,
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Followed => "followed",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+impl Hub {
+    /// As many moves as one second has.
+    pub(super) fn order_some(&mut self, now: Now) {
+        let per_s = self.config.redirection.per_s as usize;
+        let Phase::Moving(left) = &mut self.rebalance.phase else {
+            return;
+        };
+        let batch: Vec<_> = left.drain(..per_s.min(left.len())).collect();
+        let is_done = left.is_empty();
+        if let Some(plan) = &mut self.rebalance.plan {
+            plan.ordered += batch.len();
+        }
+        let mut orders = Orders::new();
+        for ordered in batch {
+            let key = (ordered.from, ordered.to, ordered.reason as usize);
+            orders.entry(key).or_default().push(ordered.client_id);
+        }
+        for ((from, to, reason), clients) in orders {
+            let reason = MoveReason::ALL[reason];
+            if from == self.own() {
+                let clients: Vec<&str> = clients.iter().map(|it| &**it).collect();
+                self.handle_moves_ordered(now, to, reason, &clients);
+            } else {
+                for clients in clients.chunks(BATCH) {
+                    let clients = clients.iter().map(|it| &**it).collect();
+                    let message = Message::MovesOrdered {
+                        to,
+                        reason,
+                        clients,
+                    };
+                    self.send(from, &message);
+                }
+            }
+        }
+        if is_done {
+            self.rebalance.phase = Phase::Idle;
+            let interval = self.config.redirection.rebalance.interval;
+            self.rebalance.not_before = now.instant + interval * 2;
+        }
+    }
+
+    /// The rebalancer says which clients of this node should be at another one.
+    pub(in crate::hub) fn handle_moves_ordered(
+        &mut self,
+        now: Now,
+        to: NodeId,
+        reason: MoveReason,
+        clients: &[&str],
+    ) {
+        let rest = self.config.redirection.rebalance.rest;
+        let is_off = self.rebalance_mode() == RebalanceMode::Off;
+        for client in clients {
+            let last = self.rebalance.moved.get(now.instant, client);
+            let rests = last.is_some_and(|last| last.at + rest > now.instant);
+            let goes = !is_off
+                && !rests
+                && self.send_client(now, client, to, RedirectionReason::Rebalanced);
+            if goes {
+                thicket_session::reach!("hub/rebalance: a client is moved");
+                self.rebalance.counts.moves[reason as usize] += 1;
+            } else {
+                self.rebalance.counts.refused += 1;
+            }
+        }
+    }
+
+    /// A client was sent to a node, by this one or another.
+    pub(in crate::hub) fn note_move(
+        &mut self,
+        now: Now,
+        client: &str,
+        from: NodeId,
+        to: NodeId,
+        reason: RedirectionReason,
+    ) {
+        let last = LastMove {
+            at: now.instant,
+            at_ms: now.wall.as_unix_millis(),
+            from,
+            to,
+            reason,
+            outcome: Outcome::Sent,
+        };
+        self.rebalance
+            .moved
+            .insert(now.instant, client.into(), last);
+    }
+
+    /// A client connects here: maybe it was sent here, or comes back instead of going.
+    pub(in crate::hub) fn note_arrival(&mut self, now: Now, claim: &Claim) {
+        let name = claim.remembered_as();
+        let Some(mut last) = self.rebalance.moved.get(now.instant, name) else {
+            return;
+        };
+        let is_open = last.outcome == Outcome::Sent
+            && last.reason == RedirectionReason::Rebalanced
+            && last.at + super::super::redirection::FOLLOWED > now.instant;
+        if !is_open {
+            return;
+        }
+        if last.to == self.own() {
+            last.outcome = Outcome::Followed;
+            self.rebalance.counts.followed += 1;
+        } else if last.from == self.own() {
+            thicket_session::reach!("hub/rebalance: a client came back");
+            last.outcome = Outcome::Ignored;
+            self.rebalance.counts.ignored += 1;
+            self.leave_alone(now, name);
+        } else {
+            return;
+        }
+        self.rebalance.moved.insert(now.instant, name.into(), last);
+    }
+
+    /// When a client was last sent anywhere.
+    pub(in crate::hub) fn last_move(&self, now: Now, client_id: &str) -> Option<ClientMove> {
+        let is_it = |name: &str| client_id_of(name) == client_id;
+        let last = self.rebalance.moved.find(now.instant, is_it)?;
+        Some(ClientMove {
+            at_ms: last.at_ms,
+            from: last.from.to_string(),
+            to: last.to.to_string(),
+            reason: last.reason.name().to_owned(),
+            outcome: last.outcome.name().to_owned(),
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! Whether the cluster has changed enough for another look at its clients: looking costs, and mostly nothing has.
+
+use std::collections::BTreeMap;
+
+use thicket_overlay::NodeId;
+use thicket_placement::CONNECTION_LOAD;
+
+use super::inventory::KnownNode;
+
+/// What the newest second counts of a trend: it follows in half a minute, and swings of some seconds hardly show.
+const NEWEST: f64 = 1.0 / 30.0;
+/// A change by less than this part is none.
+const CHANGED: f64 = 0.2;
+
+/// What is followed of the nodes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Trend {
+    /// Of those that take clients: messages a second with clients, and what their connections count.
+    loads: BTreeMap<NodeId, f64>,
+    internal: f64,
+}
+
+impl Trend {
+    /// A second later.
+    pub fn follow(&mut self, nodes: &[KnownNode]) {
+        let is_first = self.loads.is_empty();
+        let step = |known: &mut f64, now: f64| *known += NEWEST * (now - *known);
+        let serving = nodes.iter().filter(|it| it.takes_clients);
+        let before = std::mem::take(&mut self.loads);
+        for known in serving {
+            let now = known.load.external.messages() as f64
+                + CONNECTION_LOAD * known.load.connections as f64;
+            let mut load = before.get(&known.node).copied().unwrap_or(now);
+            step(&mut load, now);
+            self.loads.insert(known.node, load);
+        }
+        let internal: u64 = nodes.iter().map(|it| it.load.internal.in_messages).sum();
+        if is_first {
+            self.internal = internal as f64;
+        }
+        step(&mut self.internal, internal as f64);
+    }
+
+    /// What has changed since a plan was made; `None`: nothing that matters.
+    pub fn differs(&self, then: Option<&Self>, noise: f64) -> Option<&'static str> {
+        let Some(then) = then else {
+            return Some("started");
+        };
+        if !self.loads.keys().eq(then.loads.keys()) {
+            return Some("nodes");
+        }
+        let has_moved = |now: f64, then: f64| {
+            let distance = (now - then).abs();
+            distance > noise && distance > CHANGED * then
+        };
+        let mut pairs = self.loads.values().zip(then.loads.values());
+        if pairs.any(|(now, then)| has_moved(*now, *then)) {
+            return Some("load");
+        }
+        has_moved(self.internal, then.internal).then_some("traffic")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NodeLoad, Rates};
+
+    fn nodes(messages: &[u64]) -> Vec<KnownNode> {
+        let node = |(index, messages): (usize, &u64)| KnownNode {
+            node: NodeId(index as u64),
+            load: NodeLoad {
+                external: Rates {
+                    in_messages: *messages,
+                    ..Rates::default()
+                },
+                ..NodeLoad::default()
+            },
+            takes_clients: true,
+        };
+        messages.iter().enumerate().map(node).collect()
+    }
+
+    #[test]
+    fn constant_load_is_looked_at_once_and_a_change_or_a_node_again() {
+        let mut trend = Trend::default();
+        trend.follow(&nodes(&[1000, 1000]));
+        assert_eq!(trend.differs(None, 20.0), Some("started"));
+        let then = trend.clone();
+        for _ in 0..100 {
+            trend.follow(&nodes(&[1010, 1000]));
+            assert_eq!(trend.differs(Some(&then), 20.0), None);
+        }
+        trend.follow(&nodes(&[1010, 1000, 0]));
+        assert_eq!(trend.differs(Some(&then), 20.0), Some("nodes"));
+        let mut trend = then.clone();
+        for _ in 0..15 {
+            trend.follow(&nodes(&[1000, 2000]));
+        }
+        assert_eq!(trend.differs(Some(&then), 20.0), Some("load"));
+    }
+
+    #[test]
+    fn load_that_swings_every_ten_seconds_by_half_is_constant() {
+        let mut trend = Trend::default();
+        trend.follow(&nodes(&[1000]));
+        let then = trend.clone();
+        for second in 0..600 {
+            let high = second / 10 % 2 == 0;
+            trend.follow(&nodes(&[if high { 1500 } else { 500 }]));
+            assert_eq!(trend.differs(Some(&then), 20.0), None, "{second} {trend:?}");
+        }
+    }
+}

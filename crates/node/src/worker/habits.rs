@@ -1,0 +1,235 @@
+//! What each client does, for the rebalancer: how many messages it has, what it publishes to and what it wants.
+//!
+//! Rates are means over half a minute and more, so a load that swings faster looks constant. Topics are counted in a sample of the publications, which
+//! costs one addition and one comparison each.
+
+use std::{rc::Rc, time::Duration};
+
+use thicket_mqtt::{ProtocolVersion, Publish};
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use super::{Worker, connection::Attached};
+use crate::{
+    ConnectionId, Now, Peer,
+    mail::{ClientHabits, Content},
+};
+
+/// Rates are means over this time at least, and twice it at most while somebody asks.
+const MEASURED: Duration = Duration::from_secs(30);
+/// One of so many publications tells its topic. A prime, so that clients that go round their topics are seen whole.
+const SAMPLED: u64 = 17;
+/// Topics that are known of a client, those with most messages.
+const TOPICS: usize = 8;
+/// Longer topics and filters are left out, bytes.
+const LONGEST: usize = 1024;
+/// Filters that are named of a client.
+const FILTERS: usize = 256;
+/// Clients that are named at a time, and bytes of their names.
+const PAGE: (usize, usize) = (256, 128 * 1024);
+
+/// How many messages there had been at a moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    at: Instant,
+    messages: u64,
+    published: u64,
+}
+
+/// What a connection does.
+#[derive(Debug, Default)]
+pub(super) struct Habits {
+    published: u64,
+    /// The older one is what rates are counted from.
+    marks: [Mark; 2],
+    /// With how often each was sampled.
+    topics: Vec<(Rc<str>, u32)>,
+}
+
+impl Habits {
+    pub fn new(now: Instant) -> Self {
+        let mark = Mark {
+            at: now,
+            ..Mark::default()
+        };
+        Self {
+            marks: [mark; 2],
+            ..Self::default()
+        }
+    }
+
+    /// The client publishes. `full`: the topic as the cluster knows it, looked up only if it is wanted.
+    #[inline]
+    pub fn count<'a>(&mut self, full: impl FnOnce() -> Option<Rc<str>> + 'a) {
+        self.published += 1;
+        if self.published % SAMPLED == 1
+            && let Some(topic) = full()
+        {
+            self.note(topic);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, topic: Rc<str>) {
+        if let Some(known) = self.topics.iter_mut().find(|known| known.0 == topic) {
+            known.1 += 1;
+        } else if self.topics.len() < TOPICS && topic.len() <= LONGEST {
+            self.topics.push((topic, 1));
+        } else {
+            // Those with few messages make room.
+            self.topics.retain_mut(|known| {
+                known.1 -= 1;
+                known.1 > 0
+            });
+        }
+    }
+
+    /// Thousandths of a message a second, of all messages and of those published.
+    fn rates(&mut self, now: Instant, messages: u64) -> (u64, u64) {
+        let since = self.marks[0];
+        let millis = now.since(since.at).as_millis().max(1_000);
+        let of = |count: u64| (u128::from(count) * 1_000_000 / millis) as u64;
+        let rates = (
+            of(messages - since.messages),
+            of(self.published - since.published),
+        );
+        if now.since(self.marks[1].at) >= MEASURED {
+            thicket_session::reach!("time MEASURED");
+            let next = Mark {
+                at: now,
+                messages,
+                published: self.published,
+            };
+            self.marks = [self.marks[1], next];
+            for known in &mut self.topics {
+                known.1 = known.1.div_ceil(2);
+            }
+        }
+        rates
+    }
+
+    fn topics(&self, published: u64) -> Vec<(std::sync::Arc<str>, u64)> {
+        let sampled: u64 = self.topics.iter().map(|known| u64::from(known.1)).sum();
+        let all = self.topics.iter();
+        all.map(|(topic, count)| ((&**topic).into(), published * u64::from(*count) / sampled))
+            .collect()
+    }
+}
+
+impl Attached {
+    /// A PUBLISH came.
+    #[inline]
+    pub(super) fn count_published(&mut self, publish: &Publish<'_>) {
+        self.count.messages += 1;
+        let (prefix, aliases) = (&self.prefix, &self.aliases_in);
+        self.count.habits.count(|| match publish.topic_alias {
+            Some(alias) if publish.topic.is_empty() => {
+                aliases.get(usize::from(alias).checked_sub(1)?).cloned()?
+            }
+            Some(_) | None => Some(format!("{prefix}{}", publish.topic).into()),
+        });
+    }
+}
+
+impl Worker {
+    /// The hub asks what clients do, those from a connection on. As many are named as one message holds.
+    pub(super) fn handle_habits_asked(&mut self, now: Now, asker: NodeId, round: u64, from: u32) {
+        let (mut clients, mut bytes) = (Vec::new(), 0);
+        let mut next = from as usize;
+        while next < self.connections.len() && clients.len() < PAGE.0 && bytes < PAGE.1 {
+            if let Some(client) = self.habits_of(now, ConnectionId(next as u32)) {
+                bytes += client.bytes();
+                clients.push(client);
+            }
+            next += 1;
+        }
+        let next = (next < self.connections.len()).then_some(next as u32);
+        self.mail(
+            Peer::Hub,
+            Content::Habits {
+                asker,
+                round,
+                next,
+                clients,
+            },
+        );
+    }
+
+    fn habits_of(&mut self, now: Now, id: ConnectionId) -> Option<ClientHabits> {
+        let connection = self.connection_mut(id)?;
+        let listener = connection.listener;
+        let attached = connection.attached_mut()?;
+        let messages = attached.count.messages;
+        let habits = &mut attached.count.habits;
+        let (rate, published) = habits.rates(now.instant, messages);
+        let publishes = habits.topics(published);
+        let (key, version) = (attached.session, attached.version);
+        let session = self.sessions.get(key)?;
+        let plain = session.subscriptions.keys().filter(|it| !it.is_shared());
+        let plain = plain.map(|it| it.filter.to_string());
+        let filters = plain.filter(|it| it.len() <= LONGEST).take(FILTERS);
+        Some(ClientHabits {
+            client_id: (*session.client_id).into(),
+            can_move: version == ProtocolVersion::V5
+                && self.is_movable(key)
+                && self.could_go_elsewhere(listener),
+            millis_per_s: rate,
+            publishes,
+            filters: filters.map(Into::into).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_millis(seconds * 1000)
+    }
+
+    fn publish(habits: &mut Habits, topic: &str, count: u64) {
+        for _ in 0..count {
+            habits.count(|| Some(topic.into()));
+        }
+    }
+
+    #[test]
+    fn rates_are_means_over_half_a_minute_and_more() {
+        let mut habits = Habits::new(at(0));
+        publish(&mut habits, "a", 100);
+        assert_eq!(habits.rates(at(10), 200), (20_000, 10_000));
+        // Ten seconds with messages, and ten without: the mean hardly moves.
+        for ten in 2..30 {
+            publish(&mut habits, "a", 100 * (ten % 2));
+            let published = habits.published;
+            let (_, rate) = habits.rates(at(10 * ten), 2 * published);
+            assert!((3_300..=7_000).contains(&rate), "{rate} after {ten}0 s");
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_just_come_is_measured_over_a_second_at_least() {
+        let mut habits = Habits::new(at(5));
+        assert_eq!(habits.rates(at(5), 3), (3_000, 0));
+    }
+
+    #[test]
+    fn topics_share_what_is_published_as_they_were_sampled_and_rare_ones_make_room() {
+        let mut habits = Habits::new(at(0));
+        for index in 0..1700 {
+            publish(&mut habits, if index % 4 == 0 { "few" } else { "many" }, 1);
+        }
+        let topics = habits.topics(1000);
+        let rate = |name: &str| topics.iter().find(|it| &*it.0 == name).map_or(0, |it| it.1);
+        assert!((200..=300).contains(&rate("few")), "{topics:?}");
+        assert!((700..=800).contains(&rate("many")), "{topics:?}");
+        for index in 0..100_u64 {
+            publish(&mut habits, &format!("rare/{index}"), 17);
+        }
+        assert!(habits.topics.len() <= TOPICS);
+        assert!(
+            habits.topics.iter().any(|known| &*known.0 == "many") || habits.topics.len() < TOPICS
+        );
+    }
+}
