@@ -10,6 +10,9 @@ use crate::placer::Assignment;
 use crate::simulator::CpuWeights;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
 
+/// Clients that have something at a node that is gone, with all they want.
+type Homeless = Vec<(ClientId, Vec<Interest>)>;
+
 /// A change of the nodes of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -151,10 +154,7 @@ impl Advisor {
     }
 
     /// Everybody where it is as far as that node is among `nodes`, and who has something that is not.
-    fn restored(
-        &self,
-        nodes: &[String],
-    ) -> Result<(Replay, Vec<(ClientId, Vec<Interest>)>), ParameterError> {
+    fn restored(&self, nodes: &[String]) -> Result<(Replay, Homeless), ParameterError> {
         let mut replay = replay(nodes.len(), self.limits)?;
         for arrival in &self.arrivals {
             replay.announce(arrival)?;
@@ -361,7 +361,11 @@ mod tests {
         let advisor = advisor(&["a", "b", "c"], all).unwrap();
         let died = advisor.after(&Change::Death(only("c")), 100).unwrap();
         assert_eq!(died.nodes, ["a", "b"]);
-        assert!(died.moves.iter().all(|it| it.client == "w" && it.from == "c"));
+        assert!(
+            died.moves
+                .iter()
+                .all(|it| it.client == "w" && it.from == "c")
+        );
         let topics: usize = died.moves.iter().map(|it| it.topics.len()).sum();
         assert_eq!(topics, 6);
         let drained = advisor.after(&Change::Remove(only("c")), 100).unwrap();

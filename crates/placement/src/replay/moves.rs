@@ -105,9 +105,8 @@ impl<'a> Moves<'a> {
             let before = left;
             let steps = self.steps().into_iter();
             let rated = steps.filter_map(|step| Some((self.rate(step, left)?, step)));
-            let mut heap: BinaryHeap<Candidate> = rated
-                .map(|(gain, step)| Candidate { gain, step })
-                .collect();
+            let mut heap: BinaryHeap<Candidate> =
+                rated.map(|(gain, step)| Candidate { gain, step }).collect();
             while left > 0
                 && let Some(Candidate { step, .. }) = heap.pop()
             {
@@ -180,9 +179,7 @@ impl<'a> Moves<'a> {
                 let clients = self.clients_of[topic.index()].iter();
                 let moving = clients.flat_map(|client| of(*client, Some(topic), to));
                 // Who would have too many sessions stays; the rest may go without it.
-                moving
-                    .filter(|shift| self.is_allowed(&[*shift]))
-                    .collect()
+                moving.filter(|shift| self.is_allowed(&[*shift])).collect()
             }
         }
     }
