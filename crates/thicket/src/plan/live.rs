@@ -86,8 +86,9 @@ fn assemble(
     let names = names(nodes);
     let sum = |of: fn(&Part) -> u64| parts.values().map(of).sum::<u64>();
     let (messages, bytes) = (sum(|part| part.messages), sum(|part| part.bytes));
+    let by_name: BTreeSet<String> = names.values().cloned().collect();
     let cluster = ClusterLine {
-        nodes: nodes.iter().map(|node| names[&node.id].clone()).collect(),
+        nodes: by_name.into_iter().collect(),
         message_bytes: (messages > 0).then(|| bytes as f64 / messages as f64),
         ..ClusterLine::default()
     };
