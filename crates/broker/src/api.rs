@@ -1,6 +1,7 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
 pub mod overlay;
+pub mod recording;
 pub mod redirection;
 pub mod transfer;
 pub mod watch;

@@ -36,6 +36,32 @@ pub struct SubscriptionReport {
     pub subscription_identifier: Option<u32>,
 }
 
+/// One session, for a recording of who receives what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// The name under which the cluster knows it: records come in its order.
+    pub name: String,
+    /// As in the CONNECT of its client.
+    pub client_id: String,
+    /// Whose it is; `None`: nobody's in particular.
+    pub user_name: Option<String>,
+    /// As the client wrote them, `$share/...` included; ascending.
+    pub filters: Vec<String>,
+}
+
+/// A session that a placement asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedName {
+    /// Client identifier of the client that was placed.
+    pub client_id: String,
+    /// 1 for the client's own session.
+    pub number: u16,
+    /// What the client publishes there.
+    pub publish: Vec<String>,
+    /// All sessions of the client, by number: with which client identifier, and the identity of the node.
+    pub sessions: Vec<(String, String)>,
+}
+
 /// One node as this one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -401,6 +427,8 @@ pub struct ClientExplanation {
     pub client_id: String,
     /// Its session is on this node.
     pub is_here: bool,
+    /// It was placed: this is a session of that client.
+    pub placed_as: Option<PlacedName>,
     /// What redirection goes by; `None`: clients are served where they come.
     pub policy: Option<&'static str>,
     /// The last one of this node.

@@ -7,6 +7,7 @@
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
+//! - An [`Advisor`] starts from where recorded clients are, and says what it takes to add or remove a node.
 //! - [`ControlPlane`] places clients by name, and its placements are reservations.
 //! - [`Picture`] chooses a broker for a client that connects, by what brokers have to do now.
 //! - [`plan_moves`] says which connected clients should be at another node, and what that gains.
@@ -66,7 +67,7 @@ pub use rebalance::{
     plan_moves, replan,
 };
 pub use redirect::{Candidate, Excess, Load, Picture, Policy, State};
-pub use replay::{Arrival, Replay, Step};
+pub use replay::{Advisor, Arrival, Change, Outcome, Relocation, Replay, Step};
 
 pub use simulator::{
     Application, ArrivalOrder, Axis, CpuWeights, Criterion, FIGURE_ORDER, Figure, Measures, Panel,

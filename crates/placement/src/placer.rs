@@ -137,6 +137,11 @@ impl Placer {
         Ok(placed)
     }
 
+    /// One more than the highest client number there was.
+    pub(crate) fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
     /// From now on at most so many sessions a client.
     pub fn allow_sessions(&mut self, max_sessions: usize) {
         self.strategy.allow_sessions(max_sessions);

@@ -1,5 +1,10 @@
 //! Recorded arrivals, by name, through a strategy.
 
+mod advice;
+mod moves;
+
+pub use advice::{Advisor, Change, Outcome, Relocation};
+
 use std::collections::BTreeMap;
 
 use crate::cluster::{BrokerId, ClientId, Cluster, TopicId, Traffic};
@@ -24,6 +29,8 @@ pub struct Arrival {
     pub rates: BTreeMap<String, f64>,
     /// The client leaves; its topics are of no interest.
     pub leave: bool,
+    /// The node that each of its topics and filters is at now; only an [`Advisor`] reads it.
+    pub nodes: BTreeMap<String, String>,
 }
 
 /// What one line led to.

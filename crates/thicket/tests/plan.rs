@@ -354,6 +354,99 @@ fn replay_takes_rates_by_name_or_in_order_and_lets_clients_leave_and_change() {
     assert_eq!(rows[5]["external_out"], 5.0);
 }
 
+const CROSSED: &str = r#"{"cluster":{"nodes":["a","b"],"message_bytes":1000}}
+{"client":"p1","publish":["t/1"],"rates":{"t/1":500},"nodes":{"t/1":"a"}}
+{"client":"s1","subscribe":["t/1"],"nodes":{"t/1":"b"}}
+{"client":"p2","publish":["t/2"],"rates":{"t/2":500},"nodes":{"t/2":"b"}}
+{"client":"s2","subscribe":["t/2"],"nodes":{"t/2":"a"}}
+"#;
+
+#[test]
+fn advise_says_what_each_change_moves_and_gains_and_what_it_costs() {
+    let file = Scratch::new("crossed", CROSSED);
+    let advise = ["advise", file.path(), "--price-per-gb", "0.1"];
+    let json = [&advise[..], &["--json"]].concat();
+    let rows = objects(&json);
+    let changes: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| row["change"].as_str())
+        .collect();
+    assert_eq!(changes, ["now", "rebalance", "add", "remove a", "remove b"]);
+    // Each node: 500 from clients, 500 from the other one, 500 to clients, 500 to the other one, at weights 3 and 1.
+    assert_eq!(rows[0]["cpu_busiest_percent"], 20.0);
+    assert_eq!(rows[0]["internal_msgs_per_s"], 1000.0);
+    assert_eq!(rows[0]["egress_a_month"], 259.2);
+    assert_eq!(rows[1]["moves"], 2);
+    assert_eq!(rows[1]["cpu_busiest_percent"], 10.0);
+    assert_eq!(rows[1]["internal_change_percent"], -100.0);
+    assert_eq!(rows[1]["egress_a_month"], 0.0);
+    assert_eq!(rows[3]["cpu_busiest_percent"], 20.0);
+    let shown = objects(&[&json[..], &["--show", "rebalance"]].concat());
+    assert_eq!(shown.len(), 2);
+    let one_site = objects(&[&json[..], &["--site", "a=x", "--site", "b=x"]].concat());
+    assert_eq!(one_site[0]["egress_a_month"], 0.0);
+    let deaths = objects(&[&json[..], &["--deaths"]].concat());
+    assert_eq!(deaths[1]["change"], "death of a");
+    assert_eq!(deaths[1]["nodes"][0]["cpu_percent"], 20.0);
+    assert_eq!(deaths[1]["internal_msgs_per_s"], 0.0);
+    assert!(printed(&advise).starts_with("   change  node_count  moves"));
+}
+
+#[test]
+fn advise_refuses_what_it_cannot_know_by_its_name() {
+    let file = Scratch::new("crossed-too", CROSSED);
+    let bare = Scratch::new("no-nodes", FIGURE_9);
+    let stray = Scratch::new(
+        "stray-node",
+        "{\"cluster\":{\"nodes\":[\"a\"]}}\n{\"client\":\"c\",\"publish\":[\"t\"],\"nodes\":{\"t\":\"b\"}}\n",
+    );
+    let unknown = Scratch::new("unknown-key", "{\"cluster\":{\"node\":[\"a\"]}}\n");
+    for (arguments, expected) in [
+        (vec![bare.path()], "nodes: must be named"),
+        (vec![stray.path()], "nodes: must name a node"),
+        (vec![unknown.path()], "unknown field `node`"),
+        (
+            vec![file.path(), "--capacity", "0"],
+            "capacity: must be a number above 0",
+        ),
+        (
+            vec![file.path(), "--show", "x"],
+            "show: must be one of now, rebalance",
+        ),
+        (
+            vec![file.path(), "--message-bytes", "9"],
+            "price-per-gb: must be given",
+        ),
+        (
+            vec![file.path(), "--price-per-gb", "1", "--site", "c=x"],
+            "site: must be of one of a, b",
+        ),
+        (vec![file.path(), "--site", "a"], "expected NODE=SITE"),
+        (vec![file.path(), "--anonymous=nodes"], "--anonymous"),
+        (vec![], "FILE.jsonl"),
+    ] {
+        let found = complaint(&[&["advise"], &arguments[..]].concat());
+        assert!(found.contains(expected), "{arguments:?}: {found}");
+    }
+}
+
+#[test]
+fn a_recording_without_names_is_the_same_to_the_planner() {
+    let file = Scratch::new("named", CROSSED);
+    let hidden = Scratch::new("hidden", "");
+    let advise = ["advise", "--json", "--show", "rebalance"];
+    let saved = ["--anonymous=all", "--save", hidden.path()];
+    assert_eq!(
+        objects(&[&advise[..], &[file.path()], &saved].concat()).len(),
+        2
+    );
+    assert_eq!(objects(&[&advise[..], &[hidden.path()]].concat()).len(), 2);
+    let text = std::fs::read_to_string(hidden.path()).expect("it was written");
+    assert!(!text.contains("t/1") && !text.contains("s1"), "{text}");
+    let replayed = objects(&["replay", hidden.path(), "--json"]);
+    assert_eq!(replayed.last().expect("a summary")["internal"], 0.0);
+}
+
 const SMALL: [&str; 13] = [
     "simulate",
     "--topics",

@@ -103,6 +103,15 @@ pub struct ClientExplanationEntry {
     pub client_id: String,
     /// Its session is on the node that answers.
     pub is_here: bool,
+    /// The client that was placed, of which this is a session; none: it was not placed.
+    #[serde(default)]
+    pub placed_client_id: Option<String>,
+    /// The number of this session; 1: the client's own.
+    #[serde(default)]
+    pub placed_session: Option<u16>,
+    /// All sessions of that client, the client's own first; empty: it was not placed.
+    #[serde(default)]
+    pub placed_sessions: Vec<PlacedAtEntry>,
     /// What redirection goes by; none: clients are served where they come.
     pub policy: Option<String>,
     /// What the node that answers last decided about it; none: nothing.
@@ -111,6 +120,15 @@ pub struct ClientExplanationEntry {
     pub moved: Option<ClientMove>,
     /// Nodes that take clients, that with least to do first.
     pub nodes: Vec<RankedNodeEntry>,
+}
+
+/// Where a session of a placed client should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedAtEntry {
+    /// What the session connects as.
+    pub client_id: String,
+    /// The identity of the node.
+    pub node: String,
 }
 
 /// A decision about a client.
@@ -147,7 +165,18 @@ impl From<ClientExplanation> for ClientExplanationEntry {
             id: node.id,
             score: node.score,
         };
+        let placed = explanation.placed_as.as_ref();
         Self {
+            placed_session: placed.map(|placed| placed.number),
+            placed_client_id: placed.map(|placed| placed.client_id.clone()),
+            placed_sessions: placed
+                .into_iter()
+                .flat_map(|placed| &placed.sessions)
+                .map(|(client_id, node)| PlacedAtEntry {
+                    client_id: client_id.clone(),
+                    node: node.clone(),
+                })
+                .collect(),
             client_id: explanation.client_id,
             is_here: explanation.is_here,
             policy: explanation.policy.map(str::to_owned),

@@ -8,6 +8,7 @@
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | POST, GET `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | [`PlacementEntry`](thicket_node::PlacementEntry): where the sessions of a client should be |
 //! | GET, POST `/v1/rebalance` | [`RebalanceReport`](thicket_node::RebalanceReport): what should move and what that gains, as planned last or anew |
+//! | `/v1/recording` | [`RecordingPage`](crate::api::recording::RecordingPage): sessions of this node with their filters, a page |
 //! | `/v1/topics` | [`TopicEntry`] each, of all nodes: the heaviest of each |
 //! | `/v1/traffic` | [`TrafficEntry`] |
 //! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
@@ -40,6 +41,7 @@ mod page;
 mod placement;
 mod probe;
 mod rebalance;
+mod recording;
 mod serve;
 mod transfer;
 mod watch;
@@ -178,6 +180,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .merge(operate::router())
         .merge(placement::router())
         .merge(rebalance::router())
+        .merge(recording::router())
         .merge(transfer::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .with_state(inspector)

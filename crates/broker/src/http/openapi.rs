@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 32] = [
+const OPERATIONS: [Operation; 33] = [
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -92,6 +92,11 @@ const OPERATIONS: [Operation; 32] = [
         body: Some("RebalanceRequest"),
         answer: Answer::Any,
     },
+    get(
+        "/v1/recording",
+        "Sessions of this node with their filters, a page, for `thicket plan`; `?after=` what `next` says is the next page, `?limit=` so many, at most 1000",
+        Answer::One("RecordingPage"),
+    ),
     get(
         "/v1/topics",
         "The topics that clients of each node publish to most, with their rates",
@@ -151,14 +156,14 @@ const OPERATIONS: [Operation; 32] = [
     Operation {
         method: "delete",
         path: "/v1/sessions/{client_id}",
-        summary: "Ends a session of this node, and the connection of its client (0x98); 404 if there is none, 409 if it is on its way to another node",
+        summary: "Ends a session of this node, and the connection of its client (0x98), with the further sessions of a placed client; 404 if there is none, 409 if it is on its way to another node",
         body: None,
         answer: Answer::One("Kick"),
     },
     Operation {
         method: "post",
         path: "/v1/kick",
-        summary: "Ends the connection of a client (0x98), with `end_session` its session too; 404 if it is not connected to this node, or has no session here",
+        summary: "Ends the connection of a client (0x98) and those of the further sessions it was placed with, with `end_session` the sessions too; 404 if it is not connected to this node, or has no session here",
         body: Some("Kick"),
         answer: Answer::One("Kick"),
     },
@@ -327,6 +332,10 @@ fn schemas() -> Value {
             "node": text, "address": perhaps_text, "tls": perhaps_text, "ws": perhaps_text, "wss": perhaps_text,
             "client_id": text, "publish": texts, "subscribe": texts,
         })),
+        "RecordingPage": object(json!({ "node": text, "sessions": many("RecordedSession"), "next": perhaps_text })),
+        "RecordedSession": object(json!({
+            "client_id": text, "user_name": perhaps_text, "session": number, "publish": texts, "subscribe": texts,
+        })),
         "TrafficCounts": of_fields(TrafficCounts::FIELDS),
         "Traffic": object(traffic),
         "Bridge": object(bridge),
@@ -402,6 +411,7 @@ mod tests {
             include_str!("operate.rs"),
             include_str!("placement.rs"),
             include_str!("rebalance.rs"),
+            include_str!("recording.rs"),
             include_str!("transfer.rs"),
         ];
         let mut routes: Vec<(String, String)> = Vec::new();

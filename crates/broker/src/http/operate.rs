@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
 
-use super::{Answer, Inspector, failure, openapi, silent};
+use super::{Answer, Inspector, Silence, failure, openapi, silent};
 use crate::api::{
     DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, TraceEntry,
     TraceLines, TraceRequest,
@@ -83,11 +83,17 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
     if entry.end_session {
         return end(&inspector, entry).await.unwrap_or_else(|answer| answer);
     }
-    let asked = entry.clone();
-    let kicked = inspector
-        .ask_all(move |worker, now| worker.kick(now, &asked.client_id, asked.user_name.as_deref()));
+    let ids = match client_ids(&inspector, &entry.client_id).await {
+        Ok(ids) => ids,
+        Err(silence) => return silent(silence),
+    };
+    let user_name = entry.user_name.clone();
+    let kicked = inspector.ask_all(move |worker, now| {
+        let kick = |id: &String| worker.kick(now, id, user_name.as_deref());
+        ids.iter().map(kick).collect::<Vec<_>>()
+    });
     match kicked.await {
-        Ok(kicked) if kicked.contains(&true) => Json(entry).into_response(),
+        Ok(kicked) if kicked.concat().contains(&true) => Json(entry).into_response(),
         Ok(_) => failure(
             StatusCode::NOT_FOUND,
             "no such client is connected to this node",
@@ -109,12 +115,25 @@ pub(super) async fn end_session(
     end(&inspector, entry).await.unwrap_or_else(|answer| answer)
 }
 
+/// The identifier of a client, and those of the further sessions that it was placed with: it is one client. Another one that merely calls
+/// itself `C~2` is not meant.
+async fn client_ids(inspector: &Inspector, client_id: &str) -> Result<Vec<String>, Silence> {
+    let asked = client_id.to_owned();
+    let further = inspector.order_hub(move |hub, now| hub.further_sessions(now, &asked));
+    let mut ids = further.await?;
+    ids.insert(0, client_id.to_owned());
+    Ok(ids)
+}
+
 async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Response> {
-    let asked = entry.clone();
+    let ids = client_ids(inspector, &entry.client_id).await;
+    let ids = ids.map_err(silent)?;
+    let user_name = entry.user_name.clone();
     let ended = inspector.ask_all(move |worker, now| {
-        worker.end_sessions(now, &asked.client_id, asked.user_name.as_deref())
+        let end = |id: &String| worker.end_sessions(now, id, user_name.as_deref());
+        ids.iter().map(end).collect::<Vec<_>>()
     });
-    let ended = ended.await.map_err(silent)?;
+    let ended = ended.await.map_err(silent)?.concat();
     if ended.contains(&SessionEnd::Ended) {
         return Ok(Json(entry).into_response());
     }

@@ -30,6 +30,7 @@ mod publish;
 mod quota;
 mod rates;
 mod receive;
+mod recording;
 mod recover;
 mod redirect;
 mod relocate;

@@ -148,6 +148,12 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
             reason(&last.reason)
         ));
     }
+    if let Some((of, number)) = client.placed_client_id.as_ref().zip(client.placed_session) {
+        text.push_str(&format!("placed: session {number} of {of}\n\n"));
+        let sessions = client.placed_sessions.iter();
+        let rows = sessions.map(|session| vec![session.client_id.clone(), name(&session.node)]);
+        text.push_str(&render(&["SESSION", "NODE"], &rows.collect::<Vec<_>>()));
+    }
     if !client.nodes.is_empty() {
         let row = |node: &RankedNodeEntry| vec![name(&node.id), format!("{:.2}", node.score)];
         let rows: Vec<_> = client.nodes.iter().map(row).collect();

@@ -1,10 +1,15 @@
 //! `thicket plan`: the traffic model, the strategies and the simulator at the command line.
 
+mod advise;
+mod anonymous;
 mod arguments;
 mod choose;
+mod live;
 mod model;
 mod parallel;
 mod plot;
+mod price;
+mod recording;
 mod replay;
 mod rows;
 mod simulate;
@@ -25,6 +30,8 @@ enum Command {
     Simulate(simulate::Simulate),
     /// Place recorded arrivals, one after the other.
     Replay(replay::Replay),
+    /// Say what it takes to add or remove a node, from where the clients are now.
+    Advise(advise::Advise),
     /// Say how many brokers a load needs, with and without placement.
     Size(size::Size),
     /// Decide on a set-up by six questions, and write its configuration.
@@ -40,6 +47,7 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
         Command::Model(arguments) => model::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Size(arguments) => size::run(&arguments),
         Command::Choose(arguments) => choose::run(&arguments),
     }

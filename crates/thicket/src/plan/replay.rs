@@ -1,26 +1,26 @@
 //! `thicket plan replay`.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde_json::Value;
 use thicket_placement::{Arrival, Limits, Step, StrategyKind, Traffic};
 
 use super::arguments::{OpenChoices, parse_strategy};
+use super::recording::Source;
 use super::rows::{Format, Row, object, render};
+
+/// Brokers of a recording that names none.
+const BROKERS: usize = 8;
 
 /// Arguments of `thicket plan replay`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Replay {
-    /// Recorded arrivals, one JSON object a line: `client`, `publish` (list of topics), `subscribe` (list of topics or filters), optional
-    /// `rates` (an object topic: messages per second, or a list in the order of `publish` and then `subscribe`), `leave` (true).
-    #[arg(value_name = "FILE.jsonl")]
-    file: PathBuf,
-    /// Number of brokers (M).
-    #[arg(long, value_name = "M", default_value_t = 8)]
-    brokers: usize,
+    #[command(flatten)]
+    source: Source,
+    /// Number of brokers (M) [default: as many nodes as the recording names, else 8].
+    #[arg(long, value_name = "M")]
+    brokers: Option<usize>,
     /// Strategy: random, round-robin, least-loaded, best-match, multi-session, thicket or optimum.
     #[arg(long, value_name = "NAME", default_value = "thicket", value_parser = parse_strategy)]
     strategy: StrategyKind,
@@ -45,45 +45,23 @@ pub(super) struct Replay {
     json: bool,
 }
 
-/// One line as it is written.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    client: String,
-    #[serde(default)]
-    publish: Vec<String>,
-    #[serde(default)]
-    subscribe: Vec<String>,
-    #[serde(default)]
-    rates: Option<LineRates>,
-    #[serde(default)]
-    leave: bool,
-}
-
-#[derive(Debug, serde::Deserialize)]
-#[serde(untagged)]
-enum LineRates {
-    ByTopic(BTreeMap<String, f64>),
-    InOrder(Vec<f64>),
-}
-
 pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
     let limits = Limits::new(arguments.max_sessions, arguments.gamma)?;
     let strategy = arguments
         .strategy
         .build(limits, arguments.choices.options()?, arguments.seed);
-    let mut replay = thicket_placement::Replay::new(arguments.brokers, strategy)?;
-    let arrivals = read(arguments)?;
-    for (number, arrival) in &arrivals {
-        replay
-            .announce(arrival)
-            .with_context(|| place(arguments, *number))?;
+    let recording = arguments.source.recording()?;
+    let known = Some(recording.cluster.nodes.len()).filter(|count| *count > 0);
+    let brokers = arguments.brokers.or(known).unwrap_or(BROKERS);
+    let mut replay = thicket_placement::Replay::new(brokers, strategy)?;
+    let arrivals = &recording.arrivals;
+    for (place, arrival) in arrivals {
+        replay.announce(arrival).with_context(|| place.clone())?;
     }
     let mut rows = Vec::new();
-    for (number, arrival) in &arrivals {
-        let step = replay
-            .handle_arrival(arrival)
-            .with_context(|| place(arguments, *number))?;
+    for (place, arrival) in arrivals {
+        let step = replay.handle_arrival(arrival);
+        let step = step.with_context(|| place.clone())?;
         rows.push(step_row(arrival, &step));
     }
     let summary = summary_row(&replay.traffic());
@@ -96,53 +74,6 @@ pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
-}
-
-fn place(arguments: &Replay, number: usize) -> String {
-    format!("{} line {number}", arguments.file.display())
-}
-
-/// The arrivals with their line numbers; empty lines are skipped.
-fn read(arguments: &Replay) -> anyhow::Result<Vec<(usize, Arrival)>> {
-    let text = std::fs::read_to_string(&arguments.file)
-        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(index, line)| {
-            let number = index + 1;
-            parse(line)
-                .with_context(|| place(arguments, number))
-                .map(|arrival| (number, arrival))
-        })
-        .collect()
-}
-
-fn parse(line: &str) -> anyhow::Result<Arrival> {
-    let line: Line = serde_json::from_str(line).context(
-        "a line must be one JSON object with client, publish, subscribe and optionally rates and leave",
-    )?;
-    let rates = match line.rates {
-        None => BTreeMap::new(),
-        Some(LineRates::ByTopic(rates)) => rates,
-        Some(LineRates::InOrder(rates)) => {
-            let topics = line.publish.len() + line.subscribe.len();
-            anyhow::ensure!(
-                rates.len() == line.publish.len() || rates.len() == topics,
-                "rates: must be one number for each topic of publish, or of publish and subscribe, not {} numbers",
-                rates.len()
-            );
-            let names = line.publish.iter().chain(&line.subscribe).cloned();
-            names.zip(rates).collect()
-        }
-    };
-    Ok(Arrival {
-        client: line.client,
-        publish: line.publish,
-        subscribe: line.subscribe,
-        rates,
-        leave: line.leave,
-    })
 }
 
 fn step_row(arrival: &Arrival, step: &Step) -> Row {

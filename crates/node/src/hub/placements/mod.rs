@@ -12,6 +12,7 @@
 //! A placement holds for ten minutes from when it was asked for last. When the placer goes, requests it has not answered go to the next one. Two
 //! nodes that see different nodes may both answer for a moment: then placements are less good, and nothing else.
 
+mod names;
 mod wire;
 
 use std::{
@@ -340,20 +341,6 @@ impl Hub {
         }
     }
 
-    /// The node where the session of a client should be, by its name.
-    pub(super) fn placed_at(&self, now: Now, name: &str) -> Option<NodeId> {
-        let known = |name: &str, number: u16| {
-            let (placement, until) = self.placements.known.get(name)?;
-            let mut sessions = placement.sessions.iter();
-            let session = sessions.find(|session| session.number == number)?;
-            (*until > now.instant).then_some(NodeId(session.node))
-        };
-        known(name, 1).or_else(|| {
-            let (of, number) = name.rsplit_once('~')?;
-            known(of, number.parse().ok()?)
-        })
-    }
-
     /// As the placer: decides, keeps it, tells all.
     fn place_here(&mut self, now: Now, asked: &Asked) -> Result<(), PlacementError> {
         self.prepare_control()?;
@@ -421,10 +408,7 @@ impl Hub {
     /// An idle publisher follows its subscribers: if it is connected here, it is sent to them.
     fn have_client_follow(&mut self, now: Now, placement: &Placement) {
         for session in &placement.sessions {
-            let name = match session.number {
-                1 => placement.client_id.clone(),
-                number => format!("{}~{number}", placement.client_id),
-            };
+            let name = names::session_client_id(&placement.client_id, session.number);
             if session.node != self.own().0 {
                 self.send_to_topics(now, &name, NodeId(session.node));
             }
@@ -512,10 +496,8 @@ impl Hub {
             } else {
                 self.loads.of(node)
             };
-            let client_id = match session.number {
-                1 => client_id_of(&placement.client_id).to_owned(),
-                number => format!("{}~{number}", client_id_of(&placement.client_id)),
-            };
+            let of = client_id_of(&placement.client_id);
+            let client_id = names::session_client_id(of, session.number);
             PlacementSession {
                 node: node.to_string(),
                 addresses: state.map(|it| it.addresses.clone()).unwrap_or_default(),

@@ -360,6 +360,7 @@ impl Hub {
             is_here: entries
                 .clone()
                 .any(|(name, entry)| is_it(name) && entry.is_open),
+            placed_as: self.placed_name(now, client_id),
             policy: self.config.redirection.policy.map(|policy| policy.name()),
             decision: self.redirection.decisions.last(is_it),
             moved: self.last_move(now, client_id),

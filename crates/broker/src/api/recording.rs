@@ -1,0 +1,29 @@
+//! Who receives what on a node: for recordings that the planner reads.
+
+use serde::{Deserialize, Serialize};
+
+/// Sessions of a node, a page: `GET /v1/recording`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordingPage {
+    /// Identity of the node that answers.
+    pub node: String,
+    /// Of this node, each once.
+    pub sessions: Vec<RecordedSession>,
+    /// For `?after=` of the next page; none: this is the last.
+    pub next: Option<String>,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedSession {
+    /// Of its client; for a session that a placement asked for that of the client that was placed.
+    pub client_id: String,
+    /// Whose it is; none: nobody's in particular.
+    pub user_name: Option<String>,
+    /// 1 for the client's own, or the number that its placement gave it.
+    pub session: u16,
+    /// What its placement says that the client publishes here; topics of other clients are known by their rates only.
+    pub publish: Vec<String>,
+    /// Filters, `$share/...` included.
+    pub subscribe: Vec<String>,
+}

@@ -1,0 +1,143 @@
+//! `/v1/recording`: the sessions of this node with their filters, a page at a time.
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use thicket_node::{Hub, Now, SessionRecord, Worker};
+
+use super::{Answer, Inspector, Silence, failure, silent};
+use crate::api::overlay::text_of_query;
+use crate::api::recording::{RecordedSession, RecordingPage};
+
+/// Sessions on one page at most.
+const SESSIONS: usize = 1000;
+/// Filters on one page at most, but for those of a session that has more by itself.
+const FILTERS: usize = 20_000;
+
+pub(super) fn router() -> Router<Inspector> {
+    Router::new().route("/v1/recording", get(page))
+}
+
+/// `?after=`: what `next` of the page before says. `?limit=`: so many sessions.
+async fn page(
+    State(inspector): State<Inspector>,
+    RawQuery(query): RawQuery,
+) -> Answer<RecordingPage> {
+    let query = query.unwrap_or_default();
+    let limit = limit_of(&query).map_err(|words| failure(StatusCode::BAD_REQUEST, &words))?;
+    let after = text_of_query(&query, "after");
+    let records = inspector.session_records(after, limit + 1).await;
+    let (records, next) = cut(records.map_err(silent)?, limit);
+    let asked = inspector.order_hub(move |hub, now| entries(hub, now, records));
+    let (node, sessions) = asked.await.map_err(silent)?;
+    Ok(Json(RecordingPage {
+        node,
+        sessions,
+        next,
+    }))
+}
+
+fn limit_of(query: &str) -> Result<usize, String> {
+    let Some(text) = text_of_query(query, "limit") else {
+        return Ok(SESSIONS);
+    };
+    let limit = text.parse().ok();
+    limit
+        .filter(|limit| (1..=SESSIONS).contains(limit))
+        .ok_or_else(|| format!("`limit` must be a number of sessions, 1 to {SESSIONS}"))
+}
+
+/// The first of them, and where the next page begins.
+fn cut(mut records: Vec<SessionRecord>, limit: usize) -> (Vec<SessionRecord>, Option<String>) {
+    let mut filters = 0;
+    let fits = |record: &SessionRecord| {
+        filters += record.filters.len();
+        filters <= FILTERS
+    };
+    let fitting = records.iter().take(limit).map(fits);
+    let count = fitting.take_while(|fits| *fits).count().max(1);
+    let is_last = records.len() <= count;
+    records.truncate(count);
+    let next = records.last().map(|last| last.name.clone());
+    (records, next.filter(|_| !is_last))
+}
+
+fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> (String, Vec<RecordedSession>) {
+    let entry = |record: SessionRecord| {
+        let placed = hub.placed_name(now, &record.name);
+        let (client_id, session, publish) = match placed {
+            Some(placed) => (placed.client_id, placed.number, placed.publish),
+            None => (record.client_id, 1, Vec::new()),
+        };
+        RecordedSession {
+            client_id,
+            user_name: record.user_name,
+            session,
+            publish,
+            subscribe: record.filters,
+        }
+    };
+    let nodes = hub.nodes().into_iter();
+    let own = nodes.filter(|node| node.is_self).map(|node| node.id);
+    let own = own.collect::<String>();
+    (own, records.into_iter().map(entry).collect())
+}
+
+impl Inspector {
+    /// The sessions after a name, by name, as many as are wanted.
+    async fn session_records(
+        &self,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Vec<SessionRecord>, Silence> {
+        let of_worker =
+            move |worker: &mut Worker, _: Now| worker.session_records(after.as_deref(), limit);
+        let mut all = self.ask_all(of_worker).await?.concat();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.truncate(limit);
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(filters: &[usize]) -> Vec<SessionRecord> {
+        let record = |(number, filters): (usize, &usize)| SessionRecord {
+            name: format!("c{number}"),
+            client_id: format!("c{number}"),
+            user_name: None,
+            filters: vec!["f".into(); *filters],
+        };
+        filters.iter().enumerate().map(record).collect()
+    }
+
+    #[test]
+    fn a_page_ends_with_its_sessions_or_its_filters_and_has_one_session_at_least() {
+        let (full, half) = (FILTERS, FILTERS / 2);
+        let cases: [(&[usize], usize, usize, Option<&str>); 6] = [
+            (&[], 2, 0, None),
+            (&[1, 1], 2, 2, None),
+            (&[1, 1, 1], 2, 2, Some("c1")),
+            (&[half, half, 1], 5, 2, Some("c1")),
+            (&[full + 1, 1], 5, 1, Some("c0")),
+            (&[full + 1], 5, 1, None),
+        ];
+        for (filters, limit, count, next) in cases {
+            let (page, found) = cut(records(filters), limit);
+            assert_eq!((page.len(), found.as_deref()), (count, next), "{filters:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_none_is_refused() {
+        assert_eq!(limit_of(""), Ok(SESSIONS));
+        assert_eq!(limit_of("limit=7"), Ok(7));
+        for bad in ["limit=0", "limit=1001", "limit=x", "limit=-1"] {
+            let words = limit_of(bad).unwrap_err();
+            assert!(words.contains("`limit`"), "{bad}: {words}");
+        }
+    }
+}

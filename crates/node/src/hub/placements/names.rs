@@ -1,0 +1,67 @@
+//! Sessions that placements asked for: session n above 1 of client `C` connects as `C~n`.
+//!
+//! Only what was placed is resolved: a client that merely calls itself `C~2` is a client of its own.
+
+use thicket_overlay::NodeId;
+use thicket_placement::{PlacedSession, Placement};
+
+use crate::{Now, PlacedName, hub::Hub, scope::client_id_of};
+
+impl Hub {
+    /// Whose session has this name, and what its client publishes there; `None`: no placement asked for it.
+    #[must_use]
+    pub fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
+        let (placement, session) = self.placed_session(now, name)?;
+        let client_id = client_id_of(&placement.client_id);
+        let all = placement.sessions.iter().map(|session| {
+            let named = session_client_id(client_id, session.number);
+            (named, NodeId(session.node).to_string())
+        });
+        Some(PlacedName {
+            client_id: client_id.to_owned(),
+            sessions: all.collect(),
+            number: session.number,
+            publish: session.publish.iter().map(|it| it.0.clone()).collect(),
+        })
+    }
+
+    /// The client identifiers of the sessions above the first that a client was placed with, whatever user it belongs to.
+    #[must_use]
+    pub fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
+        let known = self.placements.known.iter();
+        let of_client = known
+            .filter(|(name, (_, until))| client_id_of(name) == client_id && *until > now.instant);
+        let sessions = of_client.flat_map(|(_, (placement, _))| &placement.sessions);
+        let further = sessions.filter(|session| session.number > 1);
+        further
+            .map(|session| session_client_id(client_id, session.number))
+            .collect()
+    }
+
+    /// The node where the session of a client should be, by its name.
+    pub(in crate::hub) fn placed_at(&self, now: Now, name: &str) -> Option<NodeId> {
+        let (_, session) = self.placed_session(now, name)?;
+        Some(NodeId(session.node))
+    }
+
+    fn placed_session(&self, now: Now, name: &str) -> Option<(&Placement, &PlacedSession)> {
+        let known = |name: &str, number: u16| {
+            let (placement, until) = self.placements.known.get(name)?;
+            let mut sessions = placement.sessions.iter();
+            let session = sessions.find(|session| session.number == number)?;
+            (*until > now.instant).then_some((placement, session))
+        };
+        known(name, 1).or_else(|| {
+            let (of, number) = name.rsplit_once('~')?;
+            known(of, number.parse().ok()?)
+        })
+    }
+}
+
+/// What session `number` of a client connects as.
+pub(super) fn session_client_id(client_id: &str, number: u16) -> String {
+    match number {
+        1 => client_id.to_owned(),
+        number => format!("{client_id}~{number}"),
+    }
+}

@@ -1,0 +1,410 @@
+//! What it takes to add or remove a node, from where recorded clients are now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::moves::Moves;
+use super::{Arrival, Replay};
+use crate::cluster::{BrokerId, ClientId, Cluster, Traffic};
+use crate::error::ParameterError;
+use crate::placer::Assignment;
+use crate::simulator::CpuWeights;
+use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
+
+/// Clients that have something at a node that is gone, with all they want.
+type Homeless = Vec<(ClientId, Vec<Interest>)>;
+
+/// A change of the nodes of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The nodes stay; sessions may move.
+    Rebalance,
+    /// One node more, with this name; sessions may move.
+    Add(String),
+    /// These nodes are drained: their sessions go where the strategy wants them, then others may move.
+    Remove(BTreeSet<String>),
+    /// These nodes die: their sessions fail over to where the strategy wants them; nothing else moves.
+    Death(BTreeSet<String>),
+}
+
+/// A session, or the part of it that goes elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Relocation {
+    /// Whose.
+    pub client: String,
+    /// The node that it leaves.
+    pub from: String,
+    /// The node that it comes to.
+    pub to: String,
+    /// What it publishes or receives, ascending.
+    pub topics: Vec<String>,
+}
+
+/// A cluster after a change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The names of the nodes; `traffic` and `flows` are in the same order.
+    pub nodes: Vec<String>,
+    /// By node.
+    pub traffic: Traffic,
+    /// Messages per second from one node to another: `flows[from][to]`.
+    pub flows: Vec<Vec<f64>>,
+    /// Ascending; sessions of nodes that are gone are among them.
+    pub moves: Vec<Relocation>,
+}
+
+/// The clients of a cluster, where they are now.
+#[derive(Debug)]
+pub struct Advisor {
+    nodes: Vec<String>,
+    arrivals: Vec<Arrival>,
+    limits: Limits,
+    weights: CpuWeights,
+    /// With everybody where the recording says.
+    now: Replay,
+}
+
+impl Advisor {
+    /// `nodes`: all of the cluster; each topic and filter of `arrivals` says at which of them it is. `weights` tell the work that moves should
+    /// lower.
+    ///
+    /// # Errors
+    /// As [`Replay::announce`]; a topic or filter has no node, or one that is not there; a client leaves or comes twice.
+    pub fn new(
+        nodes: Vec<String>,
+        arrivals: Vec<Arrival>,
+        limits: Limits,
+        weights: CpuWeights,
+    ) -> Result<Self, ParameterError> {
+        let now = replay(nodes.len(), limits)?;
+        let mut advisor = Self {
+            nodes,
+            arrivals,
+            limits,
+            weights,
+            now,
+        };
+        let nodes = advisor.nodes.clone();
+        advisor.now = advisor.restored(&nodes)?.0;
+        Ok(advisor)
+    }
+
+    /// The nodes of the cluster.
+    #[must_use]
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// As it is.
+    #[must_use]
+    pub fn now(&self) -> Outcome {
+        outcome(&self.nodes, &self.now, Vec::new())
+    }
+
+    /// After `change`, when at most `max_moves` sessions have moved besides those that must.
+    ///
+    /// # Errors
+    /// A node is added that is there, or removed that is not, or none would be left.
+    pub fn after(&self, change: &Change, max_moves: usize) -> Result<Outcome, ParameterError> {
+        let (nodes, may_move) = self.changed(change)?;
+        let (mut replay, homeless) = self.restored(&nodes)?;
+        for (client, interests) in homeless {
+            replay.placer.arrive(client, &interests)?;
+        }
+        if may_move {
+            Moves::new(&mut replay.placer, self.limits, self.weights).improve(max_moves);
+        }
+        let moves = self.relocations(&nodes, &replay);
+        Ok(outcome(&nodes, &replay, moves))
+    }
+
+    /// The nodes after a change, and whether sessions may move that need not.
+    fn changed(&self, change: &Change) -> Result<(Vec<String>, bool), ParameterError> {
+        match change {
+            Change::Rebalance => Ok((self.nodes.clone(), true)),
+            Change::Add(name) if self.nodes.contains(name) => {
+                let rule = "must be the name of no node of the recording";
+                Err(ParameterError::new("add", rule, name))
+            }
+            Change::Add(name) => {
+                let mut nodes = self.nodes.clone();
+                nodes.push(name.clone());
+                Ok((nodes, true))
+            }
+            Change::Remove(gone) => Ok((self.without("remove", gone)?, true)),
+            Change::Death(gone) => Ok((self.without("death", gone)?, false)),
+        }
+    }
+
+    fn without(
+        &self,
+        parameter: &'static str,
+        gone: &BTreeSet<String>,
+    ) -> Result<Vec<String>, ParameterError> {
+        if let Some(stray) = gone.iter().find(|name| !self.nodes.contains(name)) {
+            let rule = format!("must be one of {}", self.nodes.join(", "));
+            return Err(ParameterError::new(parameter, rule, stray));
+        }
+        let left = self.nodes.iter().filter(|name| !gone.contains(*name));
+        let left: Vec<String> = left.cloned().collect();
+        if left.is_empty() {
+            let rule = "must leave a node";
+            return Err(ParameterError::new(parameter, rule, self.nodes.join(", ")));
+        }
+        Ok(left)
+    }
+
+    /// Everybody where it is as far as that node is among `nodes`, and who has something that is not.
+    fn restored(&self, nodes: &[String]) -> Result<(Replay, Homeless), ParameterError> {
+        let mut replay = replay(nodes.len(), self.limits)?;
+        for arrival in &self.arrivals {
+            replay.announce(arrival)?;
+        }
+        let brokers = |name: &str| nodes.iter().position(|node| node == name);
+        let mut homeless = Vec::new();
+        for arrival in &self.arrivals {
+            let is_new = !replay.clients.numbers.contains_key(&arrival.client);
+            if arrival.leave || !is_new {
+                let rule = "must come once in a recording of what is where, and not leave";
+                return Err(ParameterError::new("client", rule, &arrival.client));
+            }
+            let client = ClientId(replay.clients.number(&arrival.client));
+            let interests = replay.interests(arrival)?;
+            let mut at = Vec::new();
+            for (interest, name) in interests.iter().zip(self.nodes_of(&replay, arrival)?) {
+                if let Some(broker) = brokers(name) {
+                    at.push((*interest, BrokerId(broker as u16)));
+                }
+            }
+            replay.placer.restore(client, &at)?;
+            if at.len() < interests.len() {
+                homeless.push((client, interests));
+            }
+        }
+        Ok((replay, homeless))
+    }
+
+    /// The nodes of the interests of an arrival, in their order.
+    fn nodes_of<'a>(
+        &self,
+        replay: &Replay,
+        arrival: &'a Arrival,
+    ) -> Result<Vec<&'a str>, ParameterError> {
+        let mut nodes = Vec::new();
+        let publish = arrival.publish.iter().map(|name| (name, 1));
+        let subscribe = arrival.subscribe.iter().map(|filter| {
+            let is_wild = super::is_wildcard(filter);
+            let count = is_wild.then(|| replay.topics.matching(filter).len());
+            (filter, count.unwrap_or(1))
+        });
+        for (name, count) in publish.chain(subscribe) {
+            let node = arrival.nodes.get(name).filter(|it| self.nodes.contains(it));
+            let Some(node) = node else {
+                let rule =
+                    "must name a node of the cluster for each topic and filter of its client";
+                return Err(ParameterError::new("nodes", rule, format!("\"{name}\"")));
+            };
+            nodes.extend(std::iter::repeat_n(node.as_str(), count));
+        }
+        Ok(nodes)
+    }
+
+    /// What is elsewhere now than it was.
+    fn relocations(&self, nodes: &[String], after: &Replay) -> Vec<Relocation> {
+        let mut moves: BTreeMap<(String, &str, &str), Vec<String>> = BTreeMap::new();
+        for number in 0..self.now.clients.names.len() {
+            let client = ClientId(number as u32);
+            let then: BTreeMap<_, BrokerId> = after
+                .placer
+                .assignments(client)
+                .iter()
+                .map(|it| (it.topic, it.broker))
+                .collect();
+            for Assignment { topic, broker, .. } in self.now.placer.assignments(client) {
+                let from = self.nodes[broker.index()].as_str();
+                let to = nodes[then[topic].index()].as_str();
+                if from != to {
+                    let session = (self.now.clients.name(client.0), from, to);
+                    let topics = moves.entry(session).or_default();
+                    topics.push(self.now.topics.name(topic.0));
+                }
+            }
+        }
+        let relocation = |((client, from, to), mut topics): ((String, &str, &str), Vec<String>)| {
+            topics.sort();
+            Relocation {
+                client,
+                from: from.to_owned(),
+                to: to.to_owned(),
+                topics,
+            }
+        };
+        moves.into_iter().map(relocation).collect()
+    }
+}
+
+fn replay(brokers: usize, limits: Limits) -> Result<Replay, ParameterError> {
+    let strategy = StrategyKind::Thicket.build(limits, MatchingOptions::default(), 0);
+    Replay::new(brokers, strategy)
+}
+
+fn outcome(nodes: &[String], replay: &Replay, moves: Vec<Relocation>) -> Outcome {
+    Outcome {
+        nodes: nodes.to_vec(),
+        traffic: replay.traffic(),
+        flows: flows(replay.placer.cluster()),
+        moves,
+    }
+}
+
+impl Replay {
+    /// Messages per second from one broker to another: `[from][to]`.
+    #[must_use]
+    pub fn flows(&self) -> Vec<Vec<f64>> {
+        flows(self.placer.cluster())
+    }
+}
+
+/// Each publication goes once to every other broker with a subscriber.
+fn flows(cluster: &Cluster) -> Vec<Vec<f64>> {
+    let count = cluster.broker_count();
+    let mut flows = vec![vec![0.0; count]; count];
+    for number in 0..cluster.topic_count() {
+        let topic = crate::cluster::TopicId(number as u32);
+        for publisher in cluster.publishers(topic) {
+            let others = cluster.brokers().filter(|to| *to != publisher.broker);
+            for to in others.filter(|to| cluster.listens(topic, *to)) {
+                flows[publisher.broker.index()][to.index()] += publisher.rate;
+            }
+        }
+    }
+    flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(client: &str, publish: &[(&str, f64)], subscribe: &[&str], node: &str) -> Arrival {
+        let names = publish.iter().map(|(name, _)| *name);
+        Arrival {
+            client: client.to_owned(),
+            publish: names.clone().map(str::to_owned).collect(),
+            subscribe: subscribe.iter().map(ToString::to_string).collect(),
+            rates: publish
+                .iter()
+                .map(|(name, rate)| ((*name).to_owned(), *rate))
+                .collect(),
+            nodes: names
+                .chain(subscribe.iter().copied())
+                .map(|name| (name.to_owned(), node.to_owned()))
+                .collect(),
+            ..Arrival::default()
+        }
+    }
+
+    /// Six topics, each with its publisher at one node and its subscriber at the other.
+    fn crossed() -> Vec<Arrival> {
+        let mut all = Vec::new();
+        for number in 0..6 {
+            let topic = format!("t/{number}");
+            let (here, there) = if number % 2 == 0 {
+                ("a", "b")
+            } else {
+                ("b", "a")
+            };
+            all.push(arrival(&format!("p{number}"), &[(&topic, 10.0)], &[], here));
+            all.push(arrival(&format!("s{number}"), &[], &[&topic], there));
+        }
+        all
+    }
+
+    fn advisor(nodes: &[&str], arrivals: Vec<Arrival>) -> Result<Advisor, ParameterError> {
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        let limits = Limits::new(4, 1.1).expect("limits");
+        Advisor::new(nodes, arrivals, limits, CpuWeights::default())
+    }
+
+    fn only(name: &str) -> BTreeSet<String> {
+        BTreeSet::from([name.to_owned()])
+    }
+
+    #[test]
+    fn what_is_crossed_is_brought_together_by_as_few_moves_as_there_are_topics() {
+        let advisor = advisor(&["a", "b"], crossed()).unwrap();
+        let now = advisor.now();
+        assert_eq!(now.traffic.internal(), 60.0);
+        assert_eq!(now.flows, [[0.0, 30.0], [30.0, 0.0]]);
+        let after = advisor.after(&Change::Rebalance, 100).unwrap();
+        assert_eq!(after.traffic.internal(), 0.0);
+        assert_eq!(after.moves.len(), 6, "{:?}", after.moves);
+        assert_eq!(after.traffic.jain(), 1.0);
+        let none = advisor.after(&Change::Rebalance, 0).unwrap();
+        assert_eq!((none.traffic, none.moves), (now.traffic, Vec::new()));
+    }
+
+    #[test]
+    fn a_new_node_takes_its_share_and_brings_no_traffic_between_nodes() {
+        let advisor = advisor(&["a", "b"], crossed()).unwrap();
+        let change = Change::Add("c".to_owned());
+        let after = advisor.after(&change, 100).unwrap();
+        assert_eq!(after.nodes, ["a", "b", "c"]);
+        assert_eq!(after.traffic.internal(), 0.0);
+        for node in &after.traffic.brokers {
+            assert_eq!(node.external_in, 20.0, "{:?}", after.moves);
+        }
+    }
+
+    #[test]
+    fn sessions_of_a_node_that_goes_are_placed_and_the_rest_stays_if_it_dies() {
+        let mut all = crossed();
+        all.push(arrival("w", &[], &["t/+"], "c"));
+        let advisor = advisor(&["a", "b", "c"], all).unwrap();
+        let died = advisor.after(&Change::Death(only("c")), 100).unwrap();
+        assert_eq!(died.nodes, ["a", "b"]);
+        assert!(
+            died.moves
+                .iter()
+                .all(|it| it.client == "w" && it.from == "c")
+        );
+        let topics: usize = died.moves.iter().map(|it| it.topics.len()).sum();
+        assert_eq!(topics, 6);
+        let drained = advisor.after(&Change::Remove(only("c")), 100).unwrap();
+        assert!(drained.traffic.internal() < died.traffic.internal());
+    }
+
+    #[test]
+    fn no_more_sessions_move_than_may() {
+        let advisor = advisor(&["a", "b"], crossed()).unwrap();
+        let after = advisor.after(&Change::Rebalance, 2).unwrap();
+        assert_eq!(after.moves.len(), 2);
+        assert_eq!(after.traffic.internal(), 40.0);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_its_name() {
+        let stray = vec![arrival("p", &[("t", 1.0)], &[], "x")];
+        let error = advisor(&["a"], stray).unwrap_err().to_string();
+        assert!(error.starts_with("nodes: must name a node"), "{error}");
+        let mut twice = vec![arrival("p", &[("t", 1.0)], &[], "a")];
+        twice.push(twice[0].clone());
+        let error = advisor(&["a"], twice).unwrap_err().to_string();
+        assert!(error.starts_with("client: must come once"), "{error}");
+        let advisor = advisor(&["a"], Vec::new()).unwrap();
+        for (change, expected) in [
+            (Change::Add("a".into()), "add: must be the name of no node"),
+            (Change::Remove(only("b")), "remove: must be one of a, not b"),
+            (Change::Death(only("a")), "death: must leave a node"),
+        ] {
+            let error = advisor.after(&change, 1).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_client_both_publishes_and_receives_a_topic_at_one_node() {
+        let both = arrival("b", &[("t", 5.0)], &["t"], "a");
+        let advisor = advisor(&["a", "b"], vec![both]).unwrap();
+        assert_eq!(advisor.now().traffic.external_in(), 5.0);
+        assert_eq!(advisor.now().traffic.external_out(), 5.0);
+    }
+}
