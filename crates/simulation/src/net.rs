@@ -212,6 +212,16 @@ impl Net {
         self.paused.insert(node, self.now + millis);
     }
 
+    /// A node stands still until [`Self::resume`].
+    pub(crate) fn pause_for_good(&mut self, node: usize) {
+        self.paused.insert(node, NEVER);
+    }
+
+    /// A node that stood still goes on; its machines have to be woken.
+    pub(crate) fn resume(&mut self, node: usize) {
+        self.paused.remove(&node);
+    }
+
     /// Whether a node stands still.
     pub fn is_paused(&self, node: usize) -> bool {
         self.paused
@@ -302,6 +312,8 @@ impl Net {
     /// Writes what the connection takes of `bytes`; how many they were.
     pub fn write(&mut self, end: EndId, bytes: &[u8]) -> usize {
         let mut count = self.sockets[end.socket.0].pipes[end.other().end].takes(bytes.len());
+        let refuses = count < bytes.len();
+        self.sockets[end.socket.0].pipes[end.other().end].has_refused |= refuses;
         if count > 0 && self.random.chance(self.weather.cuts, 100) {
             count = self.random.between(1, count as u64) as usize;
         }
@@ -331,11 +343,14 @@ impl Net {
         let (now, place) = (self.now, self.sockets[end.socket.0].places[end.end]);
         let pipe = &mut self.sockets[end.socket.0].pipes[end.end];
         let read = pipe.read(now, limit);
-        if let Some(at) = pipe.next_at() {
+        let next_at = pipe.next_at();
+        let waits = matches!(read, Read::Bytes(_)) && std::mem::take(&mut pipe.has_refused);
+        let is_rough = matches!(read, Read::Bytes(_)) && self.weather.cuts > 0;
+        if let Some(at) = next_at {
             self.wake_place((now + 1).max(at), place);
         }
-        // There is room again.
-        if matches!(read, Read::Bytes(_)) {
+        // There is room again. In rough weather writers are woken for nothing, too.
+        if waits || is_rough {
             let writer = self.sockets[end.socket.0].places[end.other().end];
             self.wake_place(now, writer);
         }
@@ -432,7 +447,9 @@ impl Net {
         }
         for socket in self.links_between(pair) {
             for end in 0..2 {
-                let at = self.now + self.delay(socket);
+                let hosts = self.sockets[socket.0].hosts;
+                let delay = self.links.delay(hosts[1 - end], hosts[end]);
+                let at = self.now + delay.unwrap_or_else(|| self.delay(socket));
                 let socket = &mut self.sockets[socket.0];
                 socket.pipes[end].release(NEVER, at);
                 let place = socket.places[end];
