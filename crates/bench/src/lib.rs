@@ -49,6 +49,7 @@ pub mod random;
 pub mod relay;
 pub mod report;
 pub mod search;
+pub mod sequence;
 pub mod stamp;
 pub mod statistics;
 pub mod stored;
@@ -59,7 +60,6 @@ mod dialog;
 mod error;
 mod layer;
 mod metrics;
-mod sequence;
 mod socket;
 mod wire;
 

@@ -11,7 +11,7 @@ use thicket_bench::crash::{self, CrashLoad, CrashNode, CrashResult, Deaths, Node
 use thicket_bench::generator::{Arrivals, Generator, Node, Scenario as Clients, Watch};
 use thicket_bench::idle;
 use thicket_bench::namespace;
-use thicket_bench::search::{Criterion, SearchSettings, search};
+use thicket_bench::search::{Criterion, Search, SearchSettings, Step, search};
 use thicket_mqtt::Qos;
 
 use crate::error::LabError;
@@ -109,6 +109,7 @@ fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured,
     let best = best.max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     let mut metrics = best.map_or_else(BTreeMap::new, |step| results::load_metrics(&step.outcome));
     metrics.insert("sustainable_msgs_per_s".to_owned(), found.mst_per_s);
+    let behind_ms = behind_ms(&found);
     let mut csv = String::from("rate_per_s,sustainable,delivered_per_s,delay_mean_ms,lost\n");
     for step in &found.steps {
         let latency = step.outcome.latency.as_ref();
@@ -124,9 +125,27 @@ fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured,
     }
     Ok(Measured {
         metrics,
+        behind_ms,
         samples: Some(csv),
         ..Measured::default()
     })
+}
+
+/// How far clients were behind their schedule in the two rates that a search rests on: the highest sustainable one, and the lowest that
+/// was not. A limit that is the generator's own is no limit of the broker.
+fn behind_ms(found: &Search) -> f64 {
+    let of = |sustainable| {
+        let alike = move |step: &&Step| step.sustainable == sustainable;
+        found.steps.iter().filter(alike)
+    };
+    let by_rate = |a: &&Step, b: &&Step| a.rate_per_s.total_cmp(&b.rate_per_s);
+    let decisive = [of(true).max_by(by_rate), of(false).min_by(by_rate)];
+    let behind = |step: &Step| step.outcome.behind_schedule_ms;
+    decisive
+        .into_iter()
+        .flatten()
+        .map(behind)
+        .fold(0.0, f64::max)
 }
 
 fn connections(clients: Clients, count: usize, hold_s: f64) -> Result<Measured, LabError> {
