@@ -93,7 +93,7 @@ pub fn spreads(ratios: &[Ratio]) -> Vec<Spread> {
             most: *values.last()?,
         })
     };
-    COMPARED.iter().filter_map(|figure| of(&figure)).collect()
+    COMPARED.iter().filter_map(of).collect()
 }
 
 /// Compares what both have. Refuses results of unlike machines, means or scenarios; virtual time is the same on all machines.
