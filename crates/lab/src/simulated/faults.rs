@@ -108,7 +108,7 @@ impl TimeLine {
             (Action::Partition, _) => lab.cut_links(lab.topology.links_around(&fault.sites)),
             (Action::Slow, _) => {
                 if let (Some(link), Some(to)) = (named, &fault.to) {
-                    let shape = changed(to, &lab.topology.links[link].shape);
+                    let shape = changed(to, lab.shape(link));
                     lab.set_link(link, &shape);
                 }
             }

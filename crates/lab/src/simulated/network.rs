@@ -27,6 +27,8 @@ pub(super) struct SimulatedLab {
     pub topology: Topology,
     /// The two ways of each link, from its lower site first.
     ways: Vec<[LinkId; 2]>,
+    /// What each link is like now.
+    shapes: Vec<LinkShape>,
     cut: BTreeSet<usize>,
     before: Vec<Carried>,
     since: u64,
@@ -71,6 +73,7 @@ impl SimulatedLab {
         }
         let mut lab = Self {
             world,
+            shapes: topology.links.iter().map(|link| link.shape).collect(),
             topology,
             ways,
             cut: BTreeSet::new(),
@@ -86,8 +89,14 @@ impl SimulatedLab {
         self.topology.sites.iter().position(|site| site == name)
     }
 
+    /// What a link is like now.
+    pub fn shape(&self, at: usize) -> &LinkShape {
+        &self.shapes[at]
+    }
+
     /// A link is like this from now on.
     pub fn set_link(&mut self, at: usize, shape: &LinkShape) {
+        self.shapes[at] = *shape;
         for way in self.ways[at] {
             self.world.net.links.set(way, link(shape));
         }
