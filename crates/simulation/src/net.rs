@@ -153,6 +153,8 @@ pub struct Net {
     busy: BTreeMap<(usize, usize), u64>,
     /// Links and routes, for those whose connections are more than weather.
     pub links: Links,
+    /// Whether each read wakes who writes to that connection, also if it does not wait for room: more interleavings, and more rounds.
+    pub wakes_for_nothing: bool,
     /// Bytes written to connections between nodes, by who wrote and to whom.
     sent: BTreeMap<(usize, usize), u64>,
 }
@@ -172,6 +174,7 @@ impl Net {
             paused: BTreeMap::new(),
             busy: BTreeMap::new(),
             links: Links::default(),
+            wakes_for_nothing: true,
             sent: BTreeMap::new(),
         }
     }
@@ -345,12 +348,12 @@ impl Net {
         let read = pipe.read(now, limit);
         let next_at = pipe.next_at();
         let waits = matches!(read, Read::Bytes(_)) && std::mem::take(&mut pipe.has_refused);
-        let is_rough = matches!(read, Read::Bytes(_)) && self.weather.cuts > 0;
+        let is_spurious = matches!(read, Read::Bytes(_)) && self.wakes_for_nothing;
         if let Some(at) = next_at {
             self.wake_place((now + 1).max(at), place);
         }
-        // There is room again. In rough weather writers are woken for nothing, too.
-        if waits || is_rough {
+        // There is room again.
+        if waits || is_spurious {
             let writer = self.sockets[end.socket.0].places[end.other().end];
             self.wake_place(now, writer);
         }
