@@ -50,6 +50,7 @@ pub mod rebalance;
 pub mod relay;
 pub mod report;
 pub mod search;
+pub mod sequence;
 pub mod stamp;
 pub mod statistics;
 pub mod stored;
@@ -60,7 +61,6 @@ mod dialog;
 mod error;
 mod layer;
 mod metrics;
-mod sequence;
 mod socket;
 mod wire;
 

@@ -13,7 +13,7 @@ use thicket_bench::probe::round_trip;
 use thicket_bench::workload::Workload;
 use thicket_mqtt::Qos;
 
-use crate::driver::{Brokers, Driver, Peer, Ready};
+use crate::driver::{Brokers, Counter, Driver, Peer, Ready};
 use crate::error::LabError;
 use crate::net;
 use crate::scenario::System;
@@ -279,10 +279,15 @@ impl Cluster {
         self.folder.join(&self.peers[site].site).join("output.log")
     }
 
-    /// Bytes that the brokers say they sent on their links, all together; `None` if they do not say.
+    /// Bytes and publications that the brokers say they sent on their links, all together; `None` for what they do not say.
     #[must_use]
-    pub fn link_bytes(&self, testbed: &Testbed) -> Option<u64> {
-        let counter = self.driver.link_bytes.as_ref()?;
+    pub fn sent_on_links(&self, testbed: &Testbed) -> [Option<u64>; 2] {
+        let driver = &self.driver;
+        [&driver.link_bytes, &driver.link_messages]
+            .map(|counter| self.count(counter.as_ref()?, testbed))
+    }
+
+    fn count(&self, counter: &Counter, testbed: &Testbed) -> Option<u64> {
         let one = |site: usize| {
             let broker = net::path(&testbed.sites[site].broker);
             let page = inside(&broker, || {

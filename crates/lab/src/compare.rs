@@ -5,13 +5,16 @@ use thicket_bench::statistics::Estimate;
 
 use crate::error::LabError;
 use crate::results::{Environment, Results};
+use crate::simulated;
 use crate::summary::{Row, rows};
 
 /// Figures that are compared.
-const COMPARED: [&str; 12] = [
+const COMPARED: [&str; 17] = [
     "sustainable_msgs_per_s",
     "connects_per_s",
     "broker_start_s",
+    "cluster_formed_s",
+    "join_s",
     "delay_mean_ms",
     "delay_p50_ms",
     "delay_p99_ms",
@@ -19,6 +22,9 @@ const COMPARED: [&str; 12] = [
     "control_traffic_bytes_per_s",
     "subscriptions_traffic_bytes",
     "publish_traffic_bytes",
+    "publish_own_link_bytes",
+    "publish_own_link_messages",
+    "longest_silence_s",
     "publish_broker_cpu_percent",
     "publish_broker_memory_mib",
 ];
@@ -50,9 +56,53 @@ impl Ratio {
     }
 }
 
-/// Compares what both have. Refuses results of unlike machines, means or scenarios.
+/// Whether one of the two was played in virtual time and the other was not: what is compared then is the back ends.
+#[must_use]
+pub fn is_across(a: &Results, b: &Results) -> bool {
+    let is_simulated = |results: &Results| results.environment.backend == simulated::NAME;
+    is_simulated(a) != is_simulated(b)
+}
+
+/// How far one figure differs over all systems and cells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spread {
+    /// Name of the figure.
+    pub figure: String,
+    /// Ratios there are.
+    pub count: usize,
+    /// The least of them.
+    pub least: f64,
+    /// The middle one.
+    pub median: f64,
+    /// The greatest.
+    pub most: f64,
+}
+
+/// The ratios of each figure taken together.
+#[must_use]
+pub fn spreads(ratios: &[Ratio]) -> Vec<Spread> {
+    let of = |figure: &&str| {
+        let same = ratios.iter().filter(|ratio| ratio.figure == **figure);
+        let mut values: Vec<f64> = same.map(|ratio| ratio.ratio).collect();
+        values.sort_by(f64::total_cmp);
+        Some(Spread {
+            figure: (**figure).to_owned(),
+            count: values.len(),
+            least: *values.first()?,
+            median: *values.get(values.len() / 2)?,
+            most: *values.last()?,
+        })
+    };
+    COMPARED.iter().filter_map(of).collect()
+}
+
+/// Compares what both have. Refuses results of unlike machines, means or scenarios; virtual time is the same on all machines.
 pub fn compare(a: &Results, b: &Results) -> Result<Vec<Ratio>, LabError> {
-    let unlike = differences(&a.environment, &b.environment);
+    let unlike = if is_across(a, b) {
+        Vec::new()
+    } else {
+        differences(&a.environment, &b.environment)
+    };
     if !unlike.is_empty() {
         return Err(LabError::Unlike(format!(
             "the two were not made alike: {}",
@@ -207,6 +257,20 @@ mod tests {
     fn a_run_that_is_not_valid_does_not_count() {
         let ratios = compare(&results(&[10.0, -1.0]), &results(&[10.0])).unwrap();
         assert_eq!((ratios[0].ratio, ratios[0].differs()), (1.0, None));
+    }
+
+    #[test]
+    fn a_result_in_virtual_time_is_compared_with_one_of_any_machine() {
+        let mut simulated = results(&[10.0]);
+        simulated.environment.backend = simulated::NAME.to_owned();
+        simulated.environment.kernel = "7".to_owned();
+        let measured = results(&[12.0]);
+        assert!(is_across(&measured, &simulated) && !is_across(&simulated, &simulated));
+        let ratios = compare(&simulated, &measured).unwrap();
+        let spread = &spreads(&ratios)[0];
+        assert_eq!((spread.count, spread.median), (1, 1.2));
+        simulated.scenario = "seed = 2".to_owned();
+        assert!(compare(&simulated, &measured).is_err());
     }
 
     #[test]

@@ -81,7 +81,10 @@ pub struct Driver {
     pub lists: BTreeMap<String, List>,
     /// Where a broker says how many bytes it sent on its links, if it does.
     #[serde(default)]
-    pub link_bytes: Option<LinkBytes>,
+    pub link_bytes: Option<Counter>,
+    /// Where a broker counts the publications it sent to others, if it does.
+    #[serde(default)]
+    pub link_messages: Option<Counter>,
     /// Files in its folder.
     #[serde(default)]
     pub files: Vec<Template>,
@@ -103,12 +106,13 @@ pub struct List {
 /// A page of metrics in the text format of Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LinkBytes {
+pub struct Counter {
     /// Where it is, asked where the broker runs.
     pub url: String,
     /// Name of the counter.
     pub metric: String,
-    /// A label that a sample must have to count, such as `direction="out"`.
+    /// A label that a sample must have to count, such as `direction="out"`; absent: all count.
+    #[serde(default)]
     pub label: String,
 }
 

@@ -11,6 +11,7 @@
 //! * [`kubernetes`]: the same scenario for a cluster elsewhere;
 //! * [`hand`], [`screen`]: the network alone, with orders from other commands, and how it looks;
 //! * [`measured`], [`faults`]: a measurement, and what breaks meanwhile;
+//! * [`simulated`]: the same scenario in virtual time, for Thicket;
 //! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`scaling`], [`report`], [`compare`]: what comes of it.
 //!
 //! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
@@ -52,6 +53,7 @@ pub mod results;
 pub mod run;
 pub mod scenario;
 pub mod screen;
+pub mod simulated;
 pub mod testbed;
 pub mod topology;
 

@@ -11,7 +11,7 @@ use thicket_bench::crash::{self, CrashLoad, CrashNode, CrashResult, Deaths, Node
 use thicket_bench::generator::{Arrivals, Generator, Node, Scenario as Clients, Watch};
 use thicket_bench::idle;
 use thicket_bench::namespace;
-use thicket_bench::search::{Criterion, SearchSettings, search};
+use thicket_bench::search::{Criterion, SearchSettings, Step, search};
 use thicket_mqtt::Qos;
 
 use crate::error::LabError;
@@ -109,6 +109,9 @@ fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured,
     let best = best.max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     let mut metrics = best.map_or_else(BTreeMap::new, |step| results::load_metrics(&step.outcome));
     metrics.insert("sustainable_msgs_per_s".to_owned(), found.mst_per_s);
+    let behind = |step: &Step| step.outcome.behind_schedule_ms;
+    let rates = found.steps.iter();
+    let behind_ms = behind_ms(rates.map(|it| (it.rate_per_s, it.sustainable, behind(it))));
     let mut csv = String::from("rate_per_s,sustainable,delivered_per_s,delay_mean_ms,lost\n");
     for step in &found.steps {
         let latency = step.outcome.latency.as_ref();
@@ -124,9 +127,20 @@ fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured,
     }
     Ok(Measured {
         metrics,
+        behind_ms,
         samples: Some(csv),
         ..Measured::default()
     })
+}
+
+/// How far clients were behind their schedule in the two rates that a search rests on: the highest sustainable one, and the lowest that
+/// was not. A limit that is the generator's own is no limit of the broker. Of each rate: the rate, whether it was sustainable, and ms.
+fn behind_ms(rates: impl Iterator<Item = (f64, bool, f64)> + Clone) -> f64 {
+    let of = |sustainable| rates.clone().filter(move |(_, it, _)| *it == sustainable);
+    let by_rate = |a: &(f64, bool, f64), b: &(f64, bool, f64)| a.0.total_cmp(&b.0);
+    let decisive = [of(true).max_by(by_rate), of(false).min_by(by_rate)];
+    let behind = decisive.into_iter().flatten().map(|(_, _, behind)| behind);
+    behind.fold(0.0, f64::max)
 }
 
 fn connections(clients: Clients, count: usize, hold_s: f64) -> Result<Measured, LabError> {
@@ -279,4 +293,24 @@ fn tenths_csv(result: &CrashResult) -> String {
         }
     }
     csv
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_as_late_as_the_two_rates_that_it_rests_on() {
+        let rates = |late: f64| {
+            [
+                (1000.0, true, 900.0),
+                (2000.0, true, 3.0),
+                (3000.0, false, late),
+                (4000.0, false, 700.0),
+            ]
+        };
+        assert_eq!(behind_ms(rates(1.0).into_iter()), 3.0);
+        assert_eq!(behind_ms(rates(250.0).into_iter()), 250.0);
+        assert_eq!(behind_ms([].into_iter()), 0.0);
+    }
 }

@@ -16,6 +16,9 @@ pub const VERSION: u32 = 1;
 /// Name of the main file.
 pub const FILE: &str = "results.json";
 
+/// Figures of what brokers say they sent to each other while messages were published: bytes, and publications.
+pub const OWN_COUNTERS: [&str; 2] = ["publish_own_link_bytes", "publish_own_link_messages"];
+
 /// All of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
@@ -29,6 +32,9 @@ pub struct Results {
     pub valid: bool,
     /// Why it ended early, if it did.
     pub ended_early: Option<String>,
+    /// Questions of the scenario that these means do not answer, each with the reason.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// The machine and the means.
     pub environment: Environment,
     /// Text of the scenario's file.

@@ -106,6 +106,7 @@ pub fn run(
         source: scenario.source.clone(),
         valid: ended_early.is_none() && bench.runs.iter().all(|run| run.valid),
         ended_early,
+        left_out: Vec::new(),
         environment: facts,
         scenario: text.to_owned(),
         runs: bench.runs,
@@ -284,11 +285,12 @@ impl Bench<'_> {
                 .push(now.since(&subscribed, "subscriptions", &names, lab.as_ref()));
             subscribed = now;
         }
-        let own_bytes = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
-            lab.as_ref()
-                .and_then(|(testbed, cluster)| cluster.link_bytes(testbed))
+        let own_counters = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
+            lab.as_ref().map_or([None; 2], |(testbed, cluster)| {
+                cluster.sent_on_links(testbed)
+            })
         };
-        let own_before = own_bytes(&lab);
+        let own_before = own_counters(&lab);
         let done = AtomicBool::new(false);
         let (orders, wanted) = channel();
         let measured = std::thread::scope(|scope| {
@@ -319,9 +321,12 @@ impl Bench<'_> {
             .push(published.since(&subscribed, "publish", &names, lab.as_ref()));
         run.metrics = measured.metrics.clone();
         run.metrics.extend(results::phases_metrics(&run.phases));
-        if let (Some(before), Some(after)) = (own_before, own_bytes(&lab)) {
-            let own = after.saturating_sub(before) as f64;
-            run.metrics.insert("publish_own_link_bytes".to_owned(), own);
+        let own = own_before.into_iter().zip(own_counters(&lab));
+        for (name, (before, after)) in results::OWN_COUNTERS.into_iter().zip(own) {
+            if let (Some(before), Some(after)) = (before, after) {
+                let sent = after.saturating_sub(before) as f64;
+                run.metrics.insert(name.to_owned(), sent);
+            }
         }
         if let Measure::Connections { count, .. } = scenario.measure {
             let memory = |phase: &Phase| phase.brokers.iter().map(|it| it.memory_kib).sum::<u64>();

@@ -16,7 +16,7 @@ use crate::janitor::{self, Janitor};
 use crate::limits::{Controllers, Group, Use};
 use crate::links::{Backend, Links};
 use crate::net::{self, Site, wan};
-use crate::scenario::Limits;
+use crate::scenario::{Limits, check_built};
 use crate::topology::Topology;
 
 /// What to build.
@@ -110,6 +110,7 @@ pub fn congestion_control() -> Option<&'static str> {
 impl Testbed {
     /// Builds it.
     pub fn up(setup: &Setup<'_>) -> Result<Self, LabError> {
+        check_built(setup.topology.sites.len()).map_err(LabError::Machine)?;
         let lab = std::process::id();
         // Something of an earlier testbed of this process may be there if it could not be taken down.
         janitor::clean(&[lab])?;

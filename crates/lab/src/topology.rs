@@ -80,8 +80,9 @@ impl Topology {
                 ));
             }
         }
+        let neighbours = neighbours(names.len(), &links);
         let next = (0..names.len())
-            .map(|site| routes_from(site, names.len(), &links))
+            .map(|site| routes_from(site, &neighbours))
             .collect();
         let topology = Self {
             sites: names.to_vec(),
@@ -294,19 +295,24 @@ fn random_pairs(count: usize, extra: usize, random: &mut Random) -> Vec<(usize, 
     pairs
 }
 
+/// For each site its links, ascending, with the site at the other end.
+fn neighbours(count: usize, links: &[Link]) -> Vec<Vec<(usize, usize)>> {
+    let mut neighbours = vec![Vec::new(); count];
+    for (index, link) in links.iter().enumerate() {
+        neighbours[link.a].push((index, link.b));
+        neighbours[link.b].push((index, link.a));
+    }
+    neighbours
+}
+
 /// The first link from `site` to each other one.
-fn routes_from(site: usize, count: usize, links: &[Link]) -> Vec<Option<usize>> {
-    let mut first: Vec<Option<usize>> = vec![None; count];
-    let mut seen = vec![false; count];
+fn routes_from(site: usize, neighbours: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
+    let mut first: Vec<Option<usize>> = vec![None; neighbours.len()];
+    let mut seen = vec![false; neighbours.len()];
     seen[site] = true;
     let mut queue = VecDeque::from([site]);
     while let Some(at) = queue.pop_front() {
-        for (index, link) in links.iter().enumerate() {
-            let other = match at {
-                at if at == link.a => link.b,
-                at if at == link.b => link.a,
-                _ => continue,
-            };
+        for &(index, other) in &neighbours[at] {
             if !seen[other] {
                 seen[other] = true;
                 first[other] = first[at].or(Some(index));

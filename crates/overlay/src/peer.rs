@@ -189,6 +189,10 @@ impl ControlQueue {
 
     /// Hands what was not sent on this link to `write`.
     pub(crate) fn send(&mut self, mut write: impl FnMut(&QueuedControl)) {
+        // Every round asks every link, and mostly there is nothing.
+        if self.sent == self.last {
+            return;
+        }
         let first = self
             .queue
             .partition_point(|control| control.sequence <= self.sent);

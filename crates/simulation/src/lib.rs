@@ -18,7 +18,7 @@
 //! | fault | how |
 //! | --- | --- |
 //! | a process is killed, or a machine loses its power | [`World::kill`], [`World::lose_power`] |
-//! | a node stands still, with or without its clocks | [`net::Net::pause`], [`World::freeze`] |
+//! | a node stands still, with or without its clocks | [`net::Net::pause`], or [`World::pause`] until [`World::resume`]; [`World::freeze`] |
 //! | a link stands still, is cut, carries one way only, or swallows everything | [`net::Net::part`] with a [`net::Parting`], [`net::Net::heal`] |
 //! | a connection is cut, or half-open | [`net::Net::cut`], [`net::Net::leave_half_open`] |
 //! | a disk is full, stalls or fails | [`World::set_room`], [`World::stall_disk`], [`disk::Disk::fail_after`] |
@@ -29,12 +29,12 @@
 //! | what | where |
 //! | --- | --- |
 //! | delay of a message | [`client::SimulatedClient::take_told_at`]: when each thing came, beside when the caller published it |
-//! | bytes, segments, losses of a link | [`links::Links::carried`] |
+//! | bytes, segments, losses of a link, with headers and acknowledgements if wanted | [`links::Links::carried`] |
 //! | bytes between nodes | [`net::Net::sent_between_nodes`] |
 //! | convergence, repair | [`World::run_until`] with [`World::is_whole`] or [`World::is_covered`] |
 //! | counters of the nodes | [`World::traffic`], [`World::sessions`], [`World::memory`] |
 //!
-//! Time has a grain of a millisecond and processors are infinitely fast, unless `NodeSpec::round_millis` says otherwise: delays, bytes, losses
+//! Time has a grain of a millisecond (delays between two milliseconds are right in the mean) and processors are infinitely fast, unless `NodeSpec::round_millis` says otherwise: delays, bytes, losses
 //! and repair are meaningful, messages a second are not.
 //!
 //! ```
@@ -47,7 +47,7 @@
 //!     world.add_node(NodeSpec::new(1));
 //!     world.start(node);
 //! }
-//! let link = Link { delay: (25, 25), bytes_per_second: None, loss_permille: 0 };
+//! let link = Link::of_millis(25);
 //! for (from, to) in [(0, 1), (1, 0)] {
 //!     let way = world.net.links.add(link);
 //!     world.net.links.set_route(Host::Node(from), Host::Node(to), vec![way]);

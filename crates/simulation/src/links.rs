@@ -10,8 +10,8 @@ use crate::random::Random;
 
 /// Bytes of a segment of TCP.
 const SEGMENT: u64 = 1_460;
-/// The shortest time after which a lost segment is sent again, ms (RFC 6298 says a second, Linux does it after this).
-const RETRANSMISSION: u64 = 200;
+/// The shortest time after which a lost segment is sent again, microseconds (RFC 6298 says a second, Linux does it after this).
+const RETRANSMISSION: u64 = 200_000;
 
 /// Who is at an end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +27,27 @@ pub enum Host {
 /// What one way of a link is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// One-way delay, ms: least and most.
-    pub delay: (u64, u64),
+    /// One-way delay, microseconds: least and most.
+    pub delay_micros: (u64, u64),
     /// Bytes a second; `None`: as many as there are.
     pub bytes_per_second: Option<u64>,
-    /// Segments lost of 1000.
-    pub loss_permille: u64,
+    /// Segments lost of a million.
+    pub loss_millionths: u64,
+    /// Bytes of headers that each segment and each acknowledgement costs; 0: neither is counted.
+    pub header_bytes: u64,
+}
+
+impl Link {
+    /// A link that takes so many milliseconds and does nothing else.
+    #[must_use]
+    pub const fn of_millis(delay: u64) -> Self {
+        Self {
+            delay_micros: (delay * 1_000, delay * 1_000),
+            bytes_per_second: None,
+            loss_millionths: 0,
+            header_bytes: 0,
+        }
+    }
 }
 
 /// One way of a link, by its number.
@@ -42,9 +57,9 @@ pub struct LinkId(usize);
 /// What a link has carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Carried {
-    /// Bytes of streams: headers aside, retransmissions aside.
+    /// Bytes of streams, and of headers where the link has them: retransmissions aside.
     pub bytes: u64,
-    /// Segments, a write being at least one.
+    /// Segments, a write being at least one, and acknowledgements where the link has headers.
     pub segments: u64,
     /// Segments that were lost, and sent again.
     pub lost: u64,
@@ -92,7 +107,8 @@ impl Links {
         self.links[id.0].carried
     }
 
-    /// When bytes that leave now arrive, ms; `None` where no route says anything.
+    /// When bytes that leave now arrive, ms; `None` where no route says anything. Times between two milliseconds are rounded up or down by
+    /// chance, so that their mean is right.
     pub(crate) fn arrival(
         &mut self,
         random: &mut Random,
@@ -101,40 +117,76 @@ impl Links {
         bytes: u64,
     ) -> Option<u64> {
         let route = self.routes.get(&(from, to))?;
-        let mut at = now * 1_000;
+        let segments = bytes.div_ceil(SEGMENT).max(1);
+        let mut under_way = UnderWay {
+            first: now * 1_000,
+            last: now * 1_000,
+        };
         for id in route {
-            at = self.links[id.0].carry(random, at, bytes);
+            self.links[id.0].carry(random, &mut under_way, bytes, segments);
         }
-        Some(at.div_ceil(1_000).max(now))
+        // TCP acknowledges every second segment, and a lone one.
+        if let Some(back) = self.routes.get(&(to, from)) {
+            for id in back {
+                self.links[id.0].count_acknowledgements(segments.div_ceil(2));
+            }
+        }
+        let (whole, rest) = (under_way.last / 1_000, under_way.last % 1_000);
+        let up = rest > 0 && random.chance(rest, 1_000);
+        Some((whole + u64::from(up)).max(now))
+    }
+
+    /// How long a byte takes from one host to another over idle links at least, ms; `None` where no route says anything.
+    pub(crate) fn delay(&self, from: Host, to: Host) -> Option<u64> {
+        let route = self.routes.get(&(from, to))?;
+        let delay = |id: &LinkId| self.links[id.0].link.delay_micros.0;
+        Some(route.iter().map(delay).sum::<u64>().div_ceil(1_000))
     }
 }
 
+/// When the first and the last segment of what was written are where, microseconds: routers pass on a segment while later ones still come.
+struct UnderWay {
+    first: u64,
+    last: u64,
+}
+
 impl State {
-    /// When bytes that reach the link at `at` are at its other end, microseconds.
-    fn carry(&mut self, random: &mut Random, at: u64, bytes: u64) -> u64 {
-        let segments = bytes.div_ceil(SEGMENT).max(1);
+    /// Takes what was written from one end of the link to the other.
+    fn carry(&mut self, random: &mut Random, at: &mut UnderWay, bytes: u64, segments: u64) {
+        let bytes = bytes + segments * self.link.header_bytes;
         self.carried.bytes += bytes;
         self.carried.segments += segments;
-        let sent_at = match self.link.bytes_per_second {
-            Some(rate) => {
-                let start = at.max(self.busy_until);
-                self.busy_until = start + bytes * 1_000_000 / rate.max(1);
-                self.busy_until
-            }
-            None => at,
-        };
-        let delay = random.between(self.link.delay.0, self.link.delay.1);
-        let mut late = 0;
+        if let Some(rate) = self.link.bytes_per_second {
+            let time_of = |bytes: u64| bytes * 1_000_000 / rate.max(1);
+            let one = time_of(bytes / segments);
+            let start = at.first.max(self.busy_until);
+            *at = UnderWay {
+                first: start + one,
+                last: (start + time_of(bytes)).max(at.last + one),
+            };
+            self.busy_until = at.last;
+        }
+        let (least, most) = self.link.delay_micros;
+        let mut late = random.between(least, most);
         for _ in 0..segments {
-            let mut wait = RETRANSMISSION.max(2 * self.link.delay.1);
-            while self.link.loss_permille > 0
-                && random.chance(self.link.loss_permille.min(999), 1_000)
+            let mut wait = RETRANSMISSION.max(2 * most);
+            while self.link.loss_millionths > 0
+                && random.chance(self.link.loss_millionths.min(999_999), 1_000_000)
             {
                 self.carried.lost += 1;
                 late += wait;
                 wait *= 2;
             }
         }
-        sent_at + (delay + late) * 1_000
+        at.first += late;
+        at.last += late;
+    }
+
+    /// Counts acknowledgements of what goes the other way; they take no bandwidth.
+    const fn count_acknowledgements(&mut self, count: u64) {
+        if self.link.header_bytes > 0 {
+            self.carried.bytes += count * self.link.header_bytes;
+            self.carried.segments += count;
+        }
     }
 }

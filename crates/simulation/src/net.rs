@@ -153,6 +153,8 @@ pub struct Net {
     busy: BTreeMap<(usize, usize), u64>,
     /// Links and routes, for those whose connections are more than weather.
     pub links: Links,
+    /// Whether each read wakes who writes to that connection, also if it does not wait for room: more interleavings, and more rounds.
+    pub wakes_for_nothing: bool,
     /// Bytes written to connections between nodes, by who wrote and to whom.
     sent: BTreeMap<(usize, usize), u64>,
 }
@@ -172,6 +174,7 @@ impl Net {
             paused: BTreeMap::new(),
             busy: BTreeMap::new(),
             links: Links::default(),
+            wakes_for_nothing: true,
             sent: BTreeMap::new(),
         }
     }
@@ -210,6 +213,16 @@ impl Net {
     /// A node stands still, as after SIGSTOP: its sockets take bytes in, and it looks at nothing until `millis` have passed.
     pub fn pause(&mut self, node: usize, millis: u64) {
         self.paused.insert(node, self.now + millis);
+    }
+
+    /// A node stands still until [`Self::resume`].
+    pub(crate) fn pause_for_good(&mut self, node: usize) {
+        self.paused.insert(node, NEVER);
+    }
+
+    /// A node that stood still goes on; its machines have to be woken.
+    pub(crate) fn resume(&mut self, node: usize) {
+        self.paused.remove(&node);
     }
 
     /// Whether a node stands still.
@@ -302,6 +315,8 @@ impl Net {
     /// Writes what the connection takes of `bytes`; how many they were.
     pub fn write(&mut self, end: EndId, bytes: &[u8]) -> usize {
         let mut count = self.sockets[end.socket.0].pipes[end.other().end].takes(bytes.len());
+        let refuses = count < bytes.len();
+        self.sockets[end.socket.0].pipes[end.other().end].has_refused |= refuses;
         if count > 0 && self.random.chance(self.weather.cuts, 100) {
             count = self.random.between(1, count as u64) as usize;
         }
@@ -331,11 +346,14 @@ impl Net {
         let (now, place) = (self.now, self.sockets[end.socket.0].places[end.end]);
         let pipe = &mut self.sockets[end.socket.0].pipes[end.end];
         let read = pipe.read(now, limit);
-        if let Some(at) = pipe.next_at() {
+        let next_at = pipe.next_at();
+        let waits = matches!(read, Read::Bytes(_)) && std::mem::take(&mut pipe.has_refused);
+        let is_spurious = matches!(read, Read::Bytes(_)) && self.wakes_for_nothing;
+        if let Some(at) = next_at {
             self.wake_place((now + 1).max(at), place);
         }
         // There is room again.
-        if matches!(read, Read::Bytes(_)) {
+        if waits || is_spurious {
             let writer = self.sockets[end.socket.0].places[end.other().end];
             self.wake_place(now, writer);
         }
@@ -432,7 +450,9 @@ impl Net {
         }
         for socket in self.links_between(pair) {
             for end in 0..2 {
-                let at = self.now + self.delay(socket);
+                let hosts = self.sockets[socket.0].hosts;
+                let delay = self.links.delay(hosts[1 - end], hosts[end]);
+                let at = self.now + delay.unwrap_or_else(|| self.delay(socket));
                 let socket = &mut self.sockets[socket.0];
                 socket.pipes[end].release(NEVER, at);
                 let place = socket.places[end];

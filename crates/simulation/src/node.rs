@@ -125,6 +125,12 @@ pub struct Node {
     pub downs: u64,
 }
 
+/// The place of the node that an address is of.
+pub(crate) fn node_of(address: &str) -> Option<usize> {
+    let (name, _) = address.split_once(':')?;
+    name.strip_prefix("node-")?.parse().ok()
+}
+
 /// Events kept for a failure's message.
 const KEPT_EVENTS: usize = 200;
 
@@ -213,6 +219,7 @@ impl Node {
             &self.address(),
         );
         overlay.routing.mode = self.spec.routing;
+        overlay.routing.root_policy = self.spec.root_policy;
         overlay.limits = self.spec.overlay_limits.clone();
         overlay.wire = self.spec.wire;
         if !self.spec.tunnels {

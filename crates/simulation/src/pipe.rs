@@ -39,6 +39,8 @@ pub struct Pipe {
     pub is_deaf: bool,
     /// What is written vanishes, and no end is ever seen.
     pub is_broken: bool,
+    /// It did not take all that was written: the sender waits for room.
+    pub has_refused: bool,
     /// Bytes it takes in before the sender has to wait.
     pub room: usize,
 }

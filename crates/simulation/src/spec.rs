@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use thicket_access::Policy;
 use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, RedirectionConfig, Takes};
-use thicket_overlay::{OverlayLimits, WireVersion, routing::RoutingMode};
+use thicket_overlay::{
+    OverlayLimits, WireVersion,
+    routing::{RootPolicy, RoutingMode},
+};
 
 /// How a node is configured.
 #[derive(Debug, Clone)]
@@ -23,6 +26,8 @@ pub struct NodeSpec {
     pub policy: Option<Arc<Policy>>,
     /// How messages find their way.
     pub routing: RoutingMode,
+    /// What makes a node the root of a tree.
+    pub root_policy: RootPolicy,
     /// When the nodes do not all see each other.
     pub partition: Partition,
     /// The newest wire version it speaks.
@@ -63,6 +68,7 @@ impl NodeSpec {
             wall_ahead: 0,
             policy: None,
             routing: RoutingMode::Mesh,
+            root_policy: RootPolicy::default(),
             partition: Partition::Serve,
             wire: WireVersion::NEWEST,
             tunnels: true,

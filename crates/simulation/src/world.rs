@@ -1,5 +1,7 @@
 //! A whole cluster with its clients in one thread and in virtual time, from one seed.
 
+use std::collections::BTreeMap;
+
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
 use thicket_node::{
     ForgetError, MembershipReport, MemoryReport, NodeLoad, Peer, SessionReport, Traffic,
@@ -10,7 +12,7 @@ use crate::{
     client::SimulatedClient,
     links::Host,
     net::{Net, Parting, Place, Wake, Weather},
-    node::{Node, NodeSpec},
+    node::{Node, NodeSpec, node_of},
     pipe::{EndId, SocketId},
     tester::Tester,
 };
@@ -30,14 +32,15 @@ pub struct World {
     /// All clients, connected or not.
     pub clients: Vec<SimulatedClient>,
     testers: Vec<Tester>,
-    dials: Vec<Dial>,
+    /// By when they are due; those of one time in the order in which they were ordered.
+    dials: BTreeMap<(u64, u64), Dial>,
+    dials_so_far: u64,
     next_discovery: u64,
 }
 
 /// A node dials.
 #[derive(Debug)]
 struct Dial {
-    at: u64,
     from: usize,
     address: String,
     /// Nobody answered so far.
@@ -56,7 +59,8 @@ impl World {
             nodes: Vec::new(),
             clients: Vec::new(),
             testers: Vec::new(),
-            dials: Vec::new(),
+            dials: BTreeMap::new(),
+            dials_so_far: 0,
             next_discovery: 0,
         }
     }
@@ -124,6 +128,19 @@ impl World {
     pub fn freeze(&mut self, node: usize, millis: u64) {
         self.net.pause(node, millis);
         self.nodes[node].stop_clocks_for(millis);
+    }
+
+    /// A node stands still as after SIGSTOP, its clocks go on.
+    pub fn pause(&mut self, node: usize) {
+        self.net.pause_for_good(node);
+    }
+
+    /// A node that stood still looks at everything that has come meanwhile.
+    pub fn resume(&mut self, node: usize) {
+        self.net.resume(node);
+        for peer in self.nodes[node].peers() {
+            self.net.wake(self.net.now, Wake::Shell(node, peer));
+        }
     }
 
     /// Whoever writes to the disk of a node waits for so long from now.
@@ -205,26 +222,37 @@ impl World {
     fn note_dials(&mut self, node: usize) {
         for address in std::mem::take(&mut self.nodes[node].to_dial) {
             let at = self.net.now + self.net.random.between(0, 20);
-            self.dials.push(Dial {
+            self.dial(
                 at,
-                from: node,
-                address,
-                has_waited: false,
-            });
-            self.net.wake(at, Wake::Dials);
+                Dial {
+                    from: node,
+                    address,
+                    has_waited: false,
+                },
+            );
         }
+    }
+
+    fn dial(&mut self, at: u64, dial: Dial) {
+        self.dials_so_far += 1;
+        self.dials.insert((at, self.dials_so_far), dial);
+        self.net.wake(at, Wake::Dials);
     }
 
     fn perform_dials(&mut self) {
         let now = self.net.now;
-        let (due, later) = std::mem::take(&mut self.dials)
-            .into_iter()
-            .partition(|dial| dial.at <= now);
-        self.dials = later;
-        let due: Vec<Dial> = due;
-        for dial in due {
+        if self
+            .dials
+            .first_key_value()
+            .is_none_or(|((at, _), _)| *at > now)
+        {
+            return;
+        }
+        let later = self.dials.split_off(&(now + 1, 0));
+        let due = std::mem::replace(&mut self.dials, later);
+        for dial in due.into_values() {
             let (from, address) = (dial.from, dial.address);
-            let to = self.nodes.iter().position(|node| node.address() == address);
+            let to = node_of(&address).filter(|to| *to < self.nodes.len());
             let parting = to.and_then(|to| self.net.parting(from, to));
             let waits = match parting {
                 Some(Parting::Held) => true,
@@ -232,13 +260,12 @@ impl World {
                 Some(Parting::Cut) | None => false,
             };
             if waits {
-                self.dials.push(Dial {
-                    at: now + DIAL_TIMEOUT,
+                let again = Dial {
                     from,
                     address,
                     has_waited: true,
-                });
-                self.net.wake(now + DIAL_TIMEOUT, Wake::Dials);
+                };
+                self.dial(now + DIAL_TIMEOUT, again);
                 continue;
             }
             let to = to.filter(|to| parting.is_none() && self.nodes[*to].machines.is_some());

@@ -96,11 +96,7 @@ fn arrivals(world: &mut World, client: usize) -> Vec<u64> {
 #[test]
 fn a_message_over_an_idle_link_takes_as_long_as_the_link() {
     for delay in [5, 50] {
-        let (mut world, _) = pair(Link {
-            delay: (delay, delay),
-            bytes_per_second: None,
-            loss_permille: 0,
-        });
+        let (mut world, _) = pair(Link::of_millis(delay));
         let subscriber = client_at(&mut world, 1, "subscriber");
         subscribe(&mut world, subscriber, "topic");
         let publisher = client_at(&mut world, 0, "publisher");
@@ -121,9 +117,8 @@ fn a_message_over_an_idle_link_takes_as_long_as_the_link() {
 #[test]
 fn a_narrow_link_takes_as_long_as_its_bandwidth_says_and_counts_what_it_carries() {
     let (mut world, ways) = pair(Link {
-        delay: (1, 1),
         bytes_per_second: Some(100_000),
-        loss_permille: 0,
+        ..Link::of_millis(1)
     });
     let subscriber = client_at(&mut world, 1, "subscriber");
     subscribe(&mut world, subscriber, "topic");
@@ -144,9 +139,8 @@ fn a_narrow_link_takes_as_long_as_its_bandwidth_says_and_counts_what_it_carries(
 #[test]
 fn a_link_that_loses_segments_delays_messages_and_loses_none() {
     let (mut world, ways) = pair(Link {
-        delay: (10, 10),
-        bytes_per_second: None,
-        loss_permille: 50,
+        loss_millionths: 50_000,
+        ..Link::of_millis(10)
     });
     let subscriber = client_at(&mut world, 1, "subscriber");
     subscribe(&mut world, subscriber, "topic");
@@ -192,4 +186,71 @@ fn forty_nodes_find_each_other_and_repair_their_trees_when_one_is_gone() {
         repaired >= 700,
         "a silent node is noticed by its silence: {repaired} ms"
     );
+}
+
+#[test]
+fn a_delay_between_two_milliseconds_is_right_in_the_mean() {
+    let (mut world, _) = pair(Link {
+        delay_micros: (2_250, 2_250),
+        ..Link::of_millis(0)
+    });
+    let subscriber = client_at(&mut world, 1, "subscriber");
+    subscribe(&mut world, subscriber, "topic");
+    let publisher = client_at(&mut world, 0, "publisher");
+    let mut delays = Vec::new();
+    for _ in 0..400 {
+        let at = publish(&mut world, publisher, b"x");
+        world.run_for(50);
+        delays.extend(arrivals(&mut world, subscriber).iter().map(|it| it - at));
+    }
+    assert_eq!(delays.len(), 400);
+    let mean = delays.iter().sum::<u64>() as f64 / 400.0;
+    assert!((2.15..2.35).contains(&mean), "{mean}");
+}
+
+#[test]
+fn headers_and_acknowledgements_count_where_a_link_has_them() {
+    let (mut world, ways) = pair(Link {
+        header_bytes: 66,
+        ..Link::of_millis(5)
+    });
+    let client = client_at(&mut world, 0, "publisher");
+    let subscriber = client_at(&mut world, 1, "subscriber");
+    subscribe(&mut world, subscriber, "topic");
+    let streams = |world: &World| {
+        let sent = world.net.sent_between_nodes();
+        sent.values().sum::<u64>()
+    };
+    let carried = |world: &World| {
+        let both = ways.map(|way| world.net.links.carried(way));
+        (
+            both[0].bytes + both[1].bytes,
+            both[0].segments + both[1].segments,
+        )
+    };
+    let (streams_before, (bytes_before, segments_before)) = (streams(&world), carried(&world));
+    publish(&mut world, client, b"x");
+    world.run_for(2_000);
+    let (bytes, segments) = carried(&world);
+    let headers = 66 * (segments - segments_before);
+    assert!(headers > 0);
+    assert_eq!(
+        bytes - bytes_before,
+        streams(&world) - streams_before + headers
+    );
+}
+
+#[test]
+fn a_node_that_was_paused_goes_on_when_it_is_resumed() {
+    let (mut world, _) = pair(Link::of_millis(5));
+    let subscriber = client_at(&mut world, 1, "subscriber");
+    subscribe(&mut world, subscriber, "topic");
+    let publisher = client_at(&mut world, 0, "publisher");
+    world.pause(1);
+    publish(&mut world, publisher, b"x");
+    world.run_for(300);
+    assert!(arrivals(&mut world, subscriber).is_empty());
+    world.resume(1);
+    world.run_for(100);
+    assert_eq!(arrivals(&mut world, subscriber).len(), 1);
 }

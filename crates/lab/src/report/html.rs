@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Figure, figures, growth_figure};
+use super::{Beside, Figure, figures, growth_figure};
+use crate::compare::spreads;
 use crate::results::{Environment, Results, Run};
 use crate::scaling::growth;
-use crate::summary::{Row, cell, rows, short};
+use crate::summary::{Row, cell, number, rows, short};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
@@ -36,7 +37,11 @@ const COSTS: [(&str, &str); 7] = [
 
 /// The results as one HTML file, with drawings of what came over time, each with its title.
 #[must_use]
-pub fn to_html(results: &Results, time_lines: &[(String, String)]) -> String {
+pub fn to_html(
+    results: &Results,
+    time_lines: &[(String, String)],
+    beside: Option<&Beside>,
+) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>\n",
         title = escape(&results.title)
@@ -45,6 +50,7 @@ pub fn to_html(results: &Results, time_lines: &[(String, String)]) -> String {
         let _ = writeln!(page, "<p>Follows {}.</p>", escape(source));
     }
     validity(results, &mut page);
+    left_out(&results.left_out, &mut page);
     let rows = rows(results);
     let mut systems: Vec<String> = Vec::new();
     for row in &rows {
@@ -89,6 +95,9 @@ pub fn to_html(results: &Results, time_lines: &[(String, String)]) -> String {
         &COSTS,
         &mut page,
     );
+    if let Some(beside) = beside {
+        other_backend(&results.environment.backend, beside, &mut page);
+    }
     if !time_lines.is_empty() {
         page.push_str("<h2>Over time</h2>\n");
     }
@@ -118,8 +127,13 @@ fn validity(results: &Results, page: &mut String) {
     if invalid.is_empty() {
         let _ = writeln!(
             page,
-            "<p class=\"good\">All {} runs are valid: every pair of sites had its round trip before the run, and links were on time.</p>",
-            results.runs.len()
+            "<p class=\"good\">All {} runs are valid: {}.</p>",
+            results.runs.len(),
+            if results.environment.backend == crate::simulated::NAME {
+                "they were played in virtual time, where links take exactly as long as the scenario says"
+            } else {
+                "every pair of sites had its round trip before the run, and links were on time"
+            }
         );
         return;
     }
@@ -140,6 +154,53 @@ fn validity(results: &Results, page: &mut String) {
         );
     }
     page.push_str("</ul></div>\n");
+}
+
+/// How far another back end is from this one, over all systems and cells, and in each.
+fn other_backend(backend: &str, beside: &Beside, page: &mut String) {
+    let other = &beside.backend;
+    let _ = write!(
+        page,
+        "<h2>Beside the back end {other}</h2><p>Figures of {other} over those of {backend}.</p><div class=\"wide\"><table>\
+         <tr><th>figure</th><th>compared</th><th>least</th><th>median</th><th>most</th></tr>",
+    );
+    for spread in spreads(&beside.ratios) {
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{:.2}</td><td>{:.2}</td><td>{:.2}</td></tr>",
+            spread.figure, spread.count, spread.least, spread.median, spread.most
+        );
+    }
+    let _ = write!(
+        page,
+        "</table></div><div class=\"wide\"><table><tr><th>system</th><th>parameters</th><th>figure</th><th>{backend}</th>\
+         <th>{other}</th><th>ratio</th></tr>"
+    );
+    for ratio in &beside.ratios {
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2}</td></tr>",
+            escape(&ratio.system),
+            escape(&parameters(&ratio.parameters)),
+            ratio.figure,
+            number(ratio.a),
+            number(ratio.b),
+            ratio.ratio
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// What the means of this result do not answer.
+fn left_out(questions: &[String], page: &mut String) {
+    if questions.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Not answered here</h2><ul>");
+    for question in questions {
+        let _ = write!(page, "<li>{}</li>", escape(question));
+    }
+    page.push_str("</ul>\n");
 }
 
 fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String) {

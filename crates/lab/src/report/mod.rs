@@ -8,6 +8,7 @@ pub use html::to_html;
 
 use std::path::Path;
 
+use crate::compare::Ratio;
 use crate::error::LabError;
 use crate::results::Results;
 use crate::scaling::Growth;
@@ -72,8 +73,17 @@ const SHOWN: [(&str, &str, &str); 15] = [
     ),
 ];
 
-/// Writes `report.html` into the folder.
-pub fn write(results: &Results, folder: &Path) -> Result<(), LabError> {
+/// The same scenario on another back end, for a report.
+#[derive(Debug)]
+pub struct Beside {
+    /// The other back end.
+    pub backend: String,
+    /// Its figures over those of the report's.
+    pub ratios: Vec<Ratio>,
+}
+
+/// Writes `report.html` into the folder, with how far another back end is from it.
+pub fn write(results: &Results, folder: &Path, beside: Option<&Beside>) -> Result<(), LabError> {
     let path = folder.join("report.html");
     let mut time_lines = Vec::new();
     for run in &results.runs {
@@ -83,7 +93,8 @@ pub fn write(results: &Results, folder: &Path) -> Result<(), LabError> {
         let svg = std::fs::read_to_string(&file).map_err(LabError::io(file.display()))?;
         time_lines.push((format!("{}, repeat {}", run.system, run.repeat), svg));
     }
-    std::fs::write(&path, to_html(results, &time_lines)).map_err(LabError::io(path.display()))
+    std::fs::write(&path, to_html(results, &time_lines, beside))
+        .map_err(LabError::io(path.display()))
 }
 
 /// All figures of the results: for each number one figure a combination of all parameters but the last, which is on the axis.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fault::{Action, Fault};
 pub use measure::{Death, Measure};
-pub use network::{LinkOverride, LinkSettings, Network, Shape};
+pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
 pub use sweep::{Cell, Sweep};
 pub use thicket_bench::workload::Pattern;
 pub use units::{NonNegative, Percent, Positive};

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{NonNegative, Percent, Positive};
 
-/// Most sites: each has a network 10.N.0.0.
-const MAX_SITES: usize = 200;
+/// Most sites, in virtual time.
+const MAX_SITES: usize = 1_000;
+/// Most sites with namespaces: each has a network 10.N.0.0.
+const MAX_BUILT_SITES: usize = 200;
 
 /// The network of a scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -176,6 +178,16 @@ impl Network {
         }
         crate::topology::Topology::new(self, names, 1).map(drop)
     }
+}
+
+/// An error if there are more sites than can be built with namespaces.
+pub fn check_built(sites: usize) -> Result<(), String> {
+    if sites <= MAX_BUILT_SITES {
+        return Ok(());
+    }
+    Err(format!(
+        "network.sites: {sites} is more than {MAX_BUILT_SITES}, the most that can be built; --backend simulated takes {MAX_SITES}"
+    ))
 }
 
 /// An error unless `site` is one of `names`.

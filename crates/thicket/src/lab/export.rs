@@ -90,7 +90,7 @@ pub fn collect(arguments: &Collect) -> anyhow::Result<()> {
     let results = bring(&arguments.exported, &arguments.out, &|line| {
         eprintln!("{line}")
     })?;
-    report::write(&results, &arguments.out)?;
+    report::write(&results, &arguments.out, None)?;
     println!(
         "results: {0}/results.json, {0}/report.html",
         arguments.out.display()

@@ -7,16 +7,16 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use clap::Args;
 use thicket_bench::report::Table;
-use thicket_lab::compare::{Ratio, compare as ratios, expected_to_differ};
+use thicket_lab::compare::{Ratio, compare as ratios, expected_to_differ, is_across, spreads};
 use thicket_lab::driver::{Brokers, Driver};
+use thicket_lab::links::Backend;
 use thicket_lab::results::Results;
 use thicket_lab::run::{Options, run as run_scenario};
-use thicket_lab::scenario::Scenario;
+use thicket_lab::scenario::{Scenario, check_built};
+use thicket_lab::simulated::Playable;
 use thicket_lab::summary::{cell, number, rows, short};
 use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, report};
-
-use super::plan::BackendChoice;
 
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
@@ -27,9 +27,9 @@ pub struct Run {
     /// Folder for the results; it must be new or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Who delays the frames
-    #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
-    backend: BackendChoice,
+    /// Who delays the frames; `simulated`: nobody, in virtual time
+    #[arg(long, value_enum, default_value_t = RunBackend::Auto)]
+    backend: RunBackend,
     /// Only these systems of the scenario
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
@@ -39,6 +39,31 @@ pub struct Run {
     /// Say nothing until the end
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// Where a scenario runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RunBackend {
+    /// The kernel's netem if it has it, else wire.
+    Auto,
+    /// The kernel delays frames.
+    Netem,
+    /// A process of the lab delays frames.
+    Wire,
+    /// Virtual time: Thicket only, without root.
+    Simulated,
+}
+
+impl RunBackend {
+    /// The back end of links; `None` in virtual time.
+    fn resolve(self) -> Option<Backend> {
+        match self {
+            Self::Auto => Some(Backend::choose()),
+            Self::Netem => Some(Backend::Netem),
+            Self::Wire => Some(Backend::Wire),
+            Self::Simulated => None,
+        }
+    }
 }
 
 /// Runs a scenario.
@@ -60,11 +85,19 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     if let Some(repeats) = arguments.repeats {
         scenario.repeats = repeats;
     }
+    let playable = match arguments.backend {
+        RunBackend::Simulated => Some(Playable::check(&arguments.file, &text, &scenario, &cells)?),
+        RunBackend::Auto | RunBackend::Netem | RunBackend::Wire => None,
+    };
     let mut needs_network = false;
     for system in &scenario.systems {
         needs_network |= Driver::load(system)?.brokers != Brokers::External;
     }
-    if needs_network {
+    if needs_network && playable.is_none() {
+        for cell in &cells {
+            let names = cell.scenario.network.names();
+            check_built(names.map_err(anyhow::Error::msg)?.len()).map_err(anyhow::Error::msg)?;
+        }
         check_machine()?;
         janitor::clean_dead()?;
     }
@@ -84,20 +117,23 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
         }
     };
     let program = std::env::current_exe()?;
-    let results = run_scenario(
-        &text,
-        &scenario,
-        &cells,
-        &Options {
-            program: &program,
-            backend: arguments.backend.resolve(),
-            folder: &arguments.out,
-            interrupted: &interrupted,
-            say: &say,
-        },
-    )?;
-    report::write(&results, &arguments.out)?;
+    let backend = arguments.backend.resolve();
+    let options = Options {
+        program: &program,
+        backend: backend.unwrap_or(Backend::Wire),
+        folder: &arguments.out,
+        interrupted: &interrupted,
+        say: &say,
+    };
+    let results = match playable {
+        None => run_scenario(&text, &scenario, &cells, &options)?,
+        Some(playable) => playable.run(&options)?,
+    };
+    report::write(&results, &arguments.out, None)?;
     print!("{}", table(&results).to_text());
+    for question in &results.left_out {
+        println!("not answered: {question}");
+    }
     let out = arguments.out.display();
     println!("results: {out}/results.json, {out}/runs.csv, {out}/samples, {out}/report.html");
     if let Some(reason) = &results.ended_early {
@@ -215,10 +251,28 @@ pub fn compare(arguments: &Compare) -> anyhow::Result<()> {
         ]);
     }
     print!("{}", table.to_text());
+    if is_across(&a, &b) {
+        println!("\n{}", spread_table(&ratios).to_text());
+    }
     if arguments.same {
         agree(&ratios)?;
     }
     Ok(())
+}
+
+/// How far two back ends differ, figure by figure.
+fn spread_table(ratios: &[Ratio]) -> Table {
+    let mut table = Table::new(["FIGURE", "COMPARED", "B/A LEAST", "MEDIAN", "MOST"]);
+    for spread in spreads(ratios) {
+        table.row([
+            spread.figure,
+            spread.count.to_string(),
+            format!("{:.2}", spread.least),
+            format!("{:.2}", spread.median),
+            format!("{:.2}", spread.most),
+        ]);
+    }
+    table
 }
 
 /// An error if so many figures differ that it is no chance.
@@ -244,12 +298,29 @@ fn agree(ratios: &[Ratio]) -> anyhow::Result<()> {
 pub struct Report {
     /// Folder of results
     folder: PathBuf,
+    /// Results of the same scenario on another back end, whose figures are set beside these
+    #[arg(long, value_name = "DIR")]
+    beside: Option<PathBuf>,
 }
 
 /// Makes the report anew from the results.
 pub fn report(arguments: &Report) -> anyhow::Result<()> {
     let results = Results::load(&arguments.folder)?;
-    report::write(&results, &arguments.folder)?;
+    let beside = match &arguments.beside {
+        None => None,
+        Some(other) => {
+            let other = Results::load(other)?;
+            anyhow::ensure!(
+                is_across(&results, &other),
+                "--beside: one of the two has to be of the back end simulated"
+            );
+            Some(report::Beside {
+                ratios: ratios(&results, &other)?,
+                backend: other.environment.backend,
+            })
+        }
+    };
+    report::write(&results, &arguments.folder, beside.as_ref())?;
     println!("{}", arguments.folder.join("report.html").display());
     Ok(())
 }

@@ -1,0 +1,157 @@
+//! The time line of faults in virtual time.
+
+use thicket_node::Drained;
+use thicket_simulation::World;
+
+use super::network::SimulatedLab;
+use crate::scenario::{Action, Fault};
+use crate::topology::changed;
+
+/// Between two looks at nodes that drain, join or find each other again, ms.
+const LOOK: u64 = 20;
+
+/// Faults with their times.
+#[derive(Debug, Default)]
+pub(super) struct TimeLine {
+    /// Latest first, with when they are due.
+    to_come: Vec<(u64, Fault)>,
+    start: u64,
+    /// Sites that hand over what they have.
+    draining: Vec<usize>,
+    /// Sites that join, and since when.
+    joining: Vec<(usize, u64)>,
+    /// Since when nodes could find each other again.
+    healing: Option<u64>,
+    looks_at: u64,
+    /// When each fault was done, in seconds from the start.
+    pub done: Vec<(f64, String)>,
+    /// Seconds that nodes took to join.
+    pub joined_s: Vec<f64>,
+    /// Seconds until all nodes that run saw each other, after each repair.
+    pub converged_s: Vec<f64>,
+}
+
+impl TimeLine {
+    pub fn new(faults: &[Fault], start: u64) -> Self {
+        let at = |fault: &Fault| start + (1e3 * fault.at_s.value()).round() as u64;
+        let mut to_come: Vec<(u64, Fault)> = faults.iter().map(|it| (at(it), it.clone())).collect();
+        to_come.sort_by_key(|(at, _)| *at);
+        to_come.reverse();
+        Self {
+            to_come,
+            start,
+            ..Self::default()
+        }
+    }
+
+    /// When there is something to do next.
+    pub fn next_at(&self) -> u64 {
+        let fault = self.to_come.last().map_or(u64::MAX, |(at, _)| *at);
+        let waits = self.healing.is_some() || !self.draining.is_empty() || !self.joining.is_empty();
+        if waits {
+            fault.min(self.looks_at)
+        } else {
+            fault
+        }
+    }
+
+    /// Whether a node still hands over what it has.
+    pub const fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
+    }
+
+    /// Does what is due.
+    pub fn act(&mut self, lab: &mut SimulatedLab) {
+        let now = lab.world.net.now;
+        while let Some((_, fault)) = self.to_come.pop_if(|(at, _)| *at <= now) {
+            self.apply(&fault, lab);
+            self.note(now, fault.describe());
+        }
+        if now >= self.looks_at {
+            self.looks_at = now + LOOK;
+            self.look(lab);
+        }
+    }
+
+    /// Does one fault now.
+    pub fn apply(&mut self, fault: &Fault, lab: &mut SimulatedLab) {
+        let now = lab.world.net.now;
+        let site = fault.site.as_deref().and_then(|name| lab.site(name));
+        let named = (fault.link.as_ref()).and_then(|[a, b]| lab.topology.link_between(a, b));
+        let all = 0..lab.topology.links.len();
+        match (fault.action, site) {
+            (Action::Kill, Some(site)) => lab.world.kill(site),
+            (Action::PowerOff, Some(site)) => lab.world.lose_power(site),
+            (Action::Pause, Some(site)) => lab.world.pause(site),
+            (Action::Resume, Some(site)) => {
+                lab.world.resume(site);
+                self.healing = Some(now);
+            }
+            (Action::Restart | Action::Join, Some(site)) => {
+                let name = lab.topology.sites[site].clone();
+                lab.heal_links(lab.topology.links_around(&[name]));
+                lab.world.start(site);
+                self.joining.push((site, now));
+            }
+            (Action::Drain, Some(site)) => self.draining.push(site),
+            (Action::Cut, _) => match named {
+                Some(link) => lab.cut_links([link]),
+                None => lab.cut_links(all),
+            },
+            (Action::Heal, _) => {
+                match named {
+                    Some(link) => lab.heal_links([link]),
+                    None => lab.heal_links(all),
+                }
+                self.healing = Some(now);
+            }
+            (Action::Partition, _) => lab.cut_links(lab.topology.links_around(&fault.sites)),
+            (Action::Slow, _) => {
+                if let (Some(link), Some(to)) = (named, &fault.to) {
+                    let shape = changed(to, lab.shape(link));
+                    lab.set_link(link, &shape);
+                }
+            }
+            // The scenario was checked: what happens to a site names one.
+            (
+                Action::Kill
+                | Action::PowerOff
+                | Action::Pause
+                | Action::Resume
+                | Action::Restart
+                | Action::Join
+                | Action::Drain,
+                None,
+            ) => {}
+        }
+    }
+
+    /// Drains on, and looks who has joined and found the others.
+    fn look(&mut self, lab: &mut SimulatedLab) {
+        let now = lab.world.net.now;
+        self.draining.retain(|site| {
+            let runs = lab.world.nodes[*site].machines.is_some();
+            runs && lab.world.nodes[*site].drain(&mut lab.world.net) != Drained::default()
+        });
+        if (self.joining.is_empty() && self.healing.is_none()) || !World::is_whole(&lab.world) {
+            return;
+        }
+        for (site, since) in std::mem::take(&mut self.joining) {
+            let took_s = (now - since) as f64 / 1e3;
+            self.joined_s.push(took_s);
+            let name = &lab.topology.sites[site];
+            let what = format!("{name} is ready, {took_s:.2} s after its start");
+            self.note(now, what);
+        }
+        if let Some(since) = self.healing.take() {
+            let took_s = (now - since) as f64 / 1e3;
+            self.converged_s.push(took_s);
+            let what = format!("all nodes that run see each other, {took_s:.2} s after the repair");
+            self.note(now, what);
+        }
+    }
+
+    fn note(&mut self, now: u64, what: String) {
+        self.done.push(((now - self.start) as f64 / 1e3, what));
+    }
+}

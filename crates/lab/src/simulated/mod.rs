@@ -1,0 +1,228 @@
+//! The back end in virtual time: the machines of Thicket in [`thicket_simulation`], without root, namespaces or clocks.
+//!
+//! It answers delay of idle links, bytes by phase and link, loss, duplicates, order, repair and convergence. Questions about CPU and memory
+//! stay open, and the results name them. The same scenario and seed give the same figures on any machine.
+
+mod death;
+mod faults;
+mod load;
+mod network;
+mod playable;
+mod tally;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use thicket_simulation::World;
+
+pub use playable::Playable;
+
+use crate::environment::environment;
+use crate::error::LabError;
+use crate::links::Backend;
+use crate::results::{self, Results, Run, VERSION};
+use crate::run::Options;
+use crate::scenario::{Cell, Measure, System};
+use crate::summary::number;
+use faults::TimeLine;
+use load::{Load, millis};
+use network::SimulatedLab;
+
+/// The word of results.
+pub const NAME: &str = "simulated";
+/// Longest time that nodes may take to find each other, and clients to come into service, ms.
+const PATIENCE_MS: u64 = 120_000;
+/// What a reader of every run must know.
+const GRAIN: &str = "virtual time has a grain of 1 ms; traffic counts 66 bytes of headers a segment and an acknowledgement for every two";
+
+/// What a line about a run says of it, where it is there.
+const TOLD: [(&str, &str); 4] = [
+    ("cluster_formed_s", "s to form"),
+    ("delay_mean_ms", "ms"),
+    ("lost_messages", "lost"),
+    ("converged_max_s", "s to converge"),
+];
+
+/// What came of a run, with its samples as CSV.
+struct Played {
+    run: Run,
+    samples: Option<String>,
+}
+
+impl Playable<'_> {
+    /// Plays all of it in virtual time. `options.backend` is not used.
+    pub fn run(&self, options: &Options<'_>) -> Result<Results, LabError> {
+        let (mut runs, mut ended_early) = (Vec::new(), None);
+        'all: for repeat in 1..=self.scenario.repeats {
+            for (number, cell) in self.cells.iter().enumerate() {
+                for system in &self.scenario.systems {
+                    if options.interrupted.load(Ordering::Relaxed) {
+                        ended_early = Some(LabError::Interrupted.to_string());
+                        break 'all;
+                    }
+                    let started = Instant::now();
+                    let mut played = play(cell, system, repeat);
+                    played.run.valid = played.run.invalid.is_empty();
+                    runs.push(keep(played, number, options)?);
+                    let total = self.cells.len() as u64
+                        * self.scenario.systems.len() as u64
+                        * self.scenario.repeats;
+                    let line = line(&runs, total, started.elapsed().as_secs_f64());
+                    (options.say)(&line);
+                }
+            }
+        }
+        let mut facts = environment(self.scenario, Backend::Wire, options.program);
+        facts.backend = NAME.to_owned();
+        facts.limits = "none: virtual time".to_owned();
+        facts.congestion_control = "none: virtual time".to_owned();
+        facts.oversubscribed = false;
+        let results = Results {
+            version: VERSION,
+            title: self.scenario.title.clone(),
+            source: self.scenario.source.clone(),
+            valid: ended_early.is_none() && runs.iter().all(|run: &Run| run.valid),
+            ended_early,
+            left_out: self.left_out.clone(),
+            environment: facts,
+            scenario: self.text.to_owned(),
+            runs,
+        };
+        results.save(options.folder)?;
+        Ok(results)
+    }
+}
+
+/// Says how the last run went.
+fn line(runs: &[Run], total: u64, seconds: f64) -> String {
+    let Some(run) = runs.last() else {
+        return String::new();
+    };
+    let parameters: Vec<String> = (run.parameters.iter())
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let told: Vec<String> = TOLD
+        .iter()
+        .filter_map(|(name, unit)| Some(format!("{} {unit}", number(*run.metrics.get(*name)?))))
+        .collect();
+    let problem = (run.invalid.first()).map_or(String::new(), |it| format!("; INVALID: {it}"));
+    format!(
+        "[{}/{total}] {} {} repeat {}: {} (computed in {seconds:.1} s){problem}",
+        runs.len(),
+        run.system,
+        parameters.join(" "),
+        run.repeat,
+        told.join(", ")
+    )
+}
+
+/// Writes the samples of a run.
+fn keep(played: Played, cell: usize, options: &Options<'_>) -> Result<Run, LabError> {
+    let mut run = played.run;
+    let Some(samples) = played.samples else {
+        return Ok(run);
+    };
+    let folder = options.folder.join("samples");
+    std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
+    let name = format!("{}-c{cell}-r{}.csv", run.system, run.repeat);
+    let file = folder.join(&name);
+    std::fs::write(&file, samples).map_err(LabError::io(file.display()))?;
+    run.samples = Some(format!("samples/{name}"));
+    Ok(run)
+}
+
+/// One run. What goes wrong in it makes it invalid.
+fn play(cell: &Cell, system: &System, repeat: u64) -> Played {
+    let mut played = Played {
+        run: Run {
+            system: system.name.clone(),
+            parameters: cell.parameters.clone(),
+            repeat,
+            valid: true,
+            invalid: Vec::new(),
+            warnings: vec![GRAIN.to_owned()],
+            metrics: BTreeMap::new(),
+            phases: Vec::new(),
+            faults: Vec::new(),
+            samples: None,
+            time_line: None,
+        },
+        samples: None,
+    };
+    if let Err(reason) = phases(cell, system, &mut played) {
+        played.run.invalid.push(reason);
+    }
+    let own = results::phases_metrics(&played.run.phases);
+    played.run.metrics.extend(own);
+    played
+}
+
+fn phases(cell: &Cell, system: &System, played: &mut Played) -> Result<(), String> {
+    let (scenario, run) = (&cell.scenario, &mut played.run);
+    let mut lab = SimulatedLab::new(scenario, system, run.repeat)?;
+    let formed = lab.world.run_until(PATIENCE_MS, World::is_whole);
+    let formed =
+        formed.ok_or_else(|| format!("the nodes did not find each other in {PATIENCE_MS} ms"))?;
+    let formed_bytes = lab.own_bytes();
+    let nodes = lab.world.nodes.len() as f64;
+    let mut put = |name: &str, value: f64| run.metrics.insert(name.to_owned(), value);
+    put("cluster_formed_s", formed as f64 / 1e3);
+    put("cluster_formed_bytes_per_node", formed_bytes as f64 / nodes);
+    let times = &scenario.phases;
+    lab.world.run_for(millis(times.settle_s.value()));
+    lab.mark();
+    let before = lab.own_bytes();
+    lab.world.run_for(millis(times.control_s.value()));
+    if times.control_s.value() > 0.0 {
+        let own = (lab.own_bytes() - before) as f64;
+        let each = own / nodes / times.control_s.value();
+        put("control_own_bytes_per_node_per_s", each);
+    }
+    run.phases.push(lab.phase("control"));
+    if let Measure::Crash { .. } = scenario.measure {
+        let metrics = death::play(&mut lab, scenario)?;
+        run.metrics.extend(metrics);
+        run.phases.push(lab.phase("publish"));
+        return Ok(());
+    }
+    let asked_at = lab.world.net.now;
+    let mut load = Load::connect(&mut lab, scenario, scenario.seed + run.repeat)?;
+    let settled_after = load.now() - asked_at;
+    let subscribed_s = settled_after as f64 / 1e3;
+    run.metrics
+        .insert("clients_in_service_s".to_owned(), subscribed_s);
+    run.phases.push(load.settle(times.settle_s.value()));
+    match scenario.measure {
+        Measure::Load => {
+            let mut line = TimeLine::new(&scenario.faults, load.now());
+            let (phase, metrics) = load.publish(scenario, &mut line);
+            run.phases.push(phase);
+            run.metrics.extend(metrics);
+            for (name, all) in [
+                ("join_s", &line.joined_s),
+                ("converged_max_s", &line.converged_s),
+            ] {
+                if let Some(longest) = all.iter().copied().reduce(f64::max) {
+                    run.metrics.insert(name.to_owned(), longest);
+                }
+            }
+            let samples = &load.tally.samples;
+            if !scenario.faults.is_empty()
+                && let Some(silence_s) = results::longest_silence_s(samples)
+            {
+                run.metrics
+                    .insert("longest_silence_s".to_owned(), silence_s);
+            }
+            played.samples = Some(results::samples_csv(samples));
+            run.faults = line.done;
+        }
+        Measure::Connections { count, hold_s } => {
+            run.metrics.insert("connections".to_owned(), count as f64);
+            load.advance(load.now() + millis(hold_s.value()));
+        }
+        Measure::Throughput { .. } | Measure::Crash { .. } => {}
+    }
+    run.invalid.append(&mut load.problems);
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The sites of a scenario as a world: nodes, links, what links carried, and which of them are cut.
+
+use std::collections::BTreeSet;
+
+use thicket_simulation::World;
+use thicket_simulation::links::{Host, Link, LinkId};
+use thicket_simulation::net::{Parting, Weather};
+
+use super::playable::spec;
+use crate::results::{LinkTraffic, Phase};
+use crate::scenario::{Scenario, System};
+use crate::testbed::Carried;
+use crate::topology::{LinkShape, Topology};
+
+/// Nothing is slow but for the links.
+const STILL: Weather = Weather {
+    link_delay: (0, 0),
+    client_delay: (0, 0),
+    ..Weather::CALM
+};
+/// Headers of a segment and of an acknowledgement: Ethernet, IPv4, and TCP with its time stamps.
+const HEADER_BYTES: u64 = 14 + 20 + 32;
+
+/// A world with the links of a scenario.
+pub(super) struct SimulatedLab {
+    pub world: World,
+    pub topology: Topology,
+    /// The two ways of each link, from its lower site first.
+    ways: Vec<[LinkId; 2]>,
+    /// What each link is like now.
+    shapes: Vec<LinkShape>,
+    cut: BTreeSet<usize>,
+    before: Vec<Carried>,
+    since: u64,
+}
+
+/// One way of a link in virtual time. What TCP would keep at the sender waits in the link, so its queue has no bound.
+fn link(shape: &LinkShape) -> Link {
+    let delay = (1_000.0 * shape.one_way_ms).round() as u64;
+    Link {
+        delay_micros: (delay, delay),
+        bytes_per_second: shape.bandwidth_mbit.map(|mbit| (mbit * 125_000.0) as u64),
+        loss_millionths: (shape.loss_percent * 10_000.0).round() as u64,
+        header_bytes: HEADER_BYTES,
+    }
+}
+
+impl SimulatedLab {
+    /// All nodes but those that join later run.
+    pub fn new(scenario: &Scenario, system: &System, repeat: u64) -> Result<Self, String> {
+        let names = scenario.network.names()?;
+        let topology = Topology::new(&scenario.network, &names, scenario.seed)?;
+        let mut world = World::new(scenario.seed + repeat, STILL);
+        world.net.wakes_for_nothing = false;
+        let ways: Vec<[LinkId; 2]> = (topology.links.iter())
+            .map(|it| [(); 2].map(|()| world.net.links.add(link(&it.shape))))
+            .collect();
+        for from in 0..names.len() {
+            for to in (0..names.len()).filter(|to| *to != from) {
+                let (mut at, mut over) = (from, Vec::new());
+                for link in topology.path(from, to).unwrap_or_default() {
+                    over.push(ways[link][usize::from(topology.links[link].a != at)]);
+                    at = topology.other_end(link, at);
+                }
+                let hosts = (Host::Node(from), Host::Node(to));
+                world.net.links.set_route(hosts.0, hosts.1, over);
+            }
+        }
+        for (node, name) in names.iter().enumerate() {
+            world.add_node(spec(system).map_err(|(key, why)| format!("{key}: {why}"))?);
+            if !topology.later.contains(name) {
+                world.start(node);
+            }
+        }
+        let mut lab = Self {
+            world,
+            shapes: topology.links.iter().map(|link| link.shape).collect(),
+            topology,
+            ways,
+            cut: BTreeSet::new(),
+            before: Vec::new(),
+            since: 0,
+        };
+        lab.mark();
+        Ok(lab)
+    }
+
+    /// The place of a site.
+    pub fn site(&self, name: &str) -> Option<usize> {
+        self.topology.sites.iter().position(|site| site == name)
+    }
+
+    /// What a link is like now.
+    pub fn shape(&self, at: usize) -> &LinkShape {
+        &self.shapes[at]
+    }
+
+    /// A link is like this from now on.
+    pub fn set_link(&mut self, at: usize, shape: &LinkShape) {
+        self.shapes[at] = *shape;
+        for way in self.ways[at] {
+            self.world.net.links.set(way, link(shape));
+        }
+    }
+
+    /// These links carry nothing until they are healed: what is sent over them waits, as TCP would send it again.
+    pub fn cut_links(&mut self, links: impl IntoIterator<Item = usize>) {
+        self.cut.extend(links);
+        self.part_by_cuts();
+    }
+
+    /// These links are as the scenario says again.
+    pub fn heal_links(&mut self, links: impl IntoIterator<Item = usize>) {
+        for link in links {
+            self.cut.remove(&link);
+            let shape = self.topology.links[link].shape;
+            self.set_link(link, &shape);
+        }
+        self.part_by_cuts();
+    }
+
+    /// Routes are static: two nodes are parted while a link between them is cut.
+    fn part_by_cuts(&mut self) {
+        let count = self.topology.sites.len();
+        let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
+        for (a, b) in pairs {
+            let path = self.topology.path(a, b).unwrap_or_default();
+            let is_cut = path.iter().any(|link| self.cut.contains(link));
+            match (is_cut, self.world.net.parting(a, b).is_some()) {
+                (true, false) => self.world.net.part(a, b, Parting::Held),
+                (false, true) => self.world.net.heal(a, b),
+                (true, true) | (false, false) => {}
+            }
+        }
+    }
+
+    fn carried(&self) -> Vec<Carried> {
+        let one = |ways: &[LinkId; 2]| {
+            let [ab, ba] = ways.map(|way| self.world.net.links.carried(way));
+            Carried {
+                bytes_ab: ab.bytes,
+                bytes_ba: ba.bytes,
+                packets_ab: ab.segments,
+                packets_ba: ba.segments,
+            }
+        };
+        self.ways.iter().map(one).collect()
+    }
+
+    /// Bytes that nodes wrote to each other so far, without headers.
+    pub fn own_bytes(&self) -> u64 {
+        self.world.net.sent_between_nodes().values().sum()
+    }
+
+    /// The same, and publications that nodes that run have sent each other.
+    pub fn own_counters(&self) -> [u64; 2] {
+        let nodes = 0..self.world.nodes.len();
+        let traffic = nodes.flat_map(|node| self.world.traffic(node));
+        let messages = traffic.map(|it| it.internal_out_messages).sum();
+        [self.own_bytes(), messages]
+    }
+
+    /// A phase begins.
+    pub fn mark(&mut self) {
+        (self.before, self.since) = (self.carried(), self.world.net.now);
+    }
+
+    /// A phase ends, and the next one begins: what links carried in it.
+    pub fn phase(&mut self, name: &str) -> Phase {
+        let now = self.carried();
+        let sites = &self.topology.sites;
+        let links = self.topology.links.iter().zip(now.iter().zip(&self.before));
+        let phase = Phase {
+            name: name.to_owned(),
+            seconds: (self.world.net.now - self.since) as f64 / 1e3,
+            links: links
+                .map(|(link, (now, before))| LinkTraffic {
+                    a: sites[link.a].clone(),
+                    b: sites[link.b].clone(),
+                    carried: now.since(before),
+                })
+                .collect(),
+            brokers: Vec::new(),
+        };
+        self.mark();
+        phase
+    }
+}

@@ -1,0 +1,161 @@
+//! What of a scenario can be played in virtual time: what is refused, with line and key, and which questions stay open.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use thicket_simulation::spec::NodeSpec;
+use toml::Spanned;
+
+use crate::error::LabError;
+use crate::scenario::{Cell, Measure, Scenario, System};
+
+/// A scenario that can be played.
+#[derive(Debug)]
+pub struct Playable<'a> {
+    pub(super) text: &'a str,
+    pub(super) scenario: &'a Scenario,
+    pub(super) cells: &'a [Cell],
+    /// Questions of the scenario that virtual time does not answer, each with the reason.
+    pub left_out: Vec<String>,
+}
+
+impl<'a> Playable<'a> {
+    /// Refuses what cannot be played at all: other brokers than Thicket, and arguments for a program that is not started. Nothing is
+    /// written.
+    pub fn check(
+        file: &Path,
+        text: &'a str,
+        scenario: &'a Scenario,
+        cells: &'a [Cell],
+    ) -> Result<Self, LabError> {
+        for system in &scenario.systems {
+            spec(system).map_err(|(key, why)| {
+                let line = line_of(text, &system.name, &key);
+                let at = line.map_or(String::new(), |line| format!("line {line}, "));
+                LabError::Scenario {
+                    file: file.to_owned(),
+                    reason: format!("{at}{key} of {}: {why}", system.name),
+                }
+            })?;
+        }
+        Ok(Self {
+            text,
+            scenario,
+            cells,
+            left_out: left_out(scenario, cells),
+        })
+    }
+}
+
+/// How the nodes of a system are configured; an error is the key and the reason.
+pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
+    let refuse = |key: &str, why: String| Err((format!("system.{key}"), why));
+    if system.driver != "thicket" {
+        let why = format!(
+            "the simulated back end plays thicket, not {}; --only names the systems to play",
+            system.driver
+        );
+        return refuse("driver", why);
+    }
+    if !system.args.is_empty() {
+        let why = "the simulated back end starts no program, so it has no arguments";
+        return refuse("args", why.to_owned());
+    }
+    let mut spec = NodeSpec::new(1);
+    for (name, value) in &system.settings {
+        let key = format!("settings.{name}");
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        match name.as_str() {
+            "routing" => match text.parse() {
+                Ok(mode) => spec.routing = mode,
+                Err(error) => return refuse(&key, format!("{error}")),
+            },
+            "root_policy" => match text.parse() {
+                Ok(policy) => spec.root_policy = policy,
+                Err(error) => return refuse(&key, format!("{error}")),
+            },
+            "workers" => match text.parse() {
+                Ok(count @ 1..=64) => spec.workers = count,
+                _ => return refuse(&key, format!("{text} is not from 1 to 64")),
+            },
+            "log_level" => {}
+            _ => {
+                let known = "routing, root_policy, workers and log_level";
+                return refuse(&key, format!("the simulated back end knows {known}"));
+            }
+        }
+    }
+    Ok(spec)
+}
+
+/// What stays open, each once.
+fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
+    let mut all = vec![
+        "CPU and memory of brokers: processors are infinitely fast, and nothing limits memory"
+            .to_owned(),
+    ];
+    let mut add = |what: String| {
+        if !all.contains(&what) {
+            all.push(what);
+        }
+    };
+    for scenario in cells.iter().map(|cell| &cell.scenario).chain([scenario]) {
+        if scenario.brokers.cpus.is_some() || scenario.brokers.memory_mib.is_some() {
+            add("brokers: limits of CPU and memory limit nothing".to_owned());
+        }
+        match scenario.measure {
+            Measure::Throughput { .. } => add(
+                "measure.kind = throughput: the highest rate is a question about CPU, so nothing is published".to_owned(),
+            ),
+            Measure::Connections { .. } => add(
+                "measure.kind = connections: how fast connections come and what memory they take".to_owned(),
+            ),
+            Measure::Load | Measure::Crash { .. } => {}
+        }
+        if scenario
+            .faults
+            .iter()
+            .any(|it| it.when_cpu_percent.is_some())
+        {
+            add(
+                "fault.when_cpu_percent: no broker uses CPU, so such a fault happens at its at_s"
+                    .to_owned(),
+            );
+        }
+    }
+    all
+}
+
+/// The parts of a file whose lines an error names.
+#[derive(Deserialize)]
+struct Places {
+    system: Vec<Place>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    name: String,
+    driver: Spanned<String>,
+    #[serde(default)]
+    args: Option<Spanned<Vec<String>>>,
+    #[serde(default)]
+    settings: BTreeMap<String, Spanned<toml::Value>>,
+}
+
+/// The line of a key of a system, from 1.
+fn line_of(text: &str, system: &str, key: &str) -> Option<usize> {
+    let places: Places = toml::from_str(text).ok()?;
+    let place = places.system.into_iter().find(|it| it.name == system)?;
+    let start = match key.strip_prefix("system.")? {
+        "driver" => place.driver.span().start,
+        "args" => place.args?.span().start,
+        setting => {
+            let name = setting.strip_prefix("settings.")?;
+            place.settings.get(name)?.span().start
+        }
+    };
+    Some(1 + text.get(..start)?.matches('\n').count())
+}

@@ -1,0 +1,196 @@
+//! Scenarios in virtual time: the same figures for the same seed, what links do to messages, faults, and refusals with line and key.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use thicket_lab::links::Backend;
+use thicket_lab::results::{Results, Run};
+use thicket_lab::run::Options;
+use thicket_lab::scenario::Scenario;
+use thicket_lab::simulated::Playable;
+
+const TEXT: &str = r#"
+title = "Two subscribers at another site"
+network = { sites = 3, link = { rtt_ms = 20 } }
+system = [{ name = "mesh", driver = "thicket" }, { name = "topic", driver = "thicket", settings = { routing = "topic" } }]
+workload = { pattern = "fan-out", subscribers = 2, qos = 1, rate_per_s = 20, messages = 20, placement = "locality-0" }
+phases = { control_s = 10 }
+"#;
+
+/// Plays a scenario and reads what it wrote.
+fn play(text: &str) -> Results {
+    let folder = tempfile::tempdir().unwrap();
+    let (scenario, cells) = Scenario::parse(text).unwrap();
+    let options = Options {
+        program: Path::new("thicket"),
+        backend: Backend::Wire,
+        folder: folder.path(),
+        interrupted: &AtomicBool::new(false),
+        say: &|_| {},
+    };
+    let playable = Playable::check(Path::new("t.toml"), text, &scenario, &cells).unwrap();
+    playable.run(&options).unwrap();
+    Results::load(folder.path()).unwrap()
+}
+
+/// The same, of a scenario whose runs must be valid.
+fn play_well(text: &str) -> Vec<Run> {
+    let results = play(text);
+    for run in &results.runs {
+        assert!(run.valid, "{}: {:?}", run.system, run.invalid);
+    }
+    results.runs
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures_and_links_take_their_time() {
+    let runs = play_well(TEXT);
+    assert_eq!(runs.len(), 2);
+    for run in &runs {
+        assert_eq!(run.metrics["delivered_messages"], 40.0);
+        assert_eq!(run.metrics["lost_messages"], 0.0);
+        let delay = run.metrics["delay_mean_ms"];
+        assert!((10.0..=12.0).contains(&delay), "{delay}");
+        assert!(run.metrics["publish_traffic_bytes"] > 20.0 * 64.0);
+        assert!(run.metrics["control_traffic_bytes_per_s"] > 0.0);
+        assert_eq!(run.phases.len(), 3);
+    }
+    assert_eq!(runs, play_well(TEXT));
+    let other = play_well(&TEXT.replace("title =", "seed = 2\ntitle ="));
+    assert_ne!(runs, other);
+}
+
+#[test]
+fn questions_about_cpu_are_left_out_and_named() {
+    let text = TEXT.replace(
+        "workload =",
+        "brokers = { cpus = 1 }\nmeasure = { kind = \"throughput\" }\nworkload =",
+    );
+    let results = play(&text);
+    assert!(results.valid);
+    assert_eq!(results.environment.backend, "simulated");
+    let named = results.left_out.join("\n");
+    for word in ["CPU and memory", "brokers:", "throughput"] {
+        assert!(named.contains(word), "{word}: {named}");
+    }
+    let metrics = &results.runs[0].metrics;
+    assert!(
+        !metrics
+            .keys()
+            .any(|name| name.contains("cpu") || name.contains("sustainable"))
+    );
+    assert!(metrics.contains_key("subscriptions_traffic_bytes"));
+}
+
+#[test]
+fn a_narrow_link_takes_as_long_as_its_rate_says() {
+    let text = TEXT
+        .replace("rtt_ms = 20", "rtt_ms = 20, bandwidth_mbit = 10")
+        .replace("qos = 1", "payload_bytes = 100000")
+        .replace(
+            "rate_per_s = 20, messages = 20",
+            "rate_per_s = 2, messages = 5",
+        );
+    for run in play_well(&text) {
+        // 80 ms at 10 Mbit/s, 4.5 % of headers, 10 ms of delay.
+        let delay = run.metrics["delay_mean_ms"];
+        assert!((93.0..98.0).contains(&delay), "{}: {delay}", run.system);
+    }
+}
+
+#[test]
+fn a_closed_loop_has_its_window_on_the_way() {
+    let text = TEXT.replace("rate_per_s = 20, messages = 20", "window = 2, seconds = 2");
+    for run in play_well(&text) {
+        // Two messages every 10 to 12 ms.
+        let rate = run.metrics["published_msgs_per_s"];
+        assert!((160.0..=200.0).contains(&rate), "{}: {rate}", run.system);
+        assert_eq!(run.metrics["lost_messages"], 0.0);
+    }
+}
+
+#[test]
+fn the_faults_of_a_time_line_happen_and_are_repaired() {
+    let text = include_str!("../../../scenarios/faults-small.toml");
+    for run in play_well(text) {
+        for name in ["lost_messages", "duplicated_messages"] {
+            assert_eq!(run.metrics[name], 0.0, "{}: {name}", run.system);
+        }
+        let told: Vec<&str> = run.faults.iter().map(|(_, what)| what.as_str()).collect();
+        let ready = told.iter().any(|what| what.starts_with("s4 is ready"));
+        assert!(ready, "{told:?}");
+        assert!(run.faults.len() >= 12, "{told:?}");
+        assert!(run.metrics["longest_silence_s"] > 0.1);
+        assert!(run.metrics["converged_max_s"] >= 0.0);
+    }
+}
+
+#[test]
+fn clients_reconnect_when_a_broker_dies_and_nothing_acknowledged_is_lost() {
+    let text = include_str!("../../../scenarios/comparison-m5-small.toml");
+    for how in ["kill", "power-off", "drain"] {
+        let text = text.replace("site = \"s2\"", &format!("site = \"s2\"\nhow = \"{how}\""));
+        for run in play_well(&text) {
+            assert_eq!(run.metrics["lost_messages"], 0.0, "{how}");
+            assert_eq!(run.metrics["sessions_lost"], 0.0, "{how}");
+            assert!(run.metrics["acknowledged_messages"] > 2.0 * 1000.0, "{how}");
+            assert!(run.metrics["reconnect_max_ms"] > 0.0, "{how}");
+        }
+    }
+}
+
+#[test]
+fn a_client_whose_broker_dies_under_plain_load_makes_the_run_invalid() {
+    let text = format!("{TEXT}fault = [{{ at_s = 0.5, do = \"kill\", site = \"s2\" }}]\n");
+    let results = play(&text);
+    assert!(!results.valid);
+    let reason = &results.runs[0].invalid[0];
+    assert!(reason.contains("at s2 lost its connection"), "{reason}");
+}
+
+#[test]
+fn what_cannot_be_played_is_refused_with_line_and_key() {
+    const FILE: &str = r#"
+title = "t"
+network = { sites = 2 }
+[[system]]
+name = "good"
+driver = "thicket"
+[[system]]
+name = "other"
+driver = "thicket"
+[workload]
+pattern = "pair"
+rate_per_s = 1
+messages = 1
+"#;
+    for (to, expected) in [
+        ("driver = \"mosquitto\"", "line 9, system.driver of other"),
+        (
+            "driver = \"thicket\"\nargs = [\"--backups\", \"0\"]",
+            "line 10, system.args of other",
+        ),
+        (
+            "driver = \"thicket\"\nsettings = { workers = 0 }",
+            "line 10, system.settings.workers of other",
+        ),
+        (
+            "driver = \"thicket\"\nsettings = { routing = \"maze\" }",
+            "line 10, system.settings.routing of other",
+        ),
+    ] {
+        let named = format!("name = \"other\"\n{to}");
+        let text = FILE.replace("name = \"other\"\ndriver = \"thicket\"", &named);
+        let (mut scenario, cells) = Scenario::parse(&text).unwrap();
+        let check = |scenario: &Scenario| {
+            Playable::check(Path::new("t.toml"), &text, scenario, &cells)
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        let reason = check(&scenario).unwrap_err();
+        assert!(reason.contains(expected), "{reason}");
+        // The other systems of the same file can be played.
+        scenario.systems.retain(|system| system.name == "good");
+        check(&scenario).unwrap();
+    }
+}
