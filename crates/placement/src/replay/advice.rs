@@ -11,7 +11,7 @@ use crate::simulator::CpuWeights;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
 
 /// Clients that have something at a node that is gone, with all they want.
-type Homeless = Vec<(ClientId, Vec<Interest>)>;
+type Displaced = Vec<(ClientId, Vec<Interest>)>;
 
 /// A change of the nodes of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,8 +106,8 @@ impl Advisor {
     /// A node is added that is there, or removed that is not, or none would be left.
     pub fn after(&self, change: &Change, max_moves: usize) -> Result<Outcome, ParameterError> {
         let (nodes, may_move) = self.changed(change)?;
-        let (mut replay, homeless) = self.restored(&nodes)?;
-        for (client, interests) in homeless {
+        let (mut replay, displaced) = self.restored(&nodes)?;
+        for (client, interests) in displaced {
             replay.placer.arrive(client, &interests)?;
         }
         if may_move {
@@ -140,9 +140,9 @@ impl Advisor {
         parameter: &'static str,
         gone: &BTreeSet<String>,
     ) -> Result<Vec<String>, ParameterError> {
-        if let Some(stray) = gone.iter().find(|name| !self.nodes.contains(name)) {
+        if let Some(unknown) = gone.iter().find(|name| !self.nodes.contains(name)) {
             let rule = format!("must be one of {}", self.nodes.join(", "));
-            return Err(ParameterError::new(parameter, rule, stray));
+            return Err(ParameterError::new(parameter, rule, unknown));
         }
         let left = self.nodes.iter().filter(|name| !gone.contains(*name));
         let left: Vec<String> = left.cloned().collect();
@@ -154,13 +154,13 @@ impl Advisor {
     }
 
     /// Everybody where it is as far as that node is among `nodes`, and who has something that is not.
-    fn restored(&self, nodes: &[String]) -> Result<(Replay, Homeless), ParameterError> {
+    fn restored(&self, nodes: &[String]) -> Result<(Replay, Displaced), ParameterError> {
         let mut replay = replay(nodes.len(), self.limits)?;
         for arrival in &self.arrivals {
             replay.announce(arrival)?;
         }
         let brokers = |name: &str| nodes.iter().position(|node| node == name);
-        let mut homeless = Vec::new();
+        let mut displaced = Vec::new();
         for arrival in &self.arrivals {
             let is_new = !replay.clients.numbers.contains_key(&arrival.client);
             if arrival.leave || !is_new {
@@ -177,10 +177,10 @@ impl Advisor {
             }
             replay.placer.restore(client, &at)?;
             if at.len() < interests.len() {
-                homeless.push((client, interests));
+                displaced.push((client, interests));
             }
         }
-        Ok((replay, homeless))
+        Ok((replay, displaced))
     }
 
     /// The nodes of the interests of an arrival, in their order.
@@ -382,8 +382,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_by_its_name() {
-        let stray = vec![arrival("p", &[("t", 1.0)], &[], "x")];
-        let error = advisor(&["a"], stray).unwrap_err().to_string();
+        let unknown = vec![arrival("p", &[("t", 1.0)], &[], "x")];
+        let error = advisor(&["a"], unknown).unwrap_err().to_string();
         assert!(error.starts_with("nodes: must name a node"), "{error}");
         let mut twice = vec![arrival("p", &[("t", 1.0)], &[], "a")];
         twice.push(twice[0].clone());

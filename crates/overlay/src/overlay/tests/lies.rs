@@ -309,9 +309,15 @@ fn what_no_node_says_ends_its_link_with_a_reason_in_the_log_and_a_count() {
 #[test]
 fn a_wire_version_we_do_not_speak_is_refused_before_anything_is_read() {
     let ours = WireRange::up_to(WireVersion::NEWEST);
+    let (older, newer) = (ours.oldest - 1, ours.newest + 1);
     let cases = [
-        ("older", ours.oldest - 1, ours.oldest - 1, "2"),
-        ("newer", ours.newest + 1, ours.newest + 2, "9 to 10"),
+        ("older", older, older, format!("{older}")),
+        (
+            "newer",
+            newer,
+            newer + 1,
+            format!("{newer} to {}", newer + 1),
+        ),
     ];
     for (name, oldest, newest, said) in cases {
         let wire = WireRange { oldest, newest };
