@@ -57,8 +57,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Arc<Shared>) -> End {
         Ok(admitted) => admitted,
         Err(problem) => return End::Refused(problem),
     };
-    let (connection, turn) = Connection::new(admitted, Arc::clone(shared));
-    connection.run(turn).await
+    Connection::new(admitted, Arc::clone(shared)).run().await
 }
 
 /// Bytes read; `None` at the end.
@@ -102,12 +101,13 @@ struct Connection {
     last_heard: Instant,
     remembered: tokio::sync::OwnedMutexGuard<crate::memory::Remembered>,
     place: Arc<Place>,
+    turn: Turn,
     key: crate::memory::Key,
     keeps_session: bool,
 }
 
 impl Connection {
-    fn new(admitted: Admitted, shared: Arc<Shared>) -> (Self, Turn) {
+    fn new(admitted: Admitted, shared: Arc<Shared>) -> Self {
         let room = Arc::new(Notify::new());
         let now = Instant::now();
         let (reads, from_client) = mpsc::channel(READS);
@@ -143,6 +143,7 @@ impl Connection {
             last_heard: now,
             remembered,
             place: admitted.place,
+            turn: admitted.turn,
             key: admitted.key,
             keeps_session: admitted.keeps_session,
             shared,
@@ -150,10 +151,11 @@ impl Connection {
         for (number, session) in admitted.sessions {
             connection.add(number, session);
         }
-        (connection, admitted.turn)
+        connection
     }
 
-    async fn run(mut self, mut turn: Turn) -> End {
+    async fn run(mut self) -> End {
+        let mut turn = self.turn.clone();
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let end = loop {
@@ -179,13 +181,7 @@ impl Connection {
                         break end;
                     }
                 }
-                answer = answer_of(&mut self.asking) => {
-                    // Sessions that open must not take those of a newer connection.
-                    tokio::select! {
-                        () = turn.is_over() => break self.give_way(),
-                        () = self.on_answer(answer) => {}
-                    }
-                }
+                answer = answer_of(&mut self.asking) => self.on_answer(answer).await,
                 () = turn.is_over() => break self.give_way(),
                 () = self.room.notified() => {}
                 _ = look.tick() => if let Some(end) = self.on_look(client_is_full, reads_client) {
@@ -358,6 +354,10 @@ impl Connection {
             if new == Names::default() {
                 continue;
             }
+            // What opens from here on would take the sessions of a newer connection.
+            if self.turn.has_passed() {
+                return;
+            }
             if *number == 1 {
                 self.move_first(&session.address).await;
             } else if !self.behind.contains_key(number)
@@ -402,7 +402,9 @@ impl Connection {
             is_to_end: false,
         };
         let addresses = vec![address.to_owned(), old.address];
-        match node::open(&self.shared.config, &self.template, opening, addresses).await {
+        let opened = node::open(&self.shared.config, &self.template, opening, addresses).await;
+        self.place.note_reopened();
+        match opened {
             Ok(session) => self.add(1, session),
             // What is sent to it next ends the connection, and the client tries again.
             Err(failure) => {

@@ -1,6 +1,7 @@
 //! The memories of clients whose sessions live, with or without a connection.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -20,10 +21,12 @@ pub(crate) struct Place {
     pub(crate) remembered: Arc<tokio::sync::Mutex<Remembered>>,
     /// Connections of this client that nodes have let in, so far: all but the newest end.
     admitted: watch::Sender<u64>,
+    /// How often session 1 was opened anew by a connection that had it.
+    reopened: AtomicU64,
 }
 
 /// A connection among those of its client.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turn {
     number: u64,
     admitted: watch::Receiver<u64>,
@@ -37,9 +40,24 @@ impl Place {
         let number = *admitted.borrow();
         Turn { number, admitted }
     }
+
+    /// The connection that serves the client has opened session 1 anew: who opened it meanwhile may have it no more.
+    pub(crate) fn note_reopened(&self) {
+        self.reopened.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often session 1 was opened anew.
+    pub(crate) fn reopened(&self) -> u64 {
+        self.reopened.load(Ordering::Acquire)
+    }
 }
 
 impl Turn {
+    /// Whether a node has let a newer connection of the client in.
+    pub(crate) fn has_passed(&self) -> bool {
+        *self.admitted.borrow() > self.number
+    }
+
     /// Waits until a node has let a newer connection of the client in.
     pub(crate) async fn is_over(&mut self) {
         let number = self.number;
@@ -79,6 +97,12 @@ impl Memories {
             }
         }
         Arc::clone(places.entry(key.clone()).or_default())
+    }
+
+    /// See [`Place::reopened`]; of a client that is not known it is 0.
+    pub(crate) fn reopened(&self, key: &Key) -> u64 {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.get(key).map_or(0, |place| place.reopened())
     }
 
     /// The session ended; the caller holds `place`.

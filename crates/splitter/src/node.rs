@@ -31,22 +31,6 @@ pub(crate) struct Session {
     pub(crate) rest: Vec<u8>,
 }
 
-impl Session {
-    /// Whether the node has ended the connection since, or says that it does.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        let mut bytes = [0; 1024];
-        let is_closed = match self.stream.try_read(&mut bytes) {
-            Ok(len) => {
-                self.rest.extend_from_slice(&bytes[..len]);
-                len == 0
-            }
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        };
-        const DISCONNECT: u8 = 0xE0;
-        is_closed || self.rest.first() == Some(&DISCONNECT)
-    }
-}
-
 /// Why there is no session.
 #[derive(Debug)]
 pub(crate) enum Failure {

@@ -69,6 +69,9 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
         clean_start: template.clean_start,
         is_to_end: false,
     };
+    let user = asked.login.as_ref().map(|(user, _)| user.clone());
+    let key = (user, template.client_id.clone());
+    let reopened = shared.memories.reopened(&key);
     let at = addresses(1, &known, shared);
     let mut first = match node::open(&shared.config, &template, opening, at).await {
         Ok(first) => first,
@@ -83,8 +86,6 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
         }
     };
     // An earlier connection of the same client ends, as the node has ended the one behind it.
-    let user = asked.login.as_ref().map(|(user, _)| user.clone());
-    let key = (user, template.client_id.clone());
     let place = shared.memories.place(&key);
     let mut turn = place.take_turn();
     let locking = Arc::clone(&place.remembered).lock_owned();
@@ -92,8 +93,8 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
         remembered = locking => remembered,
         () = turn.is_over() => return Err("a newer connection took the session".to_owned()),
     };
-    if first.has_ended() {
-        // The earlier one was about to open session 1 elsewhere, and took it once more.
+    if place.reopened() != reopened {
+        // The earlier one was opening session 1 elsewhere, and may have taken it once more.
         let at = addresses(1, &known, shared);
         first = match node::open(&shared.config, &template, opening, at).await {
             Ok(again) => again,
