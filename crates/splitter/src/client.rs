@@ -67,7 +67,7 @@ type Asked = Option<Result<String, String>>;
 struct Behind {
     outbox: Arc<Outbox>,
     writer: JoinHandle<()>,
-    reader: AbortHandle,
+    reader: JoinHandle<()>,
     /// Bytes that came and are no whole packet yet.
     partial: Vec<u8>,
     keep_alive: Duration,
@@ -379,7 +379,7 @@ impl Connection {
         if is_there || !self.is_untouched {
             return;
         }
-        let Some(mut old) = self.behind.remove(&1) else {
+        let Some(old) = self.behind.remove(&1) else {
             return;
         };
         let disconnect = Packet::Disconnect(Disconnect::default());
@@ -388,13 +388,7 @@ impl Connection {
         debug_assert!(encoded.is_ok(), "{encoded:?}");
         old.outbox.push(&bytes);
         old.outbox.end();
-        if tokio::time::timeout(LAST_WORDS, &mut old.writer)
-            .await
-            .is_err()
-        {
-            old.writer.abort();
-        }
-        old.reader.abort();
+        await_all([old.writer, old.reader]).await;
         self.drop_reads_of(1);
         let opening = Opening {
             number: 1,
@@ -457,7 +451,7 @@ impl Connection {
         let outbox = Outbox::new(&self.room);
         let writer = tokio::spawn(Arc::clone(&outbox).write_to(write_half));
         let reads = self.to_self.clone();
-        let reader = tokio::spawn(read_node(read_half, number, session.rest, reads)).abort_handle();
+        let reader = tokio::spawn(read_node(read_half, number, session.rest, reads));
         let now = Instant::now();
         let behind = Behind {
             outbox,
@@ -521,27 +515,29 @@ impl Connection {
         }
         self.client_reader.abort();
         self.client.end();
-        let mut writers = vec![self.client_writer];
+        drop(self.from_nodes);
+        let mut tasks = vec![self.client_writer];
         for behind in self.behind.into_values() {
             behind.outbox.end();
-            behind.reader.abort();
-            writers.push(behind.writer);
+            tasks.extend([behind.writer, behind.reader]);
         }
-        let deadline = Instant::now() + LAST_WORDS;
-        for mut writer in writers {
-            if tokio::time::timeout_at(deadline, &mut writer)
-                .await
-                .is_err()
-            {
-                writer.abort();
-            }
-        }
+        await_all(tasks).await;
         if self.keeps_session {
             self.remembered.memory = self.split.into_memory();
             self.remembered.is_known = true;
         } else {
             self.remembered.is_known = false;
             self.shared.memories.forget(&self.key, &self.place);
+        }
+    }
+}
+
+/// Lets tasks end by themselves for a while.
+async fn await_all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+    let deadline = Instant::now() + LAST_WORDS;
+    for mut task in tasks {
+        if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+            task.abort();
         }
     }
 }
@@ -575,7 +571,12 @@ async fn read_node(
             read = read_one(&mut socket).await;
         }
         let is_end = read.is_none();
-        if reads.send((number, read.take())).await.is_err() || is_end {
+        if reads.send((number, read.take())).await.is_err() {
+            // Nobody listens any more, but a socket that is closed with bytes unread is reset, and a DISCONNECT to the node would be lost.
+            while read_one(&mut socket).await.is_some() {}
+            return;
+        }
+        if is_end {
             return;
         }
     }

@@ -69,9 +69,13 @@ impl<'a> Outgoing<'a> {
         let publication = self
             .publication
             .map(|id| (id.session, id.packet_id, id.generation));
-        let make = || {
-            let message = Message::new(self.id, self.publish, self.expires_at);
-            Rc::new(message.with_publication(publication))
+        // Most have none, and a message is large enough that moving it once more shows.
+        let make = || match publication {
+            None => Rc::new(Message::new(self.id, self.publish, self.expires_at)),
+            Some(_) => {
+                let message = Message::new(self.id, self.publish, self.expires_at);
+                Rc::new(message.with_publication(publication))
+            }
         };
         Rc::clone(self.message.get_or_insert_with(make))
     }

@@ -58,23 +58,22 @@ impl Habits {
         }
     }
 
-    /// The client publishes. `full`: the topic as the cluster knows it, looked up only if it is wanted.
+    /// The client publishes to a topic, which the cluster knows with the prefix.
     #[inline]
-    pub fn count<'a>(&mut self, full: impl FnOnce() -> Option<Rc<str>> + 'a) {
+    pub fn count(&mut self, prefix: &str, topic: &str) {
         self.published += 1;
-        if self.published % SAMPLED == 1
-            && let Some(topic) = full()
-        {
-            self.note(topic);
+        if self.published % SAMPLED == 1 {
+            self.note(prefix, topic);
         }
     }
 
-    #[cold]
-    fn note(&mut self, topic: Rc<str>) {
-        if let Some(known) = self.topics.iter_mut().find(|known| known.0 == topic) {
+    /// A topic that is known costs no allocation.
+    fn note(&mut self, prefix: &str, topic: &str) {
+        let is_it = |known: &str| known.strip_prefix(prefix) == Some(topic);
+        if let Some(known) = self.topics.iter_mut().find(|known| is_it(&known.0)) {
             known.1 += 1;
-        } else if self.topics.len() < TOPICS && topic.len() <= LONGEST {
-            self.topics.push((topic, 1));
+        } else if self.topics.len() < TOPICS && prefix.len() + topic.len() <= LONGEST {
+            self.topics.push((format!("{prefix}{topic}").into(), 1));
         } else {
             // Those with few messages make room.
             self.topics.retain_mut(|known| {
@@ -121,13 +120,15 @@ impl Attached {
     #[inline]
     pub(super) fn count_published(&mut self, publish: &Publish<'_>) {
         self.count.messages += 1;
-        let (prefix, aliases) = (&self.prefix, &self.aliases_in);
-        self.count.habits.count(|| match publish.topic_alias {
+        let habits = &mut self.count.habits;
+        match publish.topic_alias {
             Some(alias) if publish.topic.is_empty() => {
-                aliases.get(usize::from(alias).checked_sub(1)?).cloned()?
+                let index = usize::from(alias).checked_sub(1);
+                let known = index.and_then(|index| self.aliases_in.get(index)?.as_deref());
+                habits.count("", known.unwrap_or_default());
             }
-            Some(_) | None => Some(format!("{prefix}{}", publish.topic).into()),
-        });
+            Some(_) | None => habits.count(&self.prefix, publish.topic),
+        }
     }
 }
 
@@ -190,7 +191,7 @@ mod tests {
 
     fn publish(habits: &mut Habits, topic: &str, count: u64) {
         for _ in 0..count {
-            habits.count(|| Some(topic.into()));
+            habits.count("", topic);
         }
     }
 
