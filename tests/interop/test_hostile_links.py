@@ -285,11 +285,14 @@ class HostileLinks(unittest.TestCase):
         def change(is_from_dialler, came):
             # Whoever sees the text makes another of it.
             changed = came.replace(b"GOOD close valve", b"EVIL OPEN valve!")
-            if is_flipping.is_set() and not is_from_dialler and len(changed) > 40:
+            if is_flipping.is_set() and not is_from_dialler and is_record(changed):
                 is_flipping.clear()
-                middle = len(changed) // 2
-                changed = changed[:middle] + bytes([changed[middle] ^ 1]) + changed[middle + 1 :]
+                # Behind the five bytes of the record's header: TLS 1.3 leaves its version unread, and a longer one would be waited for.
+                changed = changed[:13] + bytes([changed[13] ^ 1]) + changed[14:]
             return changed
+
+        def is_record(came):
+            return came[:3] == b"\x17\x03\x03" and len(came) > 40
 
         port = free_port()
         relay = self.relay(port, change)
