@@ -191,6 +191,7 @@ impl Session {
             touched: apart.touched.iter().cloned().collect(),
             is_partial: apart.is_partial,
             is_interrupted,
+            is_unserved: apart.from.is_some() && !apart.is_served,
         })
     }
 
@@ -459,6 +460,8 @@ impl Session {
             },
             filters: self.filters_before(&apart, &fresh, &ended),
         };
+        // PUBREL comes once in a connection [MQTT-4.4.0-1]: of a copy to which no client has come, whoever was copied has sent it.
+        let is_told = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
         let mut there = Sent::default();
         for redelivery in &in_flight {
             there.note(redelivery);
@@ -491,7 +494,7 @@ impl Session {
             .into_iter()
             .filter(|redelivery| match redelivery {
                 Redelivery::Publish(_, delivery) => goes_on(delivery),
-                Redelivery::Pubrel(id) => !here.packet_ids.contains(id),
+                Redelivery::Pubrel(id) => !(is_told || here.packet_ids.contains(id)),
             })
             .collect();
         let new: Vec<Delivery> = theirs

@@ -58,6 +58,8 @@ pub struct Branch {
     pub is_partial: bool,
     /// The node was started again since, and may lack what it had: only what it took afterwards counts.
     pub is_interrupted: bool,
+    /// It was a copy, and no client has connected to it since: all it knows of packets under way is from before.
+    pub is_unserved: bool,
 }
 
 /// A delayed will.
@@ -303,7 +305,13 @@ impl Writer {
         for filter in &branch.touched {
             self.bytes(filter.to_string().as_bytes());
         }
-        self.u8(u8::from(branch.is_partial) | u8::from(branch.is_interrupted) << 1);
+        let bits = [
+            branch.is_partial,
+            branch.is_interrupted,
+            branch.is_unserved,
+        ];
+        let bits = bits.into_iter().zip(0..);
+        self.u8(bits.fold(0, |all, (bit, place)| all | u8::from(bit) << place));
     }
 
     fn will(&mut self, will: &WillSnapshot) {
@@ -461,6 +469,7 @@ impl<'a> Reader<'a> {
         let bits = self.u8("state of a branch")?;
         branch.is_partial = bits & 1 != 0;
         branch.is_interrupted = bits & 2 != 0;
+        branch.is_unserved = bits & 4 != 0;
         Ok(branch)
     }
 
@@ -594,6 +603,7 @@ mod tests {
                 touched: vec![SubscriptionFilter::parse("a/#").expect("valid")],
                 is_partial: false,
                 is_interrupted: true,
+                is_unserved: true,
             }),
         }
     }

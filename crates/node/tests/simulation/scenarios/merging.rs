@@ -134,6 +134,23 @@ fn a_client_that_stayed_where_it_was_stays_and_gets_what_was_published_on_the_ot
 }
 
 #[test]
+fn a_client_that_stayed_where_it_was_gets_no_pubrel_again() {
+    play(|world, parting| {
+        let client = client_at(world, 0, resuming(V5, "steady", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        publish_at(world, 0, "a", "once", 2);
+        assert_eq!(world.hear(client), ["PUBLISH a 'once' q2 #1"]);
+        world.send(client, &Packet::Pubrec(plain(1)));
+        world.expect(client, &["PUBREL 1"]);
+        become_covered(world);
+        part(world, parting);
+        world.send(client, &Packet::Pubcomp(plain(1)));
+        heal(world);
+        assert!(world.hear(client).is_empty(), "seed {}", world.net.seed);
+    });
+}
+
+#[test]
 fn a_session_that_moves_while_its_copy_goes_on_comes_with_all_that_is_queued() {
     for (seed, parted_for) in (0..100).map(|run| (run, 20 + run % 20 * 4)) {
         let mut world = World::new(seed, Weather::ROUGH);
