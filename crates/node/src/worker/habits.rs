@@ -1,7 +1,6 @@
 //! What each client does, for the rebalancer: how many messages it has, what it publishes to and what it wants.
 //!
-//! Rates are means over half a minute and more, so a load that swings faster looks constant. Topics are counted in a sample of the publications, which
-//! costs one addition and one comparison each.
+//! Rates are means over half a minute and more, so a load that swings faster looks constant. Topics are counted in a sample of the publications.
 
 use std::{rc::Rc, time::Duration};
 
@@ -17,8 +16,10 @@ use crate::{
 
 /// Rates are means over this time at least, and twice it at most while somebody asks.
 const MEASURED: Duration = Duration::from_secs(30);
-/// One of so many publications tells its topic. A prime, so that clients that go round their topics are seen whole.
-const SAMPLED: u64 = 17;
+/// One of so many publications tells its topic.
+const SAMPLED: u32 = 16;
+/// Of 2^32, the golden ratio: its multiples are spread evenly, and so are every second, every third and so on of them.
+const SPREAD: u32 = 0x9e37_79b9;
 /// Topics that are known of a client, those with most messages.
 const TOPICS: usize = 8;
 /// Longer topics and filters are left out, bytes.
@@ -58,16 +59,7 @@ impl Habits {
         }
     }
 
-    /// The client publishes to a topic, which the cluster knows with the prefix.
-    #[inline]
-    pub fn count(&mut self, prefix: &str, topic: &str) {
-        self.published += 1;
-        if self.published % SAMPLED == 1 {
-            self.note(prefix, topic);
-        }
-    }
-
-    /// A topic that is known costs no allocation.
+    /// The client published to a topic, which the cluster knows with the prefix. A topic that is known costs no allocation.
     fn note(&mut self, prefix: &str, topic: &str) {
         let is_it = |known: &str| known.strip_prefix(prefix) == Some(topic);
         if let Some(known) = self.topics.iter_mut().find(|known| is_it(&known.0)) {
@@ -115,24 +107,42 @@ impl Habits {
     }
 }
 
+/// Whether a publication, the how manieth of its worker it is, tells its topic: so spread that clients which go round their topics are seen whole.
+#[inline]
+pub(super) const fn is_sampled(number: u64) -> bool {
+    (number as u32).wrapping_mul(SPREAD) < u32::MAX / SAMPLED
+}
+
 impl Attached {
-    /// A PUBLISH came.
-    #[inline]
-    pub(super) fn count_published(&mut self, publish: &Publish<'_>) {
-        self.count.messages += 1;
+    /// So many PUBLISH packets came.
+    pub(super) const fn count_published(&mut self, published: u64) {
+        self.count.messages += published;
+        self.count.habits.published += published;
+    }
+
+    fn note_published(&mut self, publish: &Publish<'_>) {
         let habits = &mut self.count.habits;
         match publish.topic_alias {
             Some(alias) if publish.topic.is_empty() => {
                 let index = usize::from(alias).checked_sub(1);
                 let known = index.and_then(|index| self.aliases_in.get(index)?.as_deref());
-                habits.count("", known.unwrap_or_default());
+                habits.note("", known.unwrap_or_default());
             }
-            Some(_) | None => habits.count(&self.prefix, publish.topic),
+            Some(_) | None => habits.note(&self.prefix, publish.topic),
         }
     }
 }
 
 impl Worker {
+    /// A publication that is sampled came.
+    #[cold]
+    pub(super) fn note_published(&mut self, id: ConnectionId, publish: &Publish<'_>) {
+        let connection = self.connection_mut(id);
+        if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
+            attached.note_published(publish);
+        }
+    }
+
     /// The hub asks what clients do, those from a connection on. As many are named as one message holds.
     pub(super) fn handle_habits_asked(&mut self, now: Now, asker: NodeId, round: u64, from: u32) {
         let (mut clients, mut bytes) = (Vec::new(), 0);
@@ -191,7 +201,10 @@ mod tests {
 
     fn publish(habits: &mut Habits, topic: &str, count: u64) {
         for _ in 0..count {
-            habits.count("", topic);
+            habits.published += 1;
+            if is_sampled(habits.published) {
+                habits.note("", topic);
+            }
         }
     }
 

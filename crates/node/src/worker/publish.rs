@@ -7,8 +7,8 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, interests::Route, room::Audience,
-    sessions::OwedAcknowledgement,
+    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, habits, interests::Route,
+    room::Audience, sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now, mail::NumberRuns};
 
@@ -63,14 +63,23 @@ impl Worker {
         }
         self.traffic.external_in_messages += 1;
         self.traffic.external_in_bytes += publish.payload.len() as u64;
-        match self.full_topic(id, publish)? {
-            None => self.handle_named(now, id, key, publish),
-            Some(topic) => {
-                let mut publish = *publish;
-                (publish.topic, publish.topic_alias) = (&topic, None);
-                self.handle_named(now, id, key, &publish)
-            }
+        if habits::is_sampled(self.traffic.external_in_messages) {
+            self.note_published(id, publish);
         }
+        let topic = self.full_topic(id, publish)?;
+        let named;
+        let publish = match &topic {
+            None => publish,
+            Some(topic) => {
+                named = Publish {
+                    topic,
+                    topic_alias: None,
+                    ..*publish
+                };
+                &named
+            }
+        };
+        self.handle_named(now, id, key, publish)
     }
 
     /// A PUBLISH whose topic stands in it.
@@ -128,7 +137,6 @@ impl Worker {
         else {
             return Ok(None);
         };
-        attached.count_published(publish);
         let Some(alias) = publish.topic_alias else {
             let prefix = &attached.prefix;
             return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));

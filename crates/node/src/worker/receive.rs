@@ -64,6 +64,7 @@ impl Worker {
     /// Handles the whole packets at the start of `bytes`; how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         let maximum = self.maximum_packet_size(id);
+        let published_before = self.traffic.external_in_messages;
         let mut used = 0;
         while used < bytes.len() {
             let Some(connection) = self.connection_mut(id) else {
@@ -108,10 +109,14 @@ impl Worker {
                 }
             }
         }
+        let published = self.traffic.external_in_messages - published_before;
         if used > 0
             && let Some(connection) = self.connection_mut(id)
         {
             connection.last_packet = now.instant;
+            if let Some(attached) = connection.attached_mut() {
+                attached.count_published(published);
+            }
         }
         used
     }

@@ -304,8 +304,15 @@ impl Session {
 
     /// Whether a message that comes came already where the session was before. One of QoS 0 that may have come, or was left out there, is
     /// better lost than late.
+    #[inline]
     pub fn is_imported(&mut self, id: &MessageId, qos: Qos) -> bool {
-        if (self.marks.is_empty() && self.imported.is_empty()) || !id.is_sent() {
+        let is_new_here = self.marks.is_empty() && self.imported.is_empty();
+        !is_new_here && self.came_where_it_was(id, qos)
+    }
+
+    #[cold]
+    fn came_where_it_was(&mut self, id: &MessageId, qos: Qos) -> bool {
+        if !id.is_sent() {
             return false;
         }
         if qos == Qos::AtMostOnce {

@@ -305,11 +305,7 @@ impl Writer {
         for filter in &branch.touched {
             self.bytes(filter.to_string().as_bytes());
         }
-        let bits = [
-            branch.is_partial,
-            branch.is_interrupted,
-            branch.is_unserved,
-        ];
+        let bits = [branch.is_partial, branch.is_interrupted, branch.is_unserved];
         let bits = bits.into_iter().zip(0..);
         self.u8(bits.fold(0, |all, (bit, place)| all | u8::from(bit) << place));
     }
