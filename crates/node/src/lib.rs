@@ -6,6 +6,7 @@ mod hub;
 mod journal;
 mod load;
 mod mail;
+mod marks;
 mod placing;
 mod queue;
 mod random;

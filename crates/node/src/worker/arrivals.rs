@@ -3,26 +3,26 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_overlay::NodeId;
-use thicket_session::{server::MessageId, time::Instant};
+use thicket_session::{
+    server::{MessageId, MessageStream},
+    time::Instant,
+};
 
 use super::{SessionKey, Worker, sessions::Session};
-use crate::{
-    Now,
-    queue::{Mark, Marks, came_by, stream_of},
-};
+use crate::{Now, marks::Mark};
 
 /// How far all streams had come when a session, or its copy, came to this worker.
 #[derive(Debug)]
 pub(super) struct Begun {
     at: Instant,
     /// This worker's own stream included.
-    marks: Marks,
+    last: BTreeMap<MessageStream, u64>,
 }
 
 impl Begun {
     /// Whether a message that came to the worker came later.
     fn is_before(&self, id: MessageId, mark: Option<&Mark>) -> bool {
-        let last = self.marks.get(&stream_of(id)).copied().unwrap_or(0);
+        let last = self.last.get(&id.stream_id()).copied().unwrap_or(0);
         // What a mark knows came since its node is up, but for what it says came before.
         let is_up_since = |mark: &Mark| {
             mark.up_since() >= self.at && (mark.has(id.number) || !mark.had(id.number))
@@ -36,14 +36,14 @@ impl Worker {
     pub(super) fn note_begun(&mut self, now: Now, key: SessionKey) {
         let own = self.own_stream();
         let last = self.pending.next_number() - 1;
-        let is_same = |begun: &&Rc<Begun>| begun.marks.get(&own) == Some(&last);
+        let is_same = |begun: &&Rc<Begun>| begun.last.get(&own) == Some(&last);
         let begun = self.begun.as_ref().filter(is_same).cloned();
         let begun = begun.unwrap_or_else(|| {
             let marks = self.marks.iter();
             let marks = marks.map(|(stream, mark)| (*stream, mark.last));
             Rc::new(Begun {
                 at: now.instant,
-                marks: marks.chain([(own, last)]).collect(),
+                last: marks.chain([(own, last)]).collect(),
             })
         });
         if let Some(session) = self.sessions.get_mut(key) {
@@ -53,9 +53,12 @@ impl Worker {
     }
 
     /// The stream of what clients of this worker publish.
-    pub(super) const fn own_stream(&self) -> (u64, u64, u8) {
-        let config = &self.config;
-        (config.node.0, config.incarnation.0, self.id.0)
+    pub(super) const fn own_stream(&self) -> MessageStream {
+        MessageStream {
+            node: self.config.node.0,
+            incarnation: self.config.incarnation.0,
+            stream: self.id.0,
+        }
     }
 }
 
@@ -66,13 +69,13 @@ impl Session {
         &self,
         id: MessageId,
         own: NodeId,
-        streams: &BTreeMap<(u64, u64, u8), Mark>,
+        streams: &BTreeMap<MessageStream, Mark>,
     ) -> bool {
-        let mark = streams.get(&stream_of(id));
+        let mark = streams.get(&id.stream_id());
         let came = |mark: &Mark| mark.has(id.number) || mark.had(id.number);
         let has_come = id.node == own.0 || mark.is_some_and(came);
         let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
-        let came_before = came_by(&self.marks, id);
+        let came_before = self.marks.contain(id);
         let has_come_since = has_come && self.begun.as_ref().is_none_or(came_since);
         id.is_sent() && (came_before || has_come_since)
     }

@@ -8,7 +8,7 @@ use thicket_overlay::{
     record::{PublicationId, Record, Records, SharedChoices},
 };
 use thicket_session::{
-    server::{MessageId, seconds_left},
+    server::{MessageId, MessageStream, seconds_left},
     time::Instant,
 };
 
@@ -16,7 +16,7 @@ use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Peer, WorkerId, WorkerOutput,
     mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, Place, is_share_key, push_number},
-    queue::Mark,
+    marks::Mark,
 };
 
 /// How a message came here.
@@ -318,7 +318,7 @@ impl Worker {
         }
         if !taken.is_empty() {
             self.begun = None;
-            let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+            let stream = stream_of(origin);
             let new = || Mark::new(now.instant);
             let mark = self.marks.entry(stream).or_insert_with(new);
             for number in taken.into_iter().flat_map(|(from, to)| from..=to) {
@@ -339,7 +339,7 @@ impl Worker {
 
     /// A message came otherwise than by the stream of its origin.
     pub(super) fn note_late(&mut self, now: Now, origin: Origin, number: u64) {
-        let stream = (origin.node.0, origin.incarnation.0, origin.stream.0 as u8);
+        let stream = stream_of(origin);
         let new = || Mark::new(now.instant);
         let mark = self.marks.entry(stream).or_insert_with(new);
         mark.note_late(number);
@@ -468,4 +468,13 @@ pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Opt
         ..Publish::new(record.topic, record.payload)
     };
     (publish, expires_at)
+}
+
+/// The stream of what comes under an origin.
+const fn stream_of(origin: Origin) -> MessageStream {
+    MessageStream {
+        node: origin.node.0,
+        incarnation: origin.incarnation.0,
+        stream: origin.stream.0 as u8,
+    }
 }

@@ -52,7 +52,10 @@ use std::{
 
 use thicket_mqtt::{DecodeError, PacketId, ReasonCode};
 use thicket_overlay::{StreamId, record::Records};
-use thicket_session::{server::Message, time::Instant};
+use thicket_session::{
+    server::{Message, MessageStream},
+    time::Instant,
+};
 
 pub(crate) use self::rates::HEAVIEST;
 pub(crate) use self::relocate::Relocated;
@@ -75,7 +78,7 @@ use crate::{
     ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, WorkerConfig, WorkerId,
     WorkerInput, WorkerOutput,
     mail::{Content, Mail, Origin},
-    queue::Mark,
+    marks::Mark,
     random::Random,
 };
 
@@ -105,7 +108,7 @@ pub struct Worker {
     /// Messages that were given a name because only sessions here took them.
     unsent: u64,
     /// How far the streams of others have come here.
-    marks: BTreeMap<(u64, u64, u8), Mark>,
+    marks: BTreeMap<MessageStream, Mark>,
     /// The same for all sessions that come before the next message does.
     begun: Option<Rc<arrivals::Begun>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.

@@ -23,7 +23,8 @@ use super::{
 use crate::{
     EventLevel, Now, Peer,
     mail::{Content, Merge, Purpose, SessionState},
-    queue::{self, Marks},
+    marks::{Came, Marks},
+    queue,
 };
 
 /// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
@@ -151,14 +152,13 @@ impl Worker {
                 .get(*key)
                 .is_some_and(|session| session.is_frozen)
         });
-        let mut marks = Marks::new();
-        for (stream, mark) in &self.marks {
-            queue::note_came(&mut marks, *stream, mark.last, &mark.gaps());
-        }
-        marks.insert(self.own_stream(), self.pending.next_number() - 1);
+        let came = self.marks.iter();
+        let came = came.map(|(stream, mark)| (*stream, mark.came()));
+        let own = Came::up_to(self.pending.next_number() - 1);
+        let mut marks: Marks = came.chain([(self.own_stream(), own)]).collect();
         let queue = match key.and_then(|key| self.sessions.get_mut(key)) {
             Some(session) => {
-                marks = queue::union(&marks, &session.marks);
+                marks = marks.union(&session.marks);
                 session.will = None;
                 session.let_go_at = Some(session.outbound.next_sequence());
                 let front = session.outbound.front_sequence();
@@ -421,7 +421,7 @@ impl Worker {
         let pending = copies.flat_map(|shadow| shadow.pending());
         let is_missed = |delivery: &&Delivery| {
             let id = delivery.message.id();
-            id.is_sent() && !queue::came_by(marks, id)
+            id.is_sent() && !marks.contain(id)
         };
         pending.filter(is_missed).cloned().collect()
     }

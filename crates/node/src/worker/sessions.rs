@@ -29,10 +29,7 @@ use super::{
     rights::SessionRights,
     seen::Taken,
 };
-use crate::{
-    ConnectionId, Limits, Now,
-    queue::{Marks, came_by, stream_of},
-};
+use crate::{ConnectionId, Limits, Now, marks::Marks};
 
 /// A session of a worker: small and dense, used again after the session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -316,11 +313,10 @@ impl Session {
             return false;
         }
         if qos == Qos::AtMostOnce {
-            let last = self.marks.get(&stream_of(*id));
-            return last.is_some_and(|last| id.number <= *last);
+            return self.marks.reach(*id);
         }
         // Beyond the mark there can be copies of retained messages.
-        came_by(&self.marks, *id) || self.imported.remove(id)
+        self.marks.contain(*id) || self.imported.remove(id)
     }
 
     /// Whether the client has more than `maximum` messages of QoS 1 and 2 that are not acknowledged.

@@ -42,7 +42,7 @@
 
 use thicket_mqtt::{PacketId, Publish, Qos};
 
-use super::{InboundId, MessageId};
+use super::{InboundId, MessageId, MessageStream};
 
 /// Version of the format, in front of every record.
 pub const JOURNAL_VERSION: u8 = 1;
@@ -387,7 +387,7 @@ pub enum JournalError {
 pub struct JournalWriter {
     bytes: Vec<u8>,
     /// Node, incarnation and stream of the last message written: mostly that of the next one.
-    origin: Option<(u64, u64, u8)>,
+    origin: Option<MessageStream>,
     /// The last run; another entry behind it ends it.
     run: Option<OpenRun>,
 }
@@ -439,7 +439,7 @@ impl JournalWriter {
     /// Writes a message for the `append`s that follow.
     pub fn message(&mut self, message: &StoredMessage<'_>) {
         let publish = &message.publish;
-        let origin = (message.id.node, message.id.incarnation, message.id.stream);
+        let origin = message.id.stream_id();
         let with = |is: bool, bit: u8| if is { bit } else { 0 };
         let is_new_origin = self.origin != Some(origin);
         let flags = publish.qos as u8
@@ -541,7 +541,7 @@ impl JournalWriter {
     }
 
     fn reference(&mut self, id: MessageId) {
-        let origin = (id.node, id.incarnation, id.stream);
+        let origin = id.stream_id();
         let is_new_origin = self.origin != Some(origin);
         self.bytes.push(u8::from(is_new_origin));
         if is_new_origin {
@@ -721,10 +721,10 @@ fn put_generations(out: &mut Vec<u8>, uid: u128, highest: u32, bits: &[u128; SEE
     }
 }
 
-fn put_origin(out: &mut Vec<u8>, (node, incarnation, stream): (u64, u64, u8)) {
-    out.extend_from_slice(&node.to_le_bytes());
-    out.extend_from_slice(&incarnation.to_le_bytes());
-    out.push(stream);
+fn put_origin(out: &mut Vec<u8>, origin: MessageStream) {
+    out.extend_from_slice(&origin.node.to_le_bytes());
+    out.extend_from_slice(&origin.incarnation.to_le_bytes());
+    out.push(origin.stream);
 }
 
 fn put_publication(out: &mut Vec<u8>, (session, packet_id, generation): Publication) {

@@ -20,6 +20,17 @@ pub struct MessageId {
     pub number: u64,
 }
 
+/// A stream of messages: those that one worker of a node takes from its publishers, as long as its process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct MessageStream {
+    /// Identity of the node.
+    pub node: u64,
+    /// Incarnation of that node.
+    pub incarnation: u64,
+    /// Worker of that node; see [`MessageId::unsent`].
+    pub stream: u8,
+}
+
 /// Streams of messages that were sent nowhere else: a node has at most this many workers.
 const UNSENT: u8 = 128;
 
@@ -33,6 +44,16 @@ impl MessageId {
             incarnation,
             stream: worker | UNSENT,
             number,
+        }
+    }
+
+    /// The stream it is of.
+    #[must_use]
+    pub const fn stream_id(&self) -> MessageStream {
+        MessageStream {
+            node: self.node,
+            incarnation: self.incarnation,
+            stream: self.stream,
         }
     }
 

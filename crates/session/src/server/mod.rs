@@ -17,7 +17,7 @@ pub use journal::{
     Append, AppendRun, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,
     PlainAppend, Publication, SEEN_WORDS, StoredMessage,
 };
-pub use message::{Message, MessageId, seconds_left};
+pub use message::{Message, MessageId, MessageStream, seconds_left};
 pub use outbound::{
     Acknowledged, Delivery, Held, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use thicket_overlay::{NodeId, WireVersion};
-use thicket_session::time::Instant;
+use thicket_session::{server::MessageStream, time::Instant};
 
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, UpNode},
-    queue::{Mark, SETTLED},
+    marks::{Mark, SETTLED},
     worker::{
         Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
         sessions::Session,
@@ -204,7 +204,7 @@ impl Worker {
         let has_lost = (self.owned.nodes.iter()).any(|up| !is_up(up.node));
         let was_up = |node: NodeId| self.owned.is_up(node);
         for (stream, mark) in &mut self.marks {
-            let node = NodeId(stream.0);
+            let node = NodeId(stream.node);
             if is_up(node) && !was_up(node) {
                 mark.restart(now.instant);
             }
@@ -253,7 +253,7 @@ impl Worker {
                 }
             }
         }
-        let of_node = |(stream, _): &(&(u64, u64, u8), &mut Mark)| stream.0 == node.0;
+        let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
         thicket_session::reach!("worker/copies: a node had given this one up");
         for (_, mark) in self.marks.iter_mut().filter(of_node) {
             mark.restart(now.instant);

@@ -6,13 +6,13 @@ use super::{
     Append, AppendRun, JOURNAL_VERSION, JournalEntry, JournalError, MAXIMUM_RUN, PlainAppend,
     Publication, SEEN_WORDS, StoredMessage, flag, tag,
 };
-use crate::server::{InboundId, MessageId};
+use crate::server::{InboundId, MessageId, MessageStream};
 
 /// The entries of a record in order. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct JournalEntries<'a> {
     rest: &'a [u8],
-    origin: (u64, u64, u8),
+    origin: MessageStream,
 }
 
 impl<'a> JournalEntries<'a> {
@@ -24,7 +24,7 @@ impl<'a> JournalEntries<'a> {
         match record.split_first() {
             Some((&JOURNAL_VERSION, rest)) => Ok(Self {
                 rest,
-                origin: (0, 0, 0),
+                origin: MessageStream::default(),
             }),
             Some((&version, _)) => Err(JournalError::Version(version)),
             None => Err(JournalError::Malformed("version")),
@@ -161,13 +161,17 @@ impl<'a> JournalEntries<'a> {
 
     fn message_id(&mut self, is_new_origin: bool) -> Result<MessageId, JournalError> {
         if is_new_origin {
-            self.origin = (
-                u64::from_le_bytes(self.array("node")?),
-                u64::from_le_bytes(self.array("incarnation")?),
-                self.u8("stream")?,
-            );
+            self.origin = MessageStream {
+                node: u64::from_le_bytes(self.array("node")?),
+                incarnation: u64::from_le_bytes(self.array("incarnation")?),
+                stream: self.u8("stream")?,
+            };
         }
-        let (node, incarnation, stream) = self.origin;
+        let MessageStream {
+            node,
+            incarnation,
+            stream,
+        } = self.origin;
         Ok(MessageId {
             node,
             incarnation,

@@ -1,0 +1,370 @@
+//! What has come of the streams of other nodes: for the worker they come to, and for a session that moves.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use thicket_session::{
+    server::{MessageId, MessageStream},
+    time::Instant,
+};
+
+/// In this time after a node is up, what it had sent before and was not acknowledged has come.
+pub(crate) const SETTLED: Duration = Duration::from_secs(30);
+/// Runs of numbers remembered of a stream until then.
+const RUNS: usize = 10_000;
+/// Gaps told of a stream.
+pub(crate) const GAPS: usize = 128;
+/// Runs remembered after that: what came shortly before a node is down is asked for when it is up again.
+const RECENT_RUNS: usize = 1_000;
+
+/// What came of a stream since its node is up.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    /// The last number, whether the node was out meanwhile or not.
+    pub last: u64,
+    up_since: Instant,
+    /// From this number on everything has come that was sent here; before, see `runs`. `u64::MAX`: not settled yet.
+    settled: u64,
+    runs: VecDeque<(u64, u64)>,
+    /// Runs that came before the node was up again: each of these did come, but nothing can be said of others.
+    former: VecDeque<(u64, u64)>,
+    /// The last number before the node was out, and the first one since it is up: what lies between was not sent here.
+    gap: Gap,
+}
+
+impl Mark {
+    /// Nothing came yet.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            last: 0,
+            up_since: now,
+            settled: u64::MAX,
+            runs: VecDeque::new(),
+            former: VecDeque::new(),
+            gap: Gap {
+                after: 0,
+                before: 0,
+            },
+        }
+    }
+
+    /// Since when the node of the stream is up.
+    pub const fn up_since(&self) -> Instant {
+        self.up_since
+    }
+
+    /// The node is up again: what it sends may be older than what others got meanwhile.
+    pub fn restart(&mut self, now: Instant) {
+        let mut former = std::mem::take(&mut self.former);
+        former.append(&mut self.runs);
+        let surplus = former.len().saturating_sub(RUNS);
+        former.drain(..surplus);
+        *self = Self {
+            last: self.last,
+            former,
+            gap: Gap {
+                after: self.last,
+                before: self.last,
+            },
+            ..Self::new(now)
+        };
+    }
+
+    /// What came. Of what did not, the node was out, or did not know yet what is wanted here; as long as that may be, only what came is
+    /// known, and beyond [`GAPS`] only what came last.
+    pub fn came(&self) -> Came {
+        if self.settled != u64::MAX {
+            return Came::with_gaps(self.last, [self.gap]);
+        }
+        let mut runs: Vec<_> = self.runs.iter().copied().collect();
+        runs.sort_unstable();
+        let skipped = runs.len().saturating_sub(GAPS);
+        let mut after = self.gap.after;
+        let mut gaps = Vec::new();
+        for (first, last) in runs.into_iter().skip(skipped) {
+            gaps.push(Gap {
+                after,
+                before: first,
+            });
+            after = after.max(last);
+        }
+        Came::with_gaps(self.last, gaps)
+    }
+
+    /// A message came.
+    #[inline]
+    pub fn note(&mut self, now: Instant, number: u64) {
+        if self.settled == u64::MAX && now > self.up_since + SETTLED && number > self.last {
+            thicket_session::reach!("time queue SETTLED");
+            self.settled = number;
+        }
+        self.add(number);
+        if self.gap.before == self.gap.after && self.gap.after > 0 {
+            self.gap.before = self.gap.before.max(number);
+        }
+        self.last = self.last.max(number);
+    }
+
+    /// A message came that others had kept, behind what was sent after it.
+    pub fn note_late(&mut self, number: u64) {
+        if !self.has(number) {
+            self.add(number);
+        }
+    }
+
+    fn add(&mut self, number: u64) {
+        match self.runs.back_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            Some(_) | None => self.runs.push_back((number, number)),
+        }
+        let bound = if self.settled == u64::MAX {
+            RUNS
+        } else {
+            RECENT_RUNS
+        };
+        while self.runs.len() > bound {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Whether a message has come, or, if it was sent here too, is about to. What came first of very much is perhaps forgotten.
+    pub fn has(&self, number: u64) -> bool {
+        number >= self.settled || contains(&self.runs, number)
+    }
+
+    /// Whether a message came before the node was up again, as far as that is remembered.
+    pub fn had(&self, number: u64) -> bool {
+        let had = contains(&self.former, number);
+        if had {
+            thicket_session::reach!("queue: known from before the node was down");
+        }
+        had
+    }
+}
+
+fn contains(runs: &VecDeque<(u64, u64)>, number: u64) -> bool {
+    let mut runs = runs.iter();
+    runs.any(|(first, last)| (*first..=*last).contains(&number))
+}
+
+/// What did not come: the numbers between two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Gap {
+    pub after: u64,
+    pub before: u64,
+}
+
+impl Gap {
+    const fn is_empty(self) -> bool {
+        self.before <= self.after + 1
+    }
+
+    const fn contains(self, number: u64) -> bool {
+        self.after < number && number < self.before
+    }
+
+    fn intersection(self, other: Self) -> Self {
+        Self {
+            after: self.after.max(other.after),
+            before: self.before.min(other.before),
+        }
+    }
+}
+
+/// What came of a stream: everything up to a number, but for what lies in gaps.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Came {
+    last: u64,
+    /// None of them empty.
+    gaps: Vec<Gap>,
+}
+
+impl Came {
+    /// Everything up to a number.
+    pub const fn up_to(last: u64) -> Self {
+        Self {
+            last,
+            gaps: Vec::new(),
+        }
+    }
+
+    pub fn with_gaps(last: u64, gaps: impl IntoIterator<Item = Gap>) -> Self {
+        let gaps = gaps.into_iter().filter(|gap| !gap.is_empty()).collect();
+        Self { last, gaps }
+    }
+
+    pub const fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    fn contains(&self, number: u64) -> bool {
+        number <= self.last && !self.gaps.iter().any(|gap| gap.contains(number))
+    }
+
+    /// What came here or there; of more gaps than two can have the last ones.
+    fn union(&self, other: &Self) -> Self {
+        let last = self.last.max(other.last);
+        let gaps = self.gaps_to_the_end().flat_map(|ours| {
+            let theirs = other.gaps_to_the_end();
+            theirs.map(move |theirs| ours.intersection(theirs))
+        });
+        let gaps = gaps.filter(|gap| !gap.is_empty() && gap.after < last);
+        let mut gaps: Vec<_> = gaps.collect();
+        let surplus = gaps.len().saturating_sub(2 * GAPS);
+        gaps.drain(..surplus);
+        Self { last, gaps }
+    }
+
+    /// What is beyond the last number did not come either.
+    fn gaps_to_the_end(&self) -> impl Iterator<Item = Gap> {
+        let end = Gap {
+            after: self.last,
+            before: u64::MAX,
+        };
+        self.gaps.iter().copied().chain([end])
+    }
+}
+
+/// What came of each stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Marks(BTreeMap<MessageStream, Came>);
+
+impl Marks {
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&MessageStream, &Came)> {
+        self.0.iter()
+    }
+
+    /// Whether a message came.
+    pub fn contain(&self, id: MessageId) -> bool {
+        let came = self.0.get(&id.stream_id());
+        came.is_some_and(|came| came.contains(id.number))
+    }
+
+    /// Whether a later message of the stream of this one came, or this one.
+    pub fn reach(&self, id: MessageId) -> bool {
+        let came = self.0.get(&id.stream_id());
+        came.is_some_and(|came| id.number <= came.last)
+    }
+
+    /// What came where either of these are from.
+    pub fn union(&self, other: &Self) -> Self {
+        let none = Came::default();
+        let streams = self.0.keys().chain(other.0.keys());
+        let both = streams.map(|stream| {
+            let [ours, theirs] = [self, other].map(|it| it.0.get(stream).unwrap_or(&none));
+            (*stream, ours.union(theirs))
+        });
+        Self(both.collect())
+    }
+}
+
+impl FromIterator<(MessageStream, Came)> for Marks {
+    fn from_iter<T: IntoIterator<Item = (MessageStream, Came)>>(items: T) -> Self {
+        Self(items.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(number: u64) -> MessageId {
+        MessageId {
+            node: 1,
+            incarnation: 2,
+            stream: 3,
+            number,
+        }
+    }
+
+    /// What a session that moves would take along.
+    fn told(mark: &Mark) -> Marks {
+        Marks::from_iter([(id(0).stream_id(), mark.came())])
+    }
+
+    #[test]
+    fn what_came_is_known_number_by_number_until_all_that_is_older_has_come() {
+        let at = Instant::from_millis;
+        let mut mark = Mark::new(at(0));
+        for (now, number) in [(1, 50), (2, 51), (3, 7), (40_000, 52), (40_001, 60)] {
+            mark.note(at(now), number);
+        }
+        for (number, has) in [(6, false), (7, true), (8, false), (51, true), (55, true)] {
+            assert_eq!(mark.has(number), has, "{number}");
+        }
+        mark.restart(at(50_000));
+        assert_eq!((mark.last, mark.has(60), mark.has(61)), (60, false, false));
+        assert_eq!(mark.came(), Came::up_to(60), "nothing came since");
+        for (number, had) in [(8, false), (51, true), (55, false), (60, true), (61, false)] {
+            assert_eq!(mark.had(number), had, "{number}");
+        }
+        mark.note(at(90_000), 9);
+        assert!(
+            !mark.has(61),
+            "sent again: nothing can be said of what is newer"
+        );
+    }
+
+    #[test]
+    fn what_did_not_come_while_a_node_was_out_is_known_elsewhere() {
+        let at = Instant::from_millis;
+        let mut mark = Mark::new(at(0));
+        (5..8).for_each(|number| mark.note(at(1), number));
+        mark.restart(at(2));
+        (11..14).for_each(|number| mark.note(at(3), number));
+        let marks = told(&mark);
+        for (number, came) in [
+            (7, true),
+            (8, false),
+            (10, false),
+            (11, true),
+            (13, true),
+            (14, false),
+        ] {
+            assert_eq!(marks.contain(id(number)), came, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_up_again_may_not_know_yet_what_is_wanted_here() {
+        let at = Instant::from_millis;
+        let came = |marks: &Marks| -> Vec<u64> {
+            (1..=20)
+                .filter(|number| marks.contain(id(*number)))
+                .collect()
+        };
+        let mut here = Mark::new(at(0));
+        for number in [3, 4, 9, 6, 12] {
+            here.note(at(1), number);
+        }
+        assert_eq!(came(&told(&here)), [3, 4, 6, 9, 12], "each for itself");
+        here.note(at(40_000), 15);
+        assert_eq!(came(&told(&here)), (1..=15).collect::<Vec<_>>(), "settled");
+        let mut before = Mark::new(at(0));
+        for number in [1, 2, 3, 9, 10, 11] {
+            before.note(at(1), number);
+        }
+        let mut after = Mark::new(at(0));
+        for number in [3, 5, 6, 13, 14, 18] {
+            after.note(at(1), number);
+        }
+        let both = told(&before).union(&told(&after));
+        assert_eq!(came(&both), [1, 2, 3, 5, 6, 9, 10, 11, 13, 14, 18]);
+        assert_eq!(told(&after).union(&told(&before)), both);
+        assert_eq!(both.union(&Marks::new()), both);
+    }
+}
