@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, WireVersion};
 use thicket_session::{
+    server::Epoch,
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
 };
@@ -292,7 +293,7 @@ pub(crate) struct GrantedClaim {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// What the session has from now on.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// No node that is up has another branch of the session.
     pub is_sole: bool,
 }
@@ -416,7 +417,7 @@ pub(crate) enum Content {
         client_id: Arc<str>,
         state: SessionState,
         /// Of the session.
-        epoch: u64,
+        epoch: Epoch,
     },
     /// Hub to worker: another node takes the session over. Disconnect its client, keep queueing, answer `Frozen`.
     Freeze {
@@ -454,7 +455,7 @@ pub(crate) enum Content {
     ImportQueue {
         client_id: Arc<str>,
         /// Of the claim that it came with: from now on this node has it.
-        epoch: u64,
+        epoch: Epoch,
         queue: Vec<u8>,
     },
     /// Worker to hub: the next retained messages for a filter; `begin_at`: the first ones, of those kept when
@@ -555,7 +556,7 @@ pub(crate) enum Content {
     /// Worker to hub: a copy became the session, with this epoch: its owner handed it over, or, `is_beside`, has it too.
     TakenOver {
         client_id: Arc<str>,
-        epoch: u64,
+        epoch: Epoch,
         is_beside: bool,
     },
     /// Hub to worker: another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
@@ -599,7 +600,7 @@ pub(crate) struct Adopted {
     /// In the stream of that node's worker.
     pub number: u64,
     /// Copies with a lower one are meant.
-    pub epoch: u64,
+    pub epoch: Epoch,
 }
 
 /// Another node that is up.
@@ -633,9 +634,9 @@ pub(crate) struct Merge {
     /// Where the other one is.
     pub node: NodeId,
     /// Of the one that both become.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Of the last claim of the other one.
-    pub source_epoch: u64,
+    pub source_epoch: Epoch,
 }
 
 /// Where a connection came from, for the log.

@@ -17,7 +17,7 @@ use std::{
 
 use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
-use thicket_session::time::Instant;
+use thicket_session::{server::Epoch, time::Instant};
 
 use super::{Hub, Message, directory::Entry, relocations::Postponed};
 use crate::{
@@ -43,8 +43,8 @@ struct Waiting {
 enum Stage {
     Waiting { retry_at: Option<Instant> },
     Asking { request: u64 },
-    Moving { epoch: u64, from: Option<NodeId> },
-    Opening { epoch: u64, from: Option<NodeId> },
+    Moving { epoch: Epoch, from: Option<NodeId> },
+    Opening { epoch: Epoch, from: Option<NodeId> },
 }
 
 impl Stage {
@@ -100,7 +100,7 @@ impl Claims {
 
 impl Claims {
     /// Client identifiers that were granted to us and are not open yet, with their epochs.
-    pub fn granted(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+    pub fn granted(&self) -> impl Iterator<Item = (&Arc<str>, Epoch)> {
         let epoch = |line: &Line| match line.stage {
             Stage::Waiting { .. } | Stage::Asking { .. } => None,
             Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. } => Some(epoch),
@@ -113,10 +113,10 @@ impl Claims {
 
 impl Hub {
     /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
-    pub(super) fn granted_epoch(&self, client_id: &str) -> u64 {
+    pub(super) fn granted_epoch(&self, client_id: &str) -> Epoch {
         match self.claims.lines.get(client_id).map(|line| line.stage) {
             Some(Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. }) => epoch,
-            Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => 0,
+            Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => Epoch::NONE,
         }
     }
 
@@ -253,7 +253,7 @@ impl Hub {
         &mut self,
         now: Now,
         client_id: &Arc<str>,
-        epoch: u64,
+        epoch: Epoch,
         source: Option<NodeId>,
     ) {
         let from = None;
@@ -291,9 +291,9 @@ impl Hub {
         &mut self,
         now: Now,
         client_id: &str,
-        epoch: u64,
+        epoch: Epoch,
         source: NodeId,
-        source_epoch: u64,
+        source_epoch: Epoch,
     ) {
         let client_id: Arc<str> = client_id.into();
         let merge = Postponed::Merge {
@@ -399,7 +399,7 @@ impl Hub {
     }
 
     /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
-    pub(super) fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<u64>) {
+    pub(super) fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<Epoch>) {
         let line = self.claims.lines.get(client_id);
         let from = line.and_then(|line| line.stage.from());
         if let Some(line) = self.claims.lines.get_mut(client_id) {

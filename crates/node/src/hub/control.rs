@@ -3,6 +3,7 @@
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 use thicket_placement::{Asked, MoveReason, Placement};
+use thicket_session::server::Epoch;
 
 use super::{
     load::{put_state, read_state},
@@ -29,7 +30,7 @@ pub(super) enum Message<'a> {
     /// From the registrar: it is yours; the session is at `source`, if there is one elsewhere.
     ClaimGranted {
         request: u64,
-        epoch: u64,
+        epoch: Epoch,
         source: Option<NodeId>,
         client_id: &'a str,
     },
@@ -50,17 +51,17 @@ pub(super) enum Message<'a> {
     /// To the registrar: what was claimed is not wanted any more, and there is no session here.
     Unclaimed { client_id: &'a str },
     /// To the registrar: the session is here now.
-    Owned { client_id: &'a str, epoch: u64 },
+    Owned { client_id: &'a str, epoch: Epoch },
     /// From the registrar: another node has the client identifier with a higher epoch.
-    Evict { client_id: &'a str, epoch: u64 },
+    Evict { client_id: &'a str, epoch: Epoch },
     /// To the registrar that evicts: what the session has here is nowhere else. From wire version 4 on.
     Contested { client_id: &'a str },
     /// From the registrar, as if it had been claimed: take in what the session has at `source`, where it was last claimed with
     /// `source_epoch`. From wire version 4 on.
     Merge {
-        epoch: u64,
+        epoch: Epoch,
         source: NodeId,
-        source_epoch: u64,
+        source_epoch: Epoch,
         client_id: &'a str,
     },
     /// To the node that has a session: give it to me.
@@ -171,7 +172,7 @@ pub(super) struct CopyPosition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Registration<'a> {
     pub client_id: &'a str,
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Granted, and still being fetched or opened: others wait until that is done.
     pub is_claim: bool,
     /// Its client is connected. Not told to nodes of wire version 3.
@@ -266,7 +267,7 @@ impl Message<'_> {
                 client_id,
             } => {
                 put_u64(&mut out, *request);
-                put_u64(&mut out, *epoch);
+                put_u64(&mut out, epoch.bits());
                 out.push(u8::from(source.is_some()));
                 put_u64(&mut out, source.map_or(0, |node| node.0));
                 put_bytes(&mut out, client_id.as_bytes());
@@ -290,7 +291,7 @@ impl Message<'_> {
                 out.push(u8::from(*is_first));
                 for session in sessions {
                     put_bytes(&mut out, session.client_id.as_bytes());
-                    put_u64(&mut out, session.epoch);
+                    put_u64(&mut out, session.epoch.bits());
                     out.push(u8::from(session.is_claim) | u8::from(session.is_connected) << 1);
                 }
                 kind::REGISTER
@@ -324,9 +325,9 @@ impl Message<'_> {
                 source_epoch,
                 client_id,
             } => {
-                put_u64(&mut out, *epoch);
+                put_u64(&mut out, epoch.bits());
                 put_u64(&mut out, source.0);
-                put_u64(&mut out, *source_epoch);
+                put_u64(&mut out, source_epoch.bits());
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::MERGE
             }
@@ -516,7 +517,7 @@ impl<'a> Message<'a> {
                 client_id: reader.text()?,
             },
             kind::CLAIM_GRANTED => {
-                let (request, epoch) = (reader.u64()?, reader.u64()?);
+                let (request, epoch) = (reader.u64()?, reader.epoch()?);
                 let has_source = reader.flag()?;
                 let node = NodeId(reader.u64()?);
                 Self::ClaimGranted {
@@ -550,11 +551,11 @@ impl<'a> Message<'a> {
             },
             kind::OWNED => Self::Owned {
                 client_id: reader.text()?,
-                epoch: reader.u64()?,
+                epoch: reader.epoch()?,
             },
             kind::EVICT => Self::Evict {
                 client_id: reader.text()?,
-                epoch: reader.u64()?,
+                epoch: reader.epoch()?,
             },
             kind::FETCH => {
                 let (request, purpose) = (reader.u64()?, reader.u8()?);
@@ -568,9 +569,9 @@ impl<'a> Message<'a> {
                 client_id: reader.text()?,
             },
             kind::MERGE => Self::Merge {
-                epoch: reader.u64()?,
+                epoch: reader.epoch()?,
                 source: NodeId(reader.u64()?),
-                source_epoch: reader.u64()?,
+                source_epoch: reader.epoch()?,
                 client_id: reader.text()?,
             },
             kind::FETCHED => Self::Fetched {
@@ -712,9 +713,9 @@ fn put_position(out: &mut Vec<u8>, copy: CopyPosition) {
     put_u64(out, copy.position);
 }
 
-fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: u64, kind: u8) -> u8 {
+fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: Epoch, kind: u8) -> u8 {
     put_bytes(out, client_id.as_bytes());
-    put_u64(out, epoch);
+    put_u64(out, epoch.bits());
     kind
 }
 
@@ -743,6 +744,10 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*bytes))
+    }
+
+    fn epoch(&mut self) -> Option<Epoch> {
+        self.u64().map(Epoch::from_bits)
     }
 
     pub(super) fn u8(&mut self) -> Option<u8> {
@@ -793,7 +798,7 @@ impl<'a> Reader<'a> {
     }
 
     fn registration(&mut self) -> Option<Registration<'a>> {
-        let (client_id, epoch) = (self.text()?, self.u64()?);
+        let (client_id, epoch) = (self.text()?, self.epoch()?);
         let flags = self.u8().filter(|flags| *flags < 4)?;
         Some(Registration {
             client_id,
@@ -872,7 +877,7 @@ mod tests {
     fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
         Registration {
             client_id,
-            epoch,
+            epoch: Epoch::from_bits(epoch),
             is_claim: epoch == 1,
             is_connected: epoch == 2,
         }
@@ -965,13 +970,13 @@ mod tests {
             },
             Message::ClaimGranted {
                 request: 1,
-                epoch: 9,
+                epoch: Epoch::from_bits(9),
                 source: Some(NodeId(4)),
                 client_id: "c",
             },
             Message::ClaimGranted {
                 request: 1,
-                epoch: 9,
+                epoch: Epoch::from_bits(9),
                 source: None,
                 client_id: "c",
             },
@@ -990,11 +995,11 @@ mod tests {
             Message::Unclaimed { client_id: "c" },
             Message::Owned {
                 client_id: "c",
-                epoch: 6,
+                epoch: Epoch::from_bits(6),
             },
             Message::Evict {
                 client_id: "c",
-                epoch: 7,
+                epoch: Epoch::from_bits(7),
             },
             Message::Fetch {
                 request: 8,
@@ -1003,9 +1008,9 @@ mod tests {
             },
             Message::Contested { client_id: "c" },
             Message::Merge {
-                epoch: 12,
+                epoch: Epoch::from_bits(12),
                 source: NodeId(4),
-                source_epoch: 10,
+                source_epoch: Epoch::from_bits(10),
                 client_id: "c",
             },
             Message::Fetched { request: 8, part },

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use hashbrown::HashMap;
 use thicket_overlay::{Incarnation, NodeId, rendezvous};
+use thicket_session::server::Epoch;
 
 use super::{Hub, Message, control::Registration};
 use crate::{
@@ -19,7 +20,7 @@ const REGISTER_BYTES: usize = 256 * 1024;
 pub(super) struct Entry {
     pub home: WorkerId,
     /// Raised by every claim in the cluster: of two nodes that think they have the session the higher one has it.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The home has said that there is a session; before, a connection is on its way there.
     pub is_open: bool,
     /// Its client is connected.
@@ -48,7 +49,7 @@ impl Hub {
         from: WorkerId,
         client_id: &Arc<str>,
         state: SessionState,
-        epoch: u64,
+        epoch: Epoch,
     ) {
         match state {
             SessionState::Connected | SessionState::Waiting => {
@@ -157,7 +158,7 @@ impl Hub {
             // Sessions of a node that is out are about to be ours: until then nobody may hear that this was all.
             return;
         }
-        let mut sessions: BTreeMap<Arc<str>, (u64, bool, bool)> = BTreeMap::new();
+        let mut sessions: BTreeMap<Arc<str>, (Epoch, bool, bool)> = BTreeMap::new();
         let tells_connected = self.may_merge(node);
         for (client_id, entry) in &self.directory.entries {
             if self.registrar_of(client_id) == node {

@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot};
+use thicket_session::server::Epoch;
 
 use super::{
     Hub, Message,
@@ -486,7 +487,7 @@ impl Hub {
         now: Now,
         registrar: NodeId,
         client_id: &str,
-        epoch: u64,
+        epoch: Epoch,
     ) {
         let evict = Postponed::Evict { registrar, epoch };
         if self.relocations.postpone(client_id, evict).is_ok() {
@@ -510,7 +511,7 @@ impl Hub {
             return;
         }
         // Whoever took it over was granted a claim above that.
-        let is_same_claim = epoch / 2 == entry.epoch / 2;
+        let is_same_claim = epoch.claim() == entry.epoch.claim();
         if is_same_claim && let Some(local) = self.drained(&client_id) {
             // A copy went on where the session was to go, and not what was handed over: the move came to nothing, as its node is about to say.
             self.thaw(local);
@@ -547,7 +548,7 @@ impl Hub {
         now: Now,
         from: WorkerId,
         client_id: &Arc<str>,
-        epoch: u64,
+        epoch: Epoch,
     ) {
         if self.is_home(from, client_id) {
             self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });

@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use thicket_overlay::{NodeId, WireVersion};
+use thicket_session::server::Epoch;
 
 use super::{Hub, Message, control::Registration};
 use crate::{EventLevel, Now};
@@ -28,15 +29,14 @@ use crate::{EventLevel, Now};
 struct Rank {
     claim: u64,
     is_connected: bool,
-    epoch: u64,
+    epoch: Epoch,
     node: NodeId,
 }
 
 impl Rank {
     const fn new(node: NodeId, registration: Registration<'_>) -> Self {
         Self {
-            // Claims are even, copies that went on have one more.
-            claim: registration.epoch / 2,
+            claim: registration.epoch.claim(),
             is_connected: registration.is_connected,
             epoch: registration.epoch,
             node,
@@ -70,7 +70,7 @@ struct Registered {
     /// Who has the session.
     owner: Option<Rank>,
     /// Of the last claim granted.
-    epoch: u64,
+    epoch: Epoch,
     claimed_by: Option<NodeId>,
     /// Who has it too and has not ended it.
     rivals: BTreeMap<NodeId, Rival>,
@@ -215,7 +215,7 @@ impl Hub {
             rival.stage = Eviction::Told;
             goes.push(rival.rank);
         }
-        let stays = known.owner.map_or(0, |owner| owner.epoch);
+        let stays = known.owner.map_or(Epoch::NONE, |owner| owner.epoch);
         for goes in goes {
             let node = goes.node;
             // The one that goes may have the higher epoch, as a copy of the one that stays.
@@ -251,7 +251,7 @@ impl Hub {
         }
     }
 
-    fn owned(&mut self, now: Now, from: NodeId, client_id: &str, epoch: u64) {
+    fn owned(&mut self, now: Now, from: NodeId, client_id: &str, epoch: Epoch) {
         // Whether the node registers in this round before or after it has the session.
         let known = self.registrar.known.entry(client_id.to_owned());
         let known = known.or_default();
@@ -267,7 +267,7 @@ impl Hub {
             epoch,
             is_claim: false,
             // Nobody has come to a copy that went on.
-            is_connected: epoch.is_multiple_of(2),
+            is_connected: !epoch.is_promotion(),
         };
         self.register(now, from, registration);
         if ends_claim {
@@ -456,11 +456,10 @@ impl Registered {
         self.owner.is_none() && self.rivals.is_empty() && !is_wanted
     }
 
-    /// The epoch of a claim by a node: the time, so that of claims in two views the later one is higher, but above all before it. Even:
-    /// a copy that goes on after the death of a node that had just handed its session over has less.
-    fn claim(&mut self, now: Now, by: NodeId) -> u64 {
+    /// The epoch of a claim by a node. A copy that goes on after the death of a node that had just handed its session over has less.
+    fn claim(&mut self, now: Now, by: NodeId) -> Epoch {
         self.claimed_by = Some(by);
-        self.epoch = (self.epoch / 2 + 1).max(now.wall.as_unix_millis()) * 2;
+        self.epoch = self.epoch.next_claim(now.wall.as_unix_millis());
         self.epoch
     }
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use thicket_overlay::NodeId;
-use thicket_session::time::Instant;
+use thicket_session::{server::Epoch, time::Instant};
 
 use super::Hub;
 use crate::{
@@ -25,13 +25,13 @@ pub(super) enum Postponed {
     },
     Evict {
         registrar: NodeId,
-        epoch: u64,
+        epoch: Epoch,
     },
     /// The registrar did.
     Merge {
-        epoch: u64,
+        epoch: Epoch,
         source: NodeId,
-        source_epoch: u64,
+        source_epoch: Epoch,
     },
 }
 

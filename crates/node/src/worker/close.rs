@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, Qos, ReasonCode};
-use thicket_session::server::Held;
+use thicket_session::server::{Epoch, Held};
 
 use super::{Phase, Refusal, SessionKey, Worker, sessions::Session, timers::Timer};
 use crate::{
@@ -211,7 +211,7 @@ impl Worker {
     pub(super) fn tell_session(&mut self, client_id: &str, state: SessionState) {
         let key = self.sessions.find(client_id);
         let session = key.and_then(|key| self.sessions.get(key));
-        let epoch = session.map_or(0, |session| session.epoch);
+        let epoch = session.map_or(Epoch::NONE, |session| session.epoch);
         let client_id = client_id.into();
         self.mail(
             Peer::Hub,

@@ -12,7 +12,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use thicket_session::server::{
-    Delivery, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+    Delivery, Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
 };
 use thicket_session::time::Instant;
 
@@ -286,7 +286,7 @@ impl Worker {
             }
             self.remove_session(old);
         }
-        self.open_imported(now, &snapshot, 0);
+        self.open_imported(now, &snapshot, Epoch::NONE);
         self.wait_for_import(request);
     }
 
@@ -295,7 +295,7 @@ impl Worker {
         &mut self,
         now: Now,
         snapshot: &SessionSnapshot,
-        epoch: u64,
+        epoch: Epoch,
     ) -> SessionKey {
         let serial = self.serial();
         let key = self.sessions.insert(Session::restore(
@@ -341,7 +341,7 @@ impl Worker {
         &mut self,
         now: Now,
         client_id: &str,
-        epoch: u64,
+        epoch: Epoch,
         bytes: &[u8],
     ) {
         let Some(key) = self.sessions.find(client_id) else {

@@ -15,7 +15,10 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use thicket_access::Grant;
 use thicket_mqtt::{ProtocolVersion, Publish, Qos};
-use thicket_session::{server::Inbound, time::Instant};
+use thicket_session::{
+    server::{Epoch, Inbound},
+    time::Instant,
+};
 
 use super::{
     Worker,
@@ -134,8 +137,8 @@ pub(super) struct Relocations {
 pub(crate) struct Relocated {
     client_id: Arc<str>,
     uid: u128,
-    epoch: u64,
-    clean_epoch: u64,
+    epoch: Epoch,
+    clean_epoch: Epoch,
     dropped_messages: u64,
     /// Identifiers that the client has not released yet.
     inbound: Inbound,

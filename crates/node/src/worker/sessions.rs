@@ -13,7 +13,8 @@ use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
-        Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill, Subscription,
+        Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
+        Subscription,
     },
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
@@ -108,9 +109,9 @@ pub(super) struct Session {
     /// Only messages are: its queue is still to come.
     pub is_stored_in_part: bool,
     /// See `StoredSession::epoch`.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
-    pub clean_epoch: u64,
+    pub clean_epoch: Epoch,
     /// Another node may have it too.
     pub apart: Option<Box<Apart>>,
     /// What another node has of it is being taken in.
@@ -200,8 +201,8 @@ impl Session {
             early: Vec::new(),
             stored: StoredAs::default(),
             is_stored_in_part: false,
-            epoch: 0,
-            clean_epoch: 0,
+            epoch: Epoch::NONE,
+            clean_epoch: Epoch::NONE,
             apart: None,
             merging: None,
             is_contested: false,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use thicket_mqtt::Publish;
-use thicket_session::server::{Delivery, SessionSnapshot, decode_queue, encode_queue};
+use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
     SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Taker,
@@ -199,7 +199,7 @@ impl Worker {
         &mut self,
         now: Now,
         snapshot: &SessionSnapshot,
-        epoch: u64,
+        epoch: Epoch,
         replace: bool,
     ) -> Imported {
         if let Some(old) = self.sessions.find(&snapshot.client_id) {

@@ -42,7 +42,7 @@
 
 use thicket_mqtt::{PacketId, Publish, Qos};
 
-use super::{InboundId, MessageId, MessageStream};
+use super::{Epoch, InboundId, MessageId, MessageStream};
 
 /// Version of the format, in front of every record.
 pub const JOURNAL_VERSION: u8 = 1;
@@ -236,7 +236,7 @@ pub enum JournalEntry<'a> {
         /// See `StoredSession::uid`.
         uid: u128,
         /// See `StoredSession::epoch`: what the reader has is older.
-        epoch: u64,
+        epoch: Epoch,
     },
     /// Another node goes on with the session.
     Left {
@@ -606,11 +606,11 @@ impl JournalWriter {
     }
 
     /// A session of another owner goes on here, under this number.
-    pub fn adopted(&mut self, session: u64, uid: u128, epoch: u64) {
+    pub fn adopted(&mut self, session: u64, uid: u128, epoch: Epoch) {
         let out = self.begin(tag::ADOPTED);
         put_varint(out, session);
         out.extend_from_slice(&uid.to_le_bytes());
-        out.extend_from_slice(&epoch.to_le_bytes());
+        out.extend_from_slice(&epoch.bits().to_le_bytes());
     }
 
     /// Another node goes on with the session.

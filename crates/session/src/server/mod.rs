@@ -3,6 +3,7 @@
 //! The machines here hold state and say what must be sent; they encode nothing and know no socket. Matching and fan-out
 //! belong to the worker of crate `node`, which owns the sessions.
 
+mod epoch;
 mod inbound;
 mod journal;
 mod message;
@@ -12,6 +13,7 @@ mod snapshot;
 mod stored;
 mod subscription;
 
+pub use epoch::Epoch;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
     Append, AppendRun, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,

@@ -3,7 +3,7 @@
 use thicket_mqtt::{Qos, Will};
 
 use super::{
-    SnapshotError, Subscription,
+    Epoch, SnapshotError, Subscription,
     snapshot::{Reader, Writer},
 };
 use crate::topic::SubscriptionFilter;
@@ -15,8 +15,8 @@ pub struct StoredSession {
     pub client_id: String,
     /// Identity across nodes.
     pub uid: u128,
-    /// Raised by every CONNECT and whenever another node goes on with the session: of two nodes that have it the higher one has it.
-    pub epoch: u64,
+    /// Raised by every CONNECT and by every change of primary.
+    pub epoch: Epoch,
     /// Session Expiry Interval in seconds. 0 only in what another node is told: of a session that ends with its connection, for its will.
     pub expiry_interval: u32,
     /// When its client went, milliseconds since 1970; `None`: it is connected.
@@ -53,7 +53,7 @@ impl StoredSession {
         let mut out = Writer::new();
         out.bytes(self.client_id.as_bytes());
         out.u128(self.uid);
-        out.u64(self.epoch);
+        out.u64(self.epoch.bits());
         out.u32(self.expiry_interval);
         out.optional_u64(self.disconnected_at_ms);
         out.u8(u8::from(self.will.is_some()));
@@ -78,7 +78,7 @@ impl StoredSession {
         let mut stored = Self {
             client_id: reader.string("client identifier")?,
             uid: u128::from_le_bytes(reader.array("uid")?),
-            epoch: reader.u64("epoch")?,
+            epoch: Epoch::from_bits(reader.u64("epoch")?),
             expiry_interval: reader.u32("expiry interval")?,
             disconnected_at_ms: reader.optional_u64("disconnected at")?,
             will: None,
@@ -155,7 +155,7 @@ mod tests {
         StoredSession {
             client_id: "c".into(),
             uid: 5,
-            epoch: 6,
+            epoch: Epoch::from_bits(6),
             expiry_interval: u32::MAX,
             disconnected_at_ms: Some(1_700_000_000_000),
             will: Some(StoredWill {

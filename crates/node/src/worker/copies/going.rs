@@ -15,7 +15,7 @@
 
 use std::{collections::BTreeMap, marker::Copy, rc::Rc};
 
-use thicket_session::server::{StoredSession, StoredWill};
+use thicket_session::server::{Epoch, StoredSession, StoredWill};
 
 use super::{Level, Progress, Release, WillCopy, owner::hold_at};
 use crate::{
@@ -231,7 +231,7 @@ impl Worker {
                     .map_or("", |client_id| client_id)
                     .to_owned(),
                 uid: 0,
-                epoch: 0,
+                epoch: Epoch::NONE,
                 expiry_interval: 0,
                 disconnected_at_ms: Some(wall_ms(now, now.instant)),
                 will: Some(will.clone()),

@@ -18,7 +18,7 @@ use std::{
 };
 
 use thicket_overlay::{NodeId, WireVersion};
-use thicket_session::time::Instant;
+use thicket_session::{server::Epoch, time::Instant};
 
 use super::{held_at::Stage, pending::Pending, shadow::SourceKey};
 use crate::{
@@ -36,7 +36,7 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Orphan {
     key: SessionKey,
-    epoch: u64,
+    epoch: Epoch,
     since: Instant,
 }
 
@@ -67,7 +67,7 @@ impl Orphans {
     }
 
     /// Who goes on with a session, if that is newer than what is known of it here.
-    fn adopted(&self, uid: u128, epoch: u64) -> Option<&Announced> {
+    fn adopted(&self, uid: u128, epoch: Epoch) -> Option<&Announced> {
         let announced = self.announced.get(&uid);
         announced.filter(|announced| announced.session.epoch > epoch)
     }
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// The session of a copy, and how old it is.
-    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, u64)> {
+    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, Epoch)> {
         let session = self.sessions.get(key)?;
         Some((session.uid, session.shadow.as_deref()?.stored.epoch))
     }
@@ -426,7 +426,7 @@ impl Worker {
     }
 
     /// The copies of other members are out of date, and no others follow.
-    pub(super) fn void_copies(&mut self, uid: u128, epoch: u64, members: &[NodeId]) {
+    pub(super) fn void_copies(&mut self, uid: u128, epoch: Epoch, members: &[NodeId]) {
         for node in members {
             let is_up = |up: &UpNode| up.node == *node && up.wire >= WireVersion::V5;
             if !self.owned.nodes.iter().any(is_up) {
@@ -435,7 +435,7 @@ impl Worker {
             let number = self.journal.next_number();
             let index = self.stream_to(*node);
             if let Some(stream) = index.and_then(|index| self.journal.streams.get_mut(index)) {
-                stream.writer.adopted(number, uid, epoch + 1);
+                stream.writer.adopted(number, uid, epoch.promoted());
                 stream.writer.ended(number);
             }
         }

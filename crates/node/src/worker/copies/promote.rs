@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use thicket_overlay::NodeId;
+use thicket_session::server::Epoch;
 
 use super::{
     pending::Pending,
@@ -162,10 +163,12 @@ impl Worker {
             && has_gone_on
         {
             if let Some(session) = self.sessions.get_mut(key).filter(|_| !is_split) {
-                // Whoever hands over has a client that is connected; this is above it, as a claim is.
-                session.epoch += session.epoch % 2;
+                session.epoch = session.epoch.handed_over();
             }
-            let epoch = self.sessions.get(key).map_or(0, |session| session.epoch);
+            let epoch = self
+                .sessions
+                .get(key)
+                .map_or(Epoch::NONE, |session| session.epoch);
             let client_id = (*client_id).into();
             let taken_over = Content::TakenOver {
                 client_id,
@@ -237,7 +240,7 @@ impl Worker {
         }
         session.taken.go_on();
         session.revive(now, stored);
-        session.epoch += 1;
+        session.epoch = session.epoch.promoted();
         for (filter, subscription) in session.subscriptions.clone() {
             if filter.is_shared() {
                 let member = Member::away(subscription);

@@ -6,7 +6,7 @@ use super::{
     Append, AppendRun, JOURNAL_VERSION, JournalEntry, JournalError, MAXIMUM_RUN, PlainAppend,
     Publication, SEEN_WORDS, StoredMessage, flag, tag,
 };
-use crate::server::{InboundId, MessageId, MessageStream};
+use crate::server::{Epoch, InboundId, MessageId, MessageStream};
 
 /// The entries of a record in order. Ends after the first error.
 #[derive(Debug, Clone)]
@@ -120,7 +120,7 @@ impl<'a> JournalEntries<'a> {
             tag::ADOPTED => Ok(JournalEntry::Adopted {
                 session: self.varint("session")?,
                 uid: u128::from_le_bytes(self.array("uid")?),
-                epoch: u64::from_le_bytes(self.array("epoch")?),
+                epoch: Epoch::from_bits(u64::from_le_bytes(self.array("epoch")?)),
             }),
             tag::LEFT => Ok(JournalEntry::Left {
                 session: self.varint("session")?,

@@ -85,7 +85,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.taken(3, 9, 8, &bits);
     writer.handed(3);
     writer.members(3, &[7, u64::MAX]);
-    writer.adopted(3, 1 << 100, 9);
+    writer.adopted(3, 1 << 100, Epoch::from_bits(9));
     writer.left(3);
     writer.ended(3);
     for append in [
@@ -170,7 +170,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         JournalEntry::Adopted {
             session: 3,
             uid: 1 << 100,
-            epoch: 9,
+            epoch: Epoch::from_bits(9),
         },
         JournalEntry::Left { session: 3 },
         JournalEntry::Ended { session: 3 },
