@@ -1,4 +1,4 @@
-"""A client that fills what the cluster may retain: the others hear that theirs was not."""
+"""A client that fills what the cluster, or its user, may retain: it hears that, and the others have room."""
 
 from nodes import OneNode, ThreeNodes
 from wire import Closed, RawCases, publish
@@ -34,6 +34,41 @@ class FullOfRetained:
             old.receive()
         for number in range(13):
             stranger.publish(self.topic(f"fill/{number}"), "", qos=1, retain=True)
+
+
+class UserFullOfRetained:
+    """The clients of one address may have five messages retained, of a hundred."""
+
+    arguments = ("--retained-messages", "100", "--user-retained-messages", "5")
+
+    def test_who_has_as_much_as_it_may_is_told_and_subscribers_get_the_message(self):
+        live = self.subscriber((self.topic("own/#"), 2), role="live")
+        publisher = self.publisher()
+        codes = [publisher.publish(self.topic(f"own/{number}"), "x", qos=1, retain=True) for number in range(7)]
+        self.assertEqual([code >= 0x80 for code in codes], [False] * 5 + [True] * 2)
+        self.assertEqual(codes[5:], [QUOTA_EXCEEDED] * 2)
+        self.assertEqual(publisher.publish(self.topic("own/7"), "x", qos=2, retain=True), QUOTA_EXCEEDED)
+        publisher.publish(self.topic("own/8"), "x", qos=0, retain=True)
+        came = sorted(live.take_message().topic for _ in range(9))
+        self.assertEqual(came, [self.topic(f"own/{number}") for number in range(9)])
+        # Who replaces is not refused, and who removes has room again.
+        self.assertLess(publisher.publish(self.topic("own/0"), "y", qos=1, retain=True), 0x80)
+        self.assertLess(publisher.publish(self.topic("own/1"), "", qos=1, retain=True), 0x80)
+        self.assertLess(publisher.publish(self.topic("own/7"), "kept", qos=1, retain=True), 0x80)
+        late = self.subscriber((self.topic("own/#"), 1), role="late")
+        kept = {late.take_message().topic for _ in range(5)}
+        self.assertEqual(kept, {self.topic(f"own/{number}") for number in (0, 2, 3, 4, 7)})
+        self.assertEqual([came for came in late.ping() if came.topic], [], "nothing else was kept, on any node")
+        for number in range(9):
+            publisher.publish(self.topic(f"own/{number}"), "", qos=1, retain=True)
+
+
+class UserFullOfRetainedOnOneNode(UserFullOfRetained, RawCases, OneNode):
+    pass
+
+
+class UserFullOfRetainedAcrossNodes(UserFullOfRetained, RawCases, ThreeNodes):
+    pass
 
 
 class FullOfRetainedOnOneNode(FullOfRetained, RawCases, OneNode):

@@ -60,8 +60,8 @@ pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen,
     ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice,
-    RebalanceChoice, RedirectChoice, RetainedLimits, SessionScopeChoice, Settings, TooOpen,
-    TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password, make_token,
+    RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings, TooOpen, TransportChoice, Users,
+    UsersError, WebSocket, hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

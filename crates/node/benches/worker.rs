@@ -13,7 +13,7 @@ use thicket_mqtt::{
 };
 use thicket_node::{
     ConnectionId, Hub, HubConfig, HubInput, HubOutput, Limits, ListenerConfig, ListenerId, Now,
-    Peer, Takes, Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    Peer, RetainedLimits, Takes, Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -53,8 +53,7 @@ impl Node {
             overlay: OverlayConfig::new(NodeId(1), Incarnation(1), "bench", "127.0.0.1:1883"),
             partition: thicket_node::Partition::Serve,
             discovery_grace: std::time::Duration::ZERO,
-            retained_messages: 1000,
-            retained_bytes: 1_000_000,
+            retained: RetainedLimits::default(),
             stores: false,
             backups: 1,
             hint_bytes: thicket_node::HINT_BYTES,

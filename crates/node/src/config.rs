@@ -170,6 +170,30 @@ impl Default for Limits {
     }
 }
 
+/// Bounds of what a node retains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetainedLimits {
+    /// Retained messages, of the whole cluster.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that one user, or clients without one from one address, published at this node; 0: no bound.
+    pub user_messages: u64,
+    /// Their bytes; 0: no bound.
+    pub user_bytes: u64,
+}
+
+impl Default for RetainedLimits {
+    fn default() -> Self {
+        Self {
+            messages: 1_000_000,
+            bytes: 256 * 1024 * 1024,
+            user_messages: 500_000,
+            user_bytes: 128 * 1024 * 1024,
+        }
+    }
+}
+
 /// Configuration of a hub.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
@@ -181,10 +205,8 @@ pub struct HubConfig {
     pub partition: Partition,
     /// How long a node that has just started waits for discovery before it serves clients.
     pub discovery_grace: Duration,
-    /// Retained messages kept at most.
-    pub retained_messages: u64,
-    /// Bytes of retained messages kept at most.
-    pub retained_bytes: u64,
+    /// Of retained messages.
+    pub retained: RetainedLimits,
     /// See [`WorkerConfig::backups`].
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is out; for all such nodes together four times as many.

@@ -26,6 +26,7 @@ pub use load::*;
 pub use placing::{PlacedSessionEntry, PlacementAsked, PlacementEntry, ProblemEntry};
 pub use rebalance::*;
 pub use report::*;
+pub(crate) use source::Payer;
 pub use source::Source;
 pub use transfer::*;
 pub use visits::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED};

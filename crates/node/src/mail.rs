@@ -13,7 +13,7 @@ use thicket_session::{
 pub(crate) use crate::doors::Mail;
 pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{
-    ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
+    ConnectionId, ListenerId, Payer, PlacementError, PlacementReport, PlacementRequest, WorkerId,
 };
 
 /// Somewhere else that wants messages.
@@ -82,6 +82,8 @@ pub(crate) struct ForwardEntry {
     pub qos: Qos,
     /// To be kept as retained message, on every node.
     pub retain: bool,
+    /// Who is charged for that.
+    pub publisher: Option<Arc<Payer>>,
 }
 
 impl ForwardEntry {
@@ -732,6 +734,7 @@ mod tests {
                 number,
                 qos,
                 retain,
+                publisher: None,
             };
             let (len, number, qos, destinations) = next;
             assert_eq!(

@@ -35,6 +35,13 @@ impl std::fmt::Display for Source {
     }
 }
 
+/// Who is charged for what a client has here.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Payer {
+    User(Box<str>),
+    Address(Source),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, ListenerId,
-    Mail, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    Mail, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
+    WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -230,8 +231,10 @@ impl Node {
             overlay,
             partition: self.spec.partition,
             discovery_grace: Duration::from_millis(300),
-            retained_messages: 1_000_000,
-            retained_bytes: 1 << 30,
+            retained: RetainedLimits {
+                bytes: 1 << 30,
+                ..RetainedLimits::default()
+            },
             backups: self.spec.backups,
             hint_bytes: self.spec.hint_bytes,
             on_full: self.spec.limits.on_full,

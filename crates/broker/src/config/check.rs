@@ -3,14 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 use std::time::Duration;
 
-use thicket_node::{Limits, MAXIMUM_BACKUPS};
+use thicket_node::{Limits, MAXIMUM_BACKUPS, RetainedLimits};
 use thicket_transport::tls::LinkTls;
 
 use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, ClusterSecret, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast,
-    RebalanceChoice, RedirectChoice, RetainedLimits, Settings, bridge, listener,
+    RebalanceChoice, RedirectChoice, Settings, bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -525,6 +525,10 @@ fn retained(settings: &Settings) -> RetainedLimits {
     RetainedLimits {
         messages: settings.retained_messages.unwrap_or(default.messages),
         bytes: settings.retained_bytes.unwrap_or(default.bytes),
+        user_messages: settings
+            .user_retained_messages
+            .unwrap_or(default.user_messages),
+        user_bytes: settings.user_retained_bytes.unwrap_or(default.user_bytes),
     }
 }
 

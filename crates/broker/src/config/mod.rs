@@ -21,7 +21,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thicket_node::{Limits, Takes};
+use thicket_node::{Limits, RetainedLimits, Takes};
 use thicket_transport::tls::{LinkTls, ServerTls};
 
 use crate::storage::SyncMode;
@@ -190,22 +190,4 @@ pub struct Dns {
     pub names: Vec<String>,
     /// Time between two look-ups.
     pub interval: Duration,
-}
-
-/// Bounds of what a node retains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetainedLimits {
-    /// Retained messages.
-    pub messages: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-impl Default for RetainedLimits {
-    fn default() -> Self {
-        Self {
-            messages: 1_000_000,
-            bytes: 256 * 1024 * 1024,
-        }
-    }
 }

@@ -577,6 +577,24 @@ pub struct Settings {
     #[arg(value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub retained_bytes: Option<u64>,
+    /// Retained messages that one user, or clients without one from one address, published at this node; 0: no bound [default: 500000]
+    #[arg(
+        long,
+        env = "THICKET_USER_RETAINED_MESSAGES",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub user_retained_messages: Option<u64>,
+    /// Bytes of them; 0: no bound [default: 128MiB]
+    #[arg(
+        long,
+        env = "THICKET_USER_RETAINED_BYTES",
+        value_name = "SIZE",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
+    pub user_retained_bytes: Option<u64>,
 }
 
 /// A way to find other nodes.
@@ -763,7 +781,7 @@ or_each! {
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
-    sys_interval_s retained_messages retained_bytes
+    sys_interval_s retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 
 /// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.

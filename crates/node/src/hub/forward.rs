@@ -352,7 +352,7 @@ impl Hub {
         // What a comparison of retained messages brought earlier was delivered then.
         let is_known = record.retain
             && record.shared.is_empty()
-            && self.retained.observe(now, mail_origin, &record) == Observed::Known;
+            && self.retained.observe(now, mail_origin, &record, None) == Observed::Known;
         let takers = if is_known {
             0
         } else {

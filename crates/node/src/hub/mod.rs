@@ -24,6 +24,7 @@ mod refusals;
 mod registrar;
 mod relocations;
 mod retained;
+mod retained_accounts;
 mod retained_store;
 mod standing;
 mod tombstones;
@@ -156,11 +157,7 @@ impl Hub {
             rebalance: Rebalance::new(&config),
             topics: Topics::default(),
             placements: Placements::default(),
-            retained: RetainedMessages::new(
-                config.retained_messages,
-                config.retained_bytes,
-                config.stores,
-            ),
+            retained: RetainedMessages::new(config.retained, config.stores),
             up: BTreeMap::new(),
             outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,

@@ -1,7 +1,10 @@
 //! Retained messages: every node keeps all of them, the last writer wins (rule 17).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use thicket_mqtt::Qos;
 use thicket_overlay::{
@@ -17,11 +20,12 @@ use thicket_session::{
 use super::{
     Hub, Message,
     control::{RetainedRecord, WriteTime},
+    retained_accounts::{RetainedAccounts, RetainedCharge},
     retained_store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
 };
 use crate::{
-    Now, WorkerId,
+    Now, Payer, RetainedLimits, WorkerId,
     mail::{Content, ForwardEntry, Origin},
 };
 
@@ -62,6 +66,8 @@ struct Kept {
     /// Which one of all messages kept here it was.
     arrival: u64,
     at: Instant,
+    /// To whoever published it here.
+    charge: Option<RetainedCharge>,
 }
 
 /// Topics that several wrote at once, until their last word is said again. Whoever mirrors a topic may have got the writes in another order
@@ -106,8 +112,8 @@ pub(super) struct RetainedMessages {
     arrivals: u64,
     /// Exclusive or over the fingerprints of all writes kept.
     digest: u64,
-    maximum_messages: u64,
-    maximum_bytes: u64,
+    limits: RetainedLimits,
+    accounts: RetainedAccounts,
     store: RetainedStore,
     contended: Contended,
     /// Nodes that were told all of ours since we saw them last.
@@ -115,7 +121,7 @@ pub(super) struct RetainedMessages {
 }
 
 impl RetainedMessages {
-    pub fn new(maximum_messages: u64, maximum_bytes: u64, stores: bool) -> Self {
+    pub fn new(limits: RetainedLimits, stores: bool) -> Self {
         Self {
             store: RetainedStore::new(stores),
             tree: RetainedTree::new(),
@@ -126,8 +132,8 @@ impl RetainedMessages {
             digest: 0,
             contended: Contended::default(),
             told: BTreeSet::new(),
-            maximum_messages,
-            maximum_bytes,
+            accounts: RetainedAccounts::new(&limits),
+            limits,
         }
     }
 
@@ -162,7 +168,7 @@ impl RetainedMessages {
             ..*record
         };
         self.store.pause();
-        self.observe(now, *origin, &record);
+        self.observe(now, *origin, &record, None);
         self.store.go_on();
     }
 
@@ -196,8 +202,14 @@ impl RetainedMessages {
         kept.or_else(|| self.removed.get(topic))
     }
 
-    /// Compares a write with what is kept, and keeps it if it is the last one.
-    pub fn observe(&mut self, now: Now, origin: Origin, record: &Record<'_>) -> Observed {
+    /// Compares a write with what is kept, and keeps it if it is the last one. `payer`: who published it here.
+    pub fn observe(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        record: &Record<'_>,
+        payer: Option<&Arc<Payer>>,
+    ) -> Observed {
         let time = record.time.unwrap_or_default();
         let written = (time, origin.node);
         let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
@@ -217,12 +229,12 @@ impl RetainedMessages {
             None => {}
         }
         if record.payload.is_empty() {
-            self.tree.remove(record.topic);
+            self.remove(record.topic);
             self.bury(record.topic, written);
             self.store.put(now, origin, record);
         } else if self.has_room(record) {
             self.removed.remove(record.topic);
-            self.keep(now, origin, record, written);
+            self.keep(now, origin, record, written, payer);
             self.store.put(now, origin, record);
         } else {
             return Observed::Newer;
@@ -267,11 +279,33 @@ impl RetainedMessages {
 
     fn has_room(&self, record: &Record<'_>) -> bool {
         self.tree.get(record.topic).is_some()
-            || ((self.tree.len() as u64) < self.maximum_messages
-                && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.maximum_bytes)
+            || ((self.tree.len() as u64) < self.limits.messages
+                && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.limits.bytes)
     }
 
-    fn keep(&mut self, now: Now, origin: Origin, record: &Record<'_>, written: WriteTime) {
+    /// Whether whoever publishes has room of its own.
+    fn may_retain(&self, record: &Record<'_>, payer: &Payer) -> bool {
+        let before = self.tree.get(record.topic);
+        let before = before.and_then(|kept| kept.charge.as_ref());
+        self.accounts.has_room(payer, cost(record), before)
+    }
+
+    fn remove(&mut self, topic: &str) -> Option<Kept> {
+        let kept = self.tree.remove(topic)?;
+        if let Some(charge) = &kept.charge {
+            self.accounts.give_back(charge);
+        }
+        Some(kept)
+    }
+
+    fn keep(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        record: &Record<'_>,
+        written: WriteTime,
+        payer: Option<&Arc<Payer>>,
+    ) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         let expires_at = record
@@ -279,7 +313,8 @@ impl RetainedMessages {
             .map(|ms| now.instant + Duration::from_millis(ms));
         let len = bytes.len();
         self.arrivals += 1;
-        self.tree.insert(
+        let charge = payer.map(|payer| self.accounts.charge(payer, cost(record)));
+        let replaced = self.tree.insert(
             record.topic,
             Kept {
                 written,
@@ -288,9 +323,13 @@ impl RetainedMessages {
                 expires_at,
                 arrival: self.arrivals,
                 at: now.instant,
+                charge,
             },
             len,
         );
+        if let Some(charge) = replaced.and_then(|kept| kept.charge) {
+            self.accounts.give_back(&charge);
+        }
     }
 
     fn bury(&mut self, topic: &str, written: WriteTime) {
@@ -329,7 +368,7 @@ impl RetainedMessages {
             });
         }
         for topic in expired {
-            if let Some(kept) = self.tree.remove(&topic) {
+            if let Some(kept) = self.remove(&topic) {
                 self.store.remove(&topic);
                 self.digest ^= fingerprint(&topic, kept.written);
             }
@@ -340,6 +379,11 @@ impl RetainedMessages {
         }
         (page, has_more)
     }
+}
+
+/// Bytes that a message takes of its publisher's room.
+fn cost(record: &Record<'_>) -> u64 {
+    (record.topic.len() + record.encoded_len()) as u64
 }
 
 /// Appends a kept record with the expiry it has left.
@@ -409,6 +453,11 @@ impl Hub {
             self.refuse_forward(from, entry.number);
             return;
         }
+        let payer = entry.publisher.as_ref();
+        let may_retain = payer.is_none_or(|payer| self.retained.may_retain(&record, payer));
+        if !record.payload.is_empty() && !may_retain {
+            return self.forward_unretained(now, from, entry, record);
+        }
         let time = self.retained.tick(now, record.topic);
         let record = Record {
             time: Some(time),
@@ -423,11 +472,38 @@ impl Hub {
             // It goes to whoever subscribes now, as any other; its publisher is told that it was not kept.
             self.refuse_ahead(from, entry.number);
         }
-        self.retained.observe(now, origin, &record);
+        self.retained.observe(now, origin, &record, payer);
         let mut stamped = Vec::with_capacity(bytes.len() + 10);
         record.encode(&mut stamped);
         let everyone: Vec<NodeSlot> = self.up.keys().copied().collect();
         self.forward_one(now, from, entry, &stamped, &everyone);
+    }
+
+    /// Its publisher has as much retained as it may: the message goes to whoever subscribes now, and the publisher is told that it was not
+    /// kept.
+    fn forward_unretained(
+        &mut self,
+        now: Now,
+        from: WorkerId,
+        entry: &ForwardEntry,
+        record: Record<'_>,
+    ) {
+        self.refuse_ahead(from, entry.number);
+        let is_acknowledged = record.qos > Qos::AtMostOnce;
+        let number = if is_acknowledged { entry.number } else { 0 };
+        let record = Record {
+            number,
+            retain: false,
+            ..record
+        };
+        let entry = ForwardEntry {
+            number,
+            retain: false,
+            ..entry.clone()
+        };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        self.forward_one(now, from, &entry, &bytes, &entry.destinations);
     }
 
     pub(super) fn handle_retained_query(
@@ -534,7 +610,7 @@ impl Hub {
             let Ok((record, _)) = Record::decode(bytes) else {
                 continue;
             };
-            if self.retained.observe(now, *origin, &record) == Observed::Newer {
+            if self.retained.observe(now, *origin, &record, None) == Observed::Newer {
                 for worker in self.wanted.route(record.topic).plain.clone() {
                     let (origin, bytes) = (*origin, bytes.to_vec());
                     self.mail_after_records(worker, Content::RetainedRecords { origin, bytes });

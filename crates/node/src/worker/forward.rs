@@ -14,7 +14,7 @@ use thicket_session::{
 
 use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
-    EventLevel, Now, Peer, WorkerId, WorkerOutput,
+    EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
     mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, Place, is_share_key, push_number},
     marks::Mark,
 };
@@ -138,17 +138,11 @@ impl Batches {
     }
 
     /// Adds a record to the batch of the hub, for these nodes.
-    pub fn add_for_nodes(
-        &mut self,
-        destinations: &Arc<[NodeSlot]>,
-        retain: bool,
-        leaving: &mut Leaving<'_>,
-    ) {
+    pub fn add_for_nodes(&mut self, destinations: &Arc<[NodeSlot]>, leaving: &mut Leaving<'_>) {
         let len = self.append(self.hub(), leaving);
         let len = u32::try_from(len).expect("a record is little more than a packet");
         let Record { number, qos, .. } = leaving.record;
-        if !retain
-            && let Some(last) = self.entries.last_mut()
+        if let Some(last) = self.entries.last_mut()
             && last.absorb(len, number, qos, destinations)
         {
             return;
@@ -159,7 +153,27 @@ impl Batches {
             destinations: Arc::clone(destinations),
             number,
             qos,
-            retain,
+            retain: false,
+            publisher: None,
+        });
+    }
+
+    /// Adds a record to the batch of the hub, to be retained on every node. `publisher`: who is charged for that.
+    pub fn add_retained(
+        &mut self,
+        destinations: &Arc<[NodeSlot]>,
+        publisher: Option<Arc<Payer>>,
+        leaving: &mut Leaving<'_>,
+    ) {
+        let len = self.append(self.hub(), leaving);
+        self.entries.push(ForwardEntry {
+            len: u32::try_from(len).expect("a record is little more than a packet"),
+            records: 1,
+            destinations: Arc::clone(destinations),
+            number: leaving.record.number,
+            qos: leaving.record.qos,
+            retain: true,
+            publisher,
         });
     }
 
@@ -229,14 +243,18 @@ impl Worker {
                 self.batches.add_for_worker(*worker, &mut leaving);
             }
         }
-        if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
-            let nodes = if is_qos0_too {
-                &route.nodes
-            } else {
-                &route.nodes_all
-            };
-            self.batches
-                .add_for_nodes(nodes, publish.retain, &mut leaving);
+        let nodes = if is_qos0_too {
+            &route.nodes
+        } else {
+            &route.nodes_all
+        };
+        if publish.retain {
+            let session = source.session.and_then(|key| self.sessions.get(key));
+            let publisher = session.and_then(|session| session.charge.publisher());
+            let publisher = publisher.cloned();
+            self.batches.add_retained(nodes, publisher, &mut leaving);
+        } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
+            self.batches.add_for_nodes(nodes, &mut leaving);
         }
         let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
         if has_qos0_nodes || has_qos0_workers {
@@ -248,8 +266,7 @@ impl Worker {
                 }
             }
             if has_qos0_nodes {
-                self.batches
-                    .add_for_nodes(&route.nodes_qos0, false, &mut leaving);
+                self.batches.add_for_nodes(&route.nodes_qos0, &mut leaving);
             }
         }
         message_id(self.origin(), number)
@@ -278,7 +295,7 @@ impl Worker {
             Place::Worker(worker) => self.batches.add_for_worker(worker, &mut leaving),
             Place::Node(slot) => {
                 let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
-                self.batches.add_for_nodes(&nodes, false, &mut leaving);
+                self.batches.add_for_nodes(&nodes, &mut leaving);
             }
         }
     }

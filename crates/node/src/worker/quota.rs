@@ -7,6 +7,7 @@
 use std::{
     cell::Cell,
     rc::{Rc, Weak},
+    sync::Arc,
 };
 
 use hashbrown::HashMap;
@@ -14,23 +15,17 @@ use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::topic::SubscriptionFilter;
 
 use super::{Refusal, SessionKey, Worker};
-use crate::{ConnectionId, Limits, Source};
+use crate::{ConnectionId, Limits, Payer, Source};
 
 /// What a subscription costs beside the text of its filter.
 const SUBSCRIPTION_BYTES: u64 = 64;
 /// Accounts that are not used any more go when there are twice as many as were left the last time, and this many.
 const SWEEP: usize = 1024;
 
-/// Who pays.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Payer {
-    User(Box<str>),
-    Address(Source),
-}
-
 /// What somebody has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Account {
+    payer: Arc<Payer>,
     sessions: Cell<u32>,
     bytes: Cell<u64>,
 }
@@ -59,6 +54,11 @@ impl Charge {
             sessions: 0,
             bytes: 0,
         }
+    }
+
+    /// Who is charged for what its client has retained: its user, or the address of a client without one.
+    pub fn publisher(&self) -> Option<&Arc<Payer>> {
+        self.accounts().next().map(|account| &account.payer)
     }
 
     fn accounts(&self) -> impl Iterator<Item = &Rc<Account>> {
@@ -121,7 +121,11 @@ impl Quotas {
         }
         let known = self.accounts.get(&payer).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
-            let account = Rc::default();
+            let account = Rc::new(Account {
+                payer: Arc::new(payer.clone()),
+                sessions: Cell::default(),
+                bytes: Cell::default(),
+            });
             self.accounts.insert(payer, Rc::downgrade(&account));
             account
         })

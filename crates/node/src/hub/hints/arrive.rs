@@ -150,7 +150,7 @@ impl Hub {
     /// To the workers that want it; retained messages may have come when the nodes compared theirs.
     fn give_hint(&mut self, now: Now, origin: Origin, record: &Record<'_>, bytes: &[u8]) {
         let is_known =
-            record.retain && self.retained.observe(now, origin, record) == Observed::Known;
+            record.retain && self.retained.observe(now, origin, record, None) == Observed::Known;
         let workers: Vec<WorkerId> = if is_known {
             Vec::new()
         } else {
