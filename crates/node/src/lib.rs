@@ -1,6 +1,6 @@
 //! A node without its I/O: workers, and the hub that they share.
 //!
-//! A [`Worker`](worker::Worker) has the connections and sessions of one thread. The [`Hub`] has what a node has once: the overlay, the directory
+//! A [`Worker`] has the connections and sessions of one thread. The [`Hub`] has what a node has once: the overlay, the directory
 //! of client identifiers, the retained messages, the members of the cluster. This crate composes `session`, `overlay`, `access` and `placement`;
 //! it alone decides what a packet from a client or from another node means.
 //!
@@ -17,7 +17,7 @@
 //! * Nothing here does I/O, reads a clock, starts a thread or draws a random number: times and seeds are inputs. The simulation runs this code.
 //! * No client receives an acknowledgement before every place that must have the message has accepted it.
 //! * What must be stored is stored, by order of the worker, before anything of the same round leaves the node.
-//! * One client identifier has one session in service, except on two sides of a partition that both serve.
+//! * One client identifier has one session in service, except while branches exist after a partition or a stall of a node.
 //! * Every queue and table has a bound or is listed in `docs/design/limits.md`.
 //! * Nothing a client or another node sends panics.
 

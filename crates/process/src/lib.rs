@@ -6,7 +6,7 @@
 //!
 //! Left to others: when to measure, and what follows from it.
 //!
-//! Invariants: nothing is cached beyond a [`Process`]; a limit is never above what any control group on the path allows.
+//! Invariants: a [`Process`] caches nothing, each question reads the files again; a limit is never above what any control group on the path allows.
 //!
 //! ```no_run
 //! let process = thicket_process::Process::own();
