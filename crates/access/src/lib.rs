@@ -1,14 +1,16 @@
 //! Who may connect, and what may they publish and subscribe to.
 //!
-//! A [`Policy`] is what files say: users and their passwords, keys of tokens, and an ACL. It judges an [`Applicant`] and gives a
+//! A [`Policy`] is the content of the files: users and their passwords, keys of tokens, and an ACL. It judges an [`Applicant`] and gives a
 //! [`Grant`] with [`Rights`]: the rules of one client, with its names filled in. After a reload, [`Policy::review`] says whether a grant
 //! still holds.
 //!
-//! What holds here:
+//! Left to others: files, threads that hash passwords, and questions to the hook (`broker`); what becomes of a refusal (`node`).
 //!
-//! * Nothing is read, no clock looked at, no random number drawn: texts, times, salts and nonces are handed in.
+//! Invariants:
+//!
+//! * Nothing here reads a file or a clock, or draws a random number: texts, times, salts and nonces are arguments.
 //! * Denied unless allowed; a denial beats every allowance; a name never widens a rule.
-//! * Whether somebody exists is not told by the time or the looks of an answer.
+//! * Neither the time nor the form of an answer reveals whether a user exists.
 //! * Passwords, hashes and keys appear in no message and no `Debug`.
 //!
 //! ```

@@ -1,16 +1,17 @@
-//! Load and measurement of MQTT brokers, any of them.
+//! Load generator and measurement for any MQTT broker.
 //!
 //! * [`workload`]: who publishes what and who subscribes to what, as the papers describe it;
-//! * [`generator`]: the clients, thousands of them in one thread, with exact counts of what was lost, doubled or reordered;
+//! * [`generator`]: the clients, thousands of them in one thread, with exact counts of lost, duplicate and reordered messages;
 //! * [`relay`]: the yardstick, a process that only copies bytes;
 //! * [`search`], [`idle`], [`target`]: maximum sustainable throughput, idle connections, time to start (Comparison M1 to M4);
 //! * [`compare`]: the same workloads against several brokers, interleaved; [`instructions`]: Callgrind and its guard;
-//! * [`stored`]: the start of a node that has a million messages to find;
-//! * [`crash`]: nodes that die under load, and what is missing then (Comparison M5);
-//! * [`statistics`], [`report`]: what makes figures of runs, and tables, HTML and plots of figures.
+//! * [`stored`]: the start of a node with a million stored messages;
+//! * [`crash`]: nodes that are killed under load, and the messages that are missing then (Comparison M5);
+//! * [`dispatcher`], [`placement`], [`rebalance`]: where clients go, what placement saves, how long moves take;
+//! * [`statistics`], [`report`]: means and confidence intervals of runs; tables, HTML and plots.
 //!
-//! Left to others: the command line (`thicket bench`), and what a broker does. The codec serves for everything that is not
-//! once a message; there the bytes are read and written in place, because a generator that costs as much as a broker
+//! Left to others: the command line (`thicket bench`), and what a broker does. The codec is used for
+//! everything but messages. Messages are read and written in place, because a generator that costs as much as a broker
 //! measures itself.
 //!
 //! Invariants: every message of a numbered stream is accounted for, as delivered, lost or refused; a latency counts from

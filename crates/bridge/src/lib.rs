@@ -1,18 +1,20 @@
 //! A bridge between a node of Thicket and a broker of another kind: topics go out, in, or both ways, under prefixes.
 //!
-//! [`Bridge`] is the machine: two clients, one towards each broker, and a bounded queue for each direction between them. It
+//! [`Bridge`] is a state machine: two clients, one towards each broker, and a bounded queue for each direction between them. It
 //! does no I/O; [`start`] runs it on threads of its own over connections that a [`Dial`] makes.
 //!
-//! What holds:
+//! Left to others: configuration, addresses and TLS (`broker`); storing messages, which is up to the two brokers.
+//!
+//! Invariants:
 //!
 //! * A message of QoS 1 or 2 is acknowledged to the broker it came from when the other broker has acknowledged it, not
-//!   before. Both sessions are persistent, so what is on its way is kept by the broker it came from: a bridge that is
-//!   killed, or a side that is away, loses none of it.
-//! * At QoS 2 a message arrives once, as long as the bridge itself and both sessions live. What a new process finds open
-//!   it sends anew.
-//! * A message does not come back the way it went, see [`machine`]; how many turns a ring may take is said there.
-//! * The queue of a direction is bounded in messages and bytes. Full, it drops and counts QoS 0, and gives QoS 1 and 2 back
-//!   to the broker they came from, which sends them again when there is room.
+//!   before. Both sessions are persistent, so a message in flight stays at the broker it came from: neither a killed
+//!   bridge nor a broker that is down loses it.
+//! * At QoS 2 a message arrives once, as long as the bridge and both sessions live. A new process sends unfinished
+//!   messages again.
+//! * A message is not sent back to the broker it came from; [`machine`] describes how rings of bridges are bounded.
+//! * The queue of a direction is bounded in messages and bytes. When it is full, QoS 0 is dropped and counted; QoS 1 and 2
+//!   are left to the broker they came from, which sends them again later.
 //!
 //! ```
 //! use thicket_bridge::{Bridge, BridgeConfig, Direction, Order, Rule, RuleConfig, Side};

@@ -1,12 +1,17 @@
-//! The shell of a node: sockets, threads, mailboxes, discovery, configuration and the HTTP API around the pure machines of
+//! The shell of a node: sockets, threads, mailboxes, discovery, configuration and the HTTP API around the workers and the hub of
 //! [`thicket_node`].
 //!
-//! It reads, hands over, drains and writes; what a byte means is decided in the machines. What holds here:
+//! It reads bytes, hands them to a worker, drains the outputs and writes.
 //!
-//! * No lock is taken for a message: threads write each other letters, one lock a round and receiver.
-//! * A connection is flushed once a round, however many messages the round brought it.
+//! Left to others: what a byte means (`thicket-node`), TLS files and WebSocket frames (`transport`), files (`storage`), the command line.
+//!
+//! Invariants:
+//!
+//! * No lock is taken for a message: threads exchange batches, with one lock for each round and receiver.
+//! * A connection is written once a round, however many messages the round brought it.
+//! * What must be stored is stored before anything of the same round is written to a socket.
 //! * An idle connection owns no buffer; all reads of a thread share one.
-//! * Whatever may block (names, passwords, people who ask over HTTP) waits on a thread of its own.
+//! * What may block (name resolution, password hashes, HTTP) runs on threads of its own.
 //!
 //! ```no_run
 //! use thicket_broker::{Node, Settings};

@@ -2,7 +2,7 @@
 //!
 //! One [`Client`] publishes, subscribes and hands out messages. Behind it are one or several sessions: at a Thicket cluster the client asks
 //! where its topics are and opens up to [`Options::max_sessions`] sessions there (Detti IV.A); at any other broker it is a plain client with
-//! one session. It connects again when a connection breaks, to any node it knows, and follows the cluster when it is sent elsewhere.
+//! one session. It reconnects when a connection breaks, to any node it knows, and follows redirections of the cluster.
 //!
 //! ```no_run
 //! use thicket_client::{Client, Message, Options, Qos};
@@ -18,11 +18,13 @@
 //! # }
 //! ```
 //!
-//! # What holds
+//! Left to others: where sessions should be (the cluster decides), persistence of unsent messages (the application), and callbacks.
+//!
+//! # Invariants
 //! - [`Client::publish`] returns when the broker has acknowledged; what was not acknowledged is sent again after a lost connection.
-//! - At QoS 1 nothing is lost and some may come twice; at QoS 2 nothing comes twice, also while nodes of a cluster die, clients are sent
-//!   elsewhere, and subscriptions move between sessions: a client identifier has one session in a Thicket cluster, on which every exchange
-//!   goes on, and a subscription is made at its new session before it ends at the old one.
+//! - At QoS 1 nothing is lost, and a message may come twice. At QoS 2 nothing comes twice. Both hold while nodes of a cluster die, clients are
+//!   redirected, and subscriptions move between sessions: a client identifier has one session in a Thicket cluster, in which every exchange
+//!   resumes, and a subscription is made at its new session before it ends at the old one.
 //! - Messages of one topic stay in the order their publisher sent them in. A topic's publications change sessions only when none of it is
 //!   under way. While a subscription moves to another session its messages come over both, and some may overtake others.
 //! - A subscription that moves: a message that our clients published at QoS 2 carries an identity (user property `thicket-id`, added while a

@@ -1,17 +1,17 @@
-//! A dispatcher in front of any MQTT brokers: it sends clients where there is room (Dispatcher III).
+//! A dispatcher in front of any MQTT brokers: it sends each client to the broker with most capacity (Dispatcher III).
 //!
 //! A client of 5.0 is answered with CONNACK 0x9C and the Server Reference of a broker. Others, and those that do not follow, are
 //! relayed: their bytes go from socket to socket. TLS is passed through or ends here.
 //!
 //! * `options`: `--listen` and `--broker` as they are written;
-//! * `watch`, `source`: whether a broker lives, and its load;
-//! * `board`: what is known of the brokers; `http`: the same for people and machines;
+//! * `watch`, `source`: whether a broker is up, and its load;
+//! * `board`: the state of all brokers; `http`: the same over HTTP;
 //! * `rounds`, `reception`, `connection`, `hello`, `recent`: the clients; `relay`, `tls`: their bytes.
 //!
 //! Left to others: the choice itself ([`thicket_placement::Picture`]), and the command line (`thicket dispatch`).
 //!
-//! Invariants: nothing is kept that a client only claims; connections, bytes held for each of them, and clients remembered have
-//! bounds; a dispatcher tells no other dispatcher anything; a reload ends no connection of a client.
+//! Invariants: memory grows only with bytes that have arrived; connections, bytes held for each of them, and remembered clients have
+//! bounds; dispatchers share no state; a reload ends no connection of a client.
 
 mod board;
 mod connection;

@@ -1,4 +1,4 @@
-//! A lab for MQTT brokers: any broker, on any network, the same answer twice.
+//! A lab for MQTT brokers: experiments on networks of sites that give the same result when repeated.
 //!
 //! A *scenario* is one TOML file: sites with a router, a broker and clients each, links with delay, rate and loss, broker systems, load, faults and
 //! what to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables and a
@@ -6,17 +6,17 @@
 //!
 //! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
-//! * [`probe`], [`capture`]: the network is measured before any broker is, and its counters are held against a capture;
-//! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is got, started and when it is ready;
+//! * [`probe`], [`capture`]: the network is measured before any broker, and its counters are compared with a capture;
+//! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is installed, started and found ready;
 //! * [`kubernetes`]: the same scenario for a cluster elsewhere;
-//! * [`hand`], [`screen`]: the network alone, with orders from other commands, and how it looks;
-//! * [`measured`], [`faults`]: a measurement, and what breaks meanwhile;
+//! * [`hand`], [`screen`]: the network alone, controlled by other commands, and its display;
+//! * [`measured`], [`faults`]: a measurement, and the faults injected meanwhile;
 //! * [`simulated`]: the same scenario in virtual time, for Thicket;
-//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`scaling`], [`report`], [`compare`]: what comes of it.
+//! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`scaling`], [`report`], [`compare`]: results and reports.
 //!
-//! Left to others: clients, load and clock are those of [`thicket_bench`], all of one process, whose sockets are opened in the namespaces of the sites.
+//! Left to others: clients, load and clock ([`thicket_bench`], in one process whose sockets are opened in the namespaces of the sites).
 //!
-//! Invariants: a result says on what machine and by what means it was made, and whether it is valid; the same file and seed build the same network and
+//! Invariants: a result says on which machine and with which tools it was made, and whether it is valid; the same file and seed build the same network and
 //! the same load; no code is unsafe.
 //!
 //! ```

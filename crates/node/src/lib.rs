@@ -1,4 +1,25 @@
-//! A worker and a hub: the two pure machines a node is made of.
+//! A node without its I/O: workers, and the hub that they share.
+//!
+//! A [`Worker`] has the connections and sessions of one thread. The [`Hub`] has what a node has once: the overlay, the directory
+//! of client identifiers, the retained messages, the members of the cluster. This crate composes `session`, `overlay`, `access` and `placement`;
+//! it alone decides what a packet from a client or from another node means.
+//!
+//! * `doors`: the contract with the shell, inputs and outputs of workers and of the hub;
+//! * `worker`: a PUBLISH, subscriptions, sessions and their life, replication, the journal;
+//! * `hub`: forwarding, claims of client identifiers, moves, members and quorum, loads, placement, rebalancing;
+//! * `mail`: messages between workers and the hub; `marks`, `queue`: positions in streams, and queues that change nodes.
+//!
+//! Left to others: sockets, TLS, threads, files, discovery, configuration files and HTTP (the crate `broker`); links, trees and acknowledgements
+//! between nodes (`overlay`); filters and the protocol of one session (`session`).
+//!
+//! Invariants:
+//!
+//! * Nothing here does I/O, reads a clock, starts a thread or draws a random number: times and seeds are inputs. The simulation runs this code.
+//! * No client receives an acknowledgement before every place that must have the message has accepted it.
+//! * What must be stored is stored, by order of the worker, before anything of the same round leaves the node.
+//! * One client identifier has one session in service, except while branches exist after a partition or a stall of a node.
+//! * Every queue and table has a bound or is listed in `docs/design/limits.md`.
+//! * Nothing a client or another node sends panics.
 
 mod config;
 mod doors;

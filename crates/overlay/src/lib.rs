@@ -1,10 +1,12 @@
-//! The side of a node that faces the other nodes: links, the view, interests, and forwarding with its own acknowledgements.
+//! The side of a node that faces the other nodes: links, the view, interests, trees, and forwarding with acknowledgements of its own.
 //!
-//! [`Overlay`] is one state machine with three doors, owned by the hub of a node. It leaves to others: sockets and discovery
-//! (the shell), matching, client ids and retained messages (the hub and its workers). Routing mode so far: `mesh`, straight to
-//! each interested node.
+//! [`Overlay`] is one state machine, owned by the hub of a node. It sends a message straight to each interested node (`mesh`), or over loop-free
+//! trees that all nodes compute alike from the view (`topic`, `tree`, `flood`; [`routing`]).
 //!
-//! A round of its owner looks like this:
+//! Left to others: sockets, discovery and cryptography (the shell); matching, client identifiers, sessions and retained messages (the
+//! hub and its workers).
+//!
+//! A round of the hub looks like this:
 //!
 //! 1. [`Overlay::handle_input`] for everything that happened, [`Overlay::handle_received`] for bytes of links;
 //! 2. [`Overlay::forward`], [`Overlay::set_interest`], [`Overlay::send_control`], [`Overlay::admitted`] as needed;
@@ -13,12 +15,12 @@
 //!    [`Overlay::handle_written`];
 //! 5. sleep until something happens or [`Overlay::poll_timeout`].
 //!
-//! # What holds
+//! # Invariants
 //!
 //! * A numbered message reaches each destination that stays up exactly once, over as many links as that takes. A node that is
-//!   out ([`Output::NodeDown`]) is no longer waited for.
-//! * [`Output::Acknowledged`] comes after every destination's hub said [`Overlay::admitted`]; [`Output::InterestSettled`] after
-//!   every reachable node's hub said [`Overlay::interests_applied`].
+//!   down ([`Output::NodeDown`]) is no longer waited for.
+//! * [`Output::Acknowledged`] comes after every destination's hub has called [`Overlay::admitted`]; [`Output::InterestSettled`] after
+//!   every reachable node's hub has called [`Overlay::interests_applied`].
 //! * Between [`Output::NodeUp`] and [`Output::NodeDown`] of a slot, control messages arrive in order, each once.
 //! * Nothing another node sends panics, or sets memory aside for a length merely claimed: bytes that cannot be read end the link.
 //! * Nothing reads a clock; the seed decides every nonce and every jitter; no order depends on a random hash.

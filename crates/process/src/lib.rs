@@ -1,8 +1,12 @@
-//! What a process of this host has used and may use: CPU and memory, from `/proc` and from its control group.
+//! CPU and memory that a process of this host has used and may use, from `/proc` and from its control group.
 //!
-//! A share of the CPU means something only against what the process may have: a node with a quota of half a processor is busy at half of
+//! A share of the CPU means something only relative to what the process may use: a node with a quota of half a processor is busy at half of
 //! one. So [`Process::cpus`] is the least of its affinity and of the quotas of its control group and all above it, of version 1 or 2; so is
-//! [`Process::memory_limit`] of memory. What the system does not tell counts as no limit.
+//! [`Process::memory_limit`] of memory. What the system does not report counts as no limit.
+//!
+//! Left to others: when to measure, and what follows from it.
+//!
+//! Invariants: a [`Process`] caches nothing, each question reads the files again; a limit is never above what any control group on the path allows.
 //!
 //! ```no_run
 //! let process = thicket_process::Process::own();

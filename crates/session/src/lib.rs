@@ -1,11 +1,15 @@
-//! The state of one MQTT session and what a broker keeps about topics, without I/O.
+//! One MQTT session, on the server and on the client, and what a broker keeps about topics.
 //!
+//! * [`server`]: the server side of a session: window, queue, QoS 2 inbound, journal entries, snapshots, epochs;
 //! * [`topic`]: topic names and filters, and a tree that says which filters match a topic;
 //! * [`retained`]: retained messages, replayed a few at a time;
-//! * [`shared`]: who of a shared subscription gets the next message;
-//! * [`client`]: the client side of one session, as a state machine.
+//! * [`shared`]: which member of a shared subscription gets the next message;
+//! * [`client`]: the client side of one session, as a state machine;
+//! * [`time`]: instants and deadlines, in milliseconds that the caller gives.
 //!
-//! Nothing here reads a clock, opens a socket, starts a thread or draws a random number: times and seeds come in as
+//! Left to others: bytes (`mqtt`), rights (`access`), replication and moves of sessions between nodes (`node`), files (`storage`).
+//!
+//! Invariants: nothing here reads a clock, opens a socket, starts a thread or draws a random number: times and seeds come in as
 //! arguments. No order depends on anything but the arguments, nothing recurses over what a peer sends, and nothing a peer
 //! sends panics.
 //!

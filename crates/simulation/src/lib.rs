@@ -1,8 +1,11 @@
 //! A whole cluster with its clients in one thread: virtual time, all chance from one seed.
 //!
-//! What runs here are the machines of `thicket-node`, never a copy of them. Around them are a shell as `doors` describes it (`node`), a
-//! network of connections that delay, lose, hold and cut (`net`, `links`), disks that fill up, stall and fail (`disk`), and clients.
-//! There is no I/O, no clock and no thread: the same seed and the same calls give the same run, on any machine.
+//! It runs the workers and hubs of `thicket-node` themselves, not a model of them. Around them are a shell as `doors` describes it (`node`), a
+//! network whose connections delay, lose, hold and cut (`net`, `links`), disks that fill up, stall and fail (`disk`), and clients.
+//!
+//! Left to others: which faults to play and what must hold (`crates/node/tests/simulation`), scenarios of sites and loads (`lab`).
+//!
+//! Invariants: there is no I/O, no clock and no thread; the same seed and the same calls give the same run, on any machine.
 //!
 //! # Building a network
 //!

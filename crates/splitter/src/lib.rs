@@ -2,14 +2,16 @@
 //! cluster, each where its topics are (Detti IV.A).
 //!
 //! A splitter holds no messages. It passes packets on, of each topic and filter to the session it belongs to, and acknowledgements back,
-//! so a client is told that a message is safe when the node behind has said so. What it keeps for a client is in [`split::Memory`].
+//! so a client receives an acknowledgement when the node behind has sent it. What it keeps for a client is in [`split::Memory`].
 //!
-//! # What holds
+//! Left to others: where topics should be (any node answers), storing messages and acknowledging them (the nodes).
+//!
+//! # Invariants
 //! - A topic or filter belongs to one session for as long as the client's session lives, so messages of one topic keep their order.
-//! - When a connection behind ends, whatever the cause, the client's connection ends as well. The client connects again, as it would to
-//!   a broker, and all its sessions go on, with every exchange that was under way.
-//! - The will, and what the node says of its limits, are those of the first session.
-//! - Every buffer has a bound: who does not read is not read from.
+//! - When a connection behind ends, whatever the cause, the client's connection ends as well. The client reconnects, as it would to
+//!   a broker, and all its sessions resume, with every exchange in flight.
+//! - The will and the limits in the CONNACK are those of the first session.
+//! - Every buffer has a bound: from a peer that does not read, nothing more is read.
 //!
 //! [`split`] is the pure half, [`Splitter`] has the sockets.
 

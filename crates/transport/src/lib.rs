@@ -1,4 +1,4 @@
-//! What MQTT travels on besides plain TCP: TLS, WebSocket and the PROXY header, for a node and for a client.
+//! The layers between a socket and MQTT: TLS, WebSocket and the PROXY header, for a node and for a client.
 //!
 //! | module | what | I/O |
 //! | --- | --- | --- |
@@ -7,8 +7,10 @@
 //! | `tls` | certificates and keys from files, the name in a client's certificate | reads files |
 //! | `client` | one blocking stream for `thicket pub`, `thicket sub` and the like | sockets |
 //!
-//! The decoders work on whatever bytes have come; none of them keeps more than a header, whatever length a peer claims. How a node
-//! drives them inside its rounds is the broker's part.
+//! Left to others: listeners, and how a node drives these layers in its rounds (`broker`).
+//!
+//! Invariants: a decoder accepts bytes in any pieces; none of them keeps more than a header, whatever length a peer claims; nothing a peer
+//! sends panics.
 //!
 //! ```
 //! use thicket_transport::proxy_header::{Proxied, decode};
