@@ -97,7 +97,7 @@ impl Mark {
     #[inline]
     pub fn note(&mut self, now: Instant, number: u64) {
         if self.settled == u64::MAX && now > self.up_since + SETTLED && number > self.last {
-            thicket_session::reach!("time queue SETTLED");
+            thicket_session::reach!("time marks SETTLED");
             self.settled = number;
         }
         self.add(number);

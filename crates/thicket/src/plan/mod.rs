@@ -5,6 +5,7 @@ mod anonymous;
 mod arguments;
 mod choose;
 mod live;
+mod measured;
 mod model;
 mod parallel;
 mod plot;
@@ -33,7 +34,7 @@ enum Command {
     /// Say what it takes to add or remove a node, from where the clients are now.
     Advise(advise::Advise),
     /// Say how many brokers a load needs, with and without placement.
-    Size(size::Size),
+    Size(size::SizeArguments),
     /// Decide on a set-up by six questions, and write its configuration.
     Choose(Box<choose::Choose>),
 }

@@ -1,25 +1,29 @@
 //! `thicket plan size`.
 
-use std::io::Write as _;
+use std::{io::Write as _, path::PathBuf};
 
 use serde_json::Value;
 use thicket_placement::{
-    ArrivalOrder, CpuWeights, Criterion, MatchingOptions, Run, SizeQuestion, StrategyKind,
+    ArrivalOrder, CpuWeights, Criterion, MatchingOptions, Run, Size, SizeQuestion, StrategyKind,
     TrafficModel,
 };
 
 use super::arguments::{Population, parse_order};
+use super::measured;
 use super::parallel::run_all;
 use super::rows::{Format, Row, object, render};
 
 /// Arguments of `thicket plan size`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Size {
+pub(super) struct SizeArguments {
     #[command(flatten)]
     population: Population,
-    /// Work one broker can do, in units per second; the default is the paper's broker with two CPUs at its knee.
-    #[arg(long, value_name = "UNITS", default_value_t = CpuWeights::PAPER_CAPACITY, allow_negative_numbers = true)]
-    capacity: f64,
+    /// Work one broker can do, in units per second [default: 20000, the paper's broker with two CPUs]
+    #[arg(long, value_name = "UNITS", allow_negative_numbers = true)]
+    capacity: Option<f64>,
+    /// Take the capacity from a measurement of your own broker: what `thicket bench mst --json` printed.
+    #[arg(long, value_name = "FILE", conflicts_with = "capacity")]
+    from: Option<PathBuf>,
     /// Units of work for a message received.
     #[arg(
         long,
@@ -61,7 +65,7 @@ pub(super) struct Size {
     json: bool,
 }
 
-pub(super) fn run(arguments: &Size) -> anyhow::Result<()> {
+pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.seeds >= 1, "seeds: must be at least 1, not 0");
     let mut setting = arguments.population.setting();
     setting.max_sessions = arguments.max_sessions;
@@ -76,14 +80,20 @@ pub(super) fn run(arguments: &Size) -> anyhow::Result<()> {
         setting.subscribers,
         setting.rates.mean(),
     )?;
+    let weights = CpuWeights {
+        received: arguments.weight_received,
+        sent: arguments.weight_sent,
+    };
+    let (capacity, broker) = match (&arguments.from, arguments.capacity) {
+        (Some(path), _) => (measured::capacity(path, weights)?, "the one measured"),
+        (None, Some(capacity)) => (capacity, "as given"),
+        (None, None) => (CpuWeights::PAPER_CAPACITY, "the paper's with two CPUs"),
+    };
     let question = SizeQuestion {
         model: &model,
         workloads: &workloads,
-        weights: CpuWeights {
-            received: arguments.weight_received,
-            sent: arguments.weight_sent,
-        },
-        capacity: arguments.capacity,
+        weights,
+        capacity,
         criterion: if arguments.busiest {
             Criterion::Busiest
         } else {
@@ -101,29 +111,60 @@ pub(super) fn run(arguments: &Size) -> anyhow::Result<()> {
         0 => without_placement(&question, &run(StrategyKind::Random)),
         _ => Ok(question.simulated(&run(StrategyKind::Thicket))?),
     })?
-    .into_iter()
-    .map(answer);
-    let mut row = Row::default();
-    row.set("external_in", model.external_in())
-        .set("external_out", model.external_out())
-        .set("capacity", arguments.capacity)
-        .set("linear", object([("brokers", linear.into())]))
-        .set("without_placement", answers.next())
-        .set("with_placement", answers.next());
-    let format = if arguments.json {
-        Format::Json
+    .into_iter();
+    let [without, with] = [answers.next().flatten(), answers.next().flatten()];
+    let text = if arguments.json {
+        let mut row = Row::default();
+        row.set("external_in", model.external_in())
+            .set("external_out", model.external_out())
+            .set("capacity", capacity)
+            .set("broker", broker)
+            .set("linear", object([("brokers", linear.into())]))
+            .set("without_placement", answer(without))
+            .set("with_placement", answer(with));
+        render(&[row], Format::Json)
     } else {
-        Format::Table
+        let load = format!(
+            "{:.0} messages/s come in, {:.0} go out. A broker ({broker}) does {capacity:.0} units of work a second.\n",
+            model.external_in(),
+            model.external_out()
+        );
+        load + &table(linear, without, with)
     };
-    std::io::stdout().write_all(render(&[row], format).as_bytes())?;
+    std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
+/// A line an answer; `-`: no cluster is large enough.
+fn table(linear: usize, without: Option<Size>, with: Option<Size>) -> String {
+    let line = |cluster: &str, brokers: Option<usize>, size: Option<Size>| {
+        let whole =
+            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
+        let mut row = Row::default();
+        row.set("cluster", cluster)
+            .set(
+                "brokers",
+                brokers.map_or("-".to_owned(), |brokers| brokers.to_string()),
+            )
+            .set("work_mean", whole(size.map(|size| size.mean)))
+            .set("work_busiest", whole(size.map(|size| size.busiest)))
+            .set("internal_per_s", whole(size.map(|size| size.internal)));
+        row
+    };
+    let rows = [
+        line("if scaling were linear", Some(linear), None),
+        line(
+            "without placement",
+            without.map(|size| size.brokers),
+            without,
+        ),
+        line("with placement", with.map(|size| size.brokers), with),
+    ];
+    render(&rows, Format::Table)
+}
+
 /// By the model where the average broker counts, by simulation where the busiest does.
-fn without_placement(
-    question: &SizeQuestion<'_>,
-    random: &Run,
-) -> anyhow::Result<Option<thicket_placement::Size>> {
+fn without_placement(question: &SizeQuestion<'_>, random: &Run) -> anyhow::Result<Option<Size>> {
     Ok(match question.criterion {
         Criterion::Mean => match question.predicted()? {
             Some(brokers) => Some(question.at(random, brokers)?),
@@ -134,7 +175,7 @@ fn without_placement(
 }
 
 /// Null when no cluster is large enough.
-fn answer(size: Option<thicket_placement::Size>) -> Value {
+fn answer(size: Option<Size>) -> Value {
     size.map_or(Value::Null, |size| {
         object([
             ("brokers", size.brokers.into()),

@@ -432,7 +432,7 @@ fn clients_that_the_rebalancer_has_moved_while_nodes_die_lose_nothing() {
 }
 
 #[test]
-#[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
+#[ignore = "does not hold yet: docs/design/limits.md"]
 fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(
         "faults_that_overlap_lose_nothing_with_two_backups",
@@ -442,7 +442,7 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
 }
 
 #[test]
-#[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
+#[ignore = "does not hold yet: docs/design/limits.md"]
 fn a_node_that_stands_still_while_another_one_is_parted_loses_nothing() {
     play(
         "a_node_that_stands_still_while_another_one_is_parted_loses_nothing",
@@ -452,7 +452,7 @@ fn a_node_that_stands_still_while_another_one_is_parted_loses_nothing() {
 }
 
 #[test]
-#[ignore = "does not hold yet: ARCHITECTURE.md, what does not hold yet"]
+#[ignore = "does not hold yet: docs/design/limits.md"]
 fn with_a_majority_faults_that_overlap_lose_nothing() {
     play(
         "with_a_majority_faults_that_overlap_lose_nothing",
