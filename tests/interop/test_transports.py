@@ -1,5 +1,6 @@
 """TLS, WebSocket, Unix sockets and PROXY headers, with clients we did not write and some by hand."""
 
+import itertools
 import os
 import signal
 import socket
@@ -12,7 +13,9 @@ import paho.mqtt.client as paho
 from certificates import Authority
 from mosquitto_clients import Subscriber, publish, run
 from nodes import BINARY, PATIENCE_S, OneNode, free_port, wait_until
-from wire import Kind, RawCases, connect
+from test_websocket import FramedSocket
+from wire import Kind, RawCases, RawClient, connect
+from wire import publish as publish_packet
 
 
 class Transports(RawCases, OneNode):
@@ -116,6 +119,36 @@ class Transports(RawCases, OneNode):
                     client.disconnect()
                     client.loop_stop()
                 self.assertEqual(sorted(map(len, came)), [0, 100, 100_000])
+
+    def test_who_is_still_sending_reads_why_the_connection_ended(self):
+        """Nothing is read before megabytes were written: a reset would fail the writing, or destroy the last words."""
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+
+        def over_tls():
+            plain = socket.create_connection(("127.0.0.1", self.tls), timeout=PATIENCE_S)
+            return context.wrap_socket(plain, server_hostname="localhost")
+
+        ways = {
+            "tcp": lambda: socket.create_connection(("127.0.0.1", self.here), timeout=PATIENCE_S),
+            "tls": over_tls,
+            "websocket": lambda: FramedSocket(self.ws),
+        }
+        # A second CONNECT, and one that is refused.
+        cases = (("error", "ordinary", Kind.DISCONNECT, 0x82), ("refusal", "a" * 2000, Kind.CONNACK, 0x85))
+        for (way, open_socket), (name, client_id, kind, code) in itertools.product(ways.items(), cases):
+            with self.subTest(way, case=name):
+                client = RawClient(self.here)
+                self.addCleanup(client.close)
+                client.socket.close()
+                client.socket = open_socket()
+                if name == "error":
+                    client.connect(self.client_id(client_id))
+                client.send(connect(client_id))
+                flood = publish_packet("flood", bytes(60_000))
+                for _ in range(100):
+                    client.send(flood)
+                *_, last = client.until_closed()
+                self.assertEqual((last.kind, last.reason_code), (kind, code))
 
     def test_another_path_is_not_found(self):
         with socket.create_connection(("127.0.0.1", self.ws), PATIENCE_S) as stream:

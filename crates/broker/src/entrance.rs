@@ -91,7 +91,7 @@ impl Entrance {
         if self.tls.is_none() && self.websocket.is_none() && !self.has_preface {
             return Ok(Transport::Plain {
                 stream,
-                _seat: Some(seat),
+                seat: Some(seat),
             });
         }
         let tls = self

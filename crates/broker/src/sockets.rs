@@ -20,6 +20,8 @@ pub(crate) enum Owner {
     Dial,
     /// Accepted, and its PROXY header is still to come: nobody's.
     Preface,
+    /// Ended by the node, and its client may still send: nobody's.
+    Lingering,
 }
 
 /// One socket. Small: a hundred thousand idle ones must be cheap.
@@ -152,6 +154,14 @@ impl Sockets {
         }
     }
 
+    /// Whatever comes is read from now on, and what came before first.
+    pub(crate) fn read_to_the_end(&mut self, connection: ConnectionId) {
+        if let Some(socket) = self.slab.get_mut(key(connection)) {
+            socket.reading = true;
+            self.set_readable(connection, false);
+        }
+    }
+
     /// A connection we opened stands and is the hub's now.
     pub(crate) fn set_connected(&mut self, connection: ConnectionId) {
         if let Some(socket) = self.slab.get_mut(key(connection)) {
@@ -207,6 +217,25 @@ impl Sockets {
             self.mark_dirty(connection);
         }
         read
+    }
+
+    /// Reads once what nobody wants, below all layers.
+    pub(crate) fn drop_bytes(&mut self, connection: ConnectionId, buffer: &mut [u8]) -> Read {
+        let Some(socket) = self.slab.get_mut(key(connection)) else {
+            return Read::Nothing;
+        };
+        match socket.transport.stream_mut().try_read(buffer) {
+            Ok(0) => Read::Closed(None),
+            Ok(count) => {
+                self.set_readable(connection, false);
+                Read::Bytes(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                socket.readable = false;
+                Read::Nothing
+            }
+            Err(_) => Read::Closed(None),
+        }
     }
 
     /// Reads on for a PROXY header. When it is there, the socket is the worker's.
@@ -323,7 +352,7 @@ mod tests {
             sockets.insert(
                 Transport::Plain {
                     stream: Stream::Tcp(TcpStream::from_std(stream)),
-                    _seat: None,
+                    seat: None,
                 },
                 Owner::Worker,
             ),

@@ -18,7 +18,7 @@ use crate::links::{Links, Proof};
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// Nothing between us and the socket. The seat is given back with the connection.
-    Plain { stream: Stream, _seat: Option<Seat> },
+    Plain { stream: Stream, seat: Option<Seat> },
     /// PROXY header, TLS or WebSocket.
     Layered(Box<Layered>),
     /// A client, or a link with TLS: its first byte tells.
@@ -109,7 +109,7 @@ impl Transport {
             }
             *self = Self::Plain {
                 stream,
-                _seat: Some(seat),
+                seat: Some(seat),
             };
         }
         Ok(Taken::Bytes { count, drained })
@@ -146,6 +146,15 @@ impl Transport {
             Self::Plain { stream, .. } => stream.finish(),
             Self::Layered(layered) => layered.finish(),
             Self::Undecided(_) => self.stream_mut().finish(),
+        }
+    }
+
+    /// The connection does not count any more among those of its listener.
+    pub(crate) fn leave_seat(&mut self) {
+        match self {
+            Self::Plain { seat, .. } => *seat = None,
+            Self::Layered(layered) => layered.leave_seat(),
+            Self::Undecided(_) => {}
         }
     }
 
@@ -215,7 +224,7 @@ impl Transport {
         }
     }
 
-    fn stream_mut(&mut self) -> &mut Stream {
+    pub(crate) fn stream_mut(&mut self) -> &mut Stream {
         match self {
             Self::Plain { stream, .. } => stream,
             Self::Layered(layered) => layered.stream_mut(),

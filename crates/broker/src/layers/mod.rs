@@ -30,7 +30,7 @@ const PREFACE_READ: usize = 4 * 1024 + 256;
 #[derive(Debug)]
 pub(crate) struct Layered {
     stream: Stream,
-    _seat: Option<Seat>,
+    seat: Option<Seat>,
     /// Read with the PROXY header, or a part of it.
     early: Vec<u8>,
     tls: Option<Tls>,
@@ -68,7 +68,7 @@ impl Layered {
     ) -> Self {
         Self {
             stream,
-            _seat: seat,
+            seat,
             early: Vec::new(),
             tls,
             websocket,
@@ -303,6 +303,10 @@ impl Layered {
     pub(crate) fn has_unsent(&self) -> bool {
         let sealed = self.tls.as_ref().is_some_and(Tls::has_sealed);
         sealed || self.websocket.as_ref().is_some_and(WebSocket::has_unsent)
+    }
+
+    pub(crate) fn leave_seat(&mut self) {
+        self.seat = None;
     }
 
     /// Says goodbye in every layer, as far as the peer takes it at once.

@@ -91,13 +91,16 @@ impl Thread {
         if owner == Owner::Preface {
             return self.fail_preface(connection, &io::ErrorKind::ConnectionReset.into());
         }
+        if owner == Owner::Lingering {
+            return self.end_lingering(connection);
+        }
         self.sockets.remove(connection);
         match (owner, &mut self.hub) {
             (Owner::Worker, _) => self
                 .worker
                 .handle_input(now, WorkerInput::Closed { connection }),
             (Owner::Hub, Some(hub)) => hub.handle_input(now, HubInput::Closed { link: connection }),
-            (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => {}
+            (Owner::Hub, None) | (Owner::Dial | Owner::Preface | Owner::Lingering, _) => {}
         }
     }
 
@@ -220,6 +223,10 @@ impl Thread {
                 self.advance_preface(now, connection);
                 continue;
             }
+            if owner == Owner::Lingering {
+                budget = budget.saturating_sub(self.drop_bytes(connection));
+                continue;
+            }
             match self.sockets.read(connection, &mut self.buffer) {
                 Read::Bytes(count) => {
                     if owner == Owner::Hub && !self.note_proof(now, connection) {
@@ -243,6 +250,28 @@ impl Thread {
         }
     }
 
+    /// Whatever the client of an ended connection still sends is dropped; how many bytes that were.
+    fn drop_bytes(&mut self, connection: ConnectionId) -> usize {
+        match self.sockets.drop_bytes(connection, &mut self.buffer) {
+            Read::Bytes(count) => {
+                if !self.lingering.note_read(connection, count) {
+                    self.end_lingering(connection);
+                }
+                count
+            }
+            Read::Nothing => 0,
+            Read::Closed(_) => {
+                self.end_lingering(connection);
+                0
+            }
+        }
+    }
+
+    pub(super) fn end_lingering(&mut self, connection: ConnectionId) {
+        self.lingering.end(connection);
+        self.sockets.remove(connection);
+    }
+
     fn hand_in_bytes(&mut self, now: Now, connection: ConnectionId, owner: Owner, count: usize) {
         let bytes = &self.buffer[..count];
         match (owner, &mut self.hub) {
@@ -256,7 +285,7 @@ impl Thread {
                     bytes,
                 },
             ),
-            (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => {}
+            (Owner::Hub, None) | (Owner::Dial | Owner::Preface | Owner::Lingering, _) => {}
         }
     }
 
@@ -493,10 +522,7 @@ impl Thread {
         let stream = Stream::Tcp(stream);
         match &self.links {
             Some(links) => links.dial(stream),
-            None => Ok(Transport::Plain {
-                stream,
-                _seat: None,
-            }),
+            None => Ok(Transport::Plain { stream, seat: None }),
         }
     }
 

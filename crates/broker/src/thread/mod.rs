@@ -4,6 +4,7 @@
 //! connection with something to send is flushed once (`output`).
 
 mod input;
+mod lingering;
 mod output;
 mod prefaces;
 
@@ -30,6 +31,7 @@ use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
+use lingering::Lingering;
 use prefaces::Prefaces;
 
 /// The token of the mailbox.
@@ -92,6 +94,7 @@ pub(crate) struct Thread {
     sockets: Sockets,
     dials: Dials,
     prefaces: Prefaces,
+    lingering: Lingering,
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
@@ -161,6 +164,7 @@ impl Thread {
             sockets: Sockets::default(),
             dials: Dials::default(),
             prefaces,
+            lingering: Lingering::default(),
             worker: machine,
             hub,
             authenticator: parts.authenticator,
@@ -241,6 +245,7 @@ impl Thread {
         note(self.hub.as_ref().and_then(Hub::poll_timeout));
         note(self.dials.next_deadline());
         note(self.prefaces.next_deadline());
+        note(self.lingering.next_deadline());
         note(self.storage.as_ref().map(WorkerStorage::next_tick));
         for listener in &self.listeners {
             note(listener.wake_at(now));
@@ -270,6 +275,9 @@ impl Thread {
         }
         while let Some(connection) = self.prefaces.next_late(now.instant) {
             self.fail_preface(connection, &io::Error::from(io::ErrorKind::TimedOut));
+        }
+        while let Some(connection) = self.lingering.next_due(now.instant) {
+            self.end_lingering(connection);
         }
     }
 

@@ -8,8 +8,8 @@ use thicket_node::{
 
 use thicket_storage::StorageError;
 
-use super::Thread;
 use super::input::literal;
+use super::{Phase, Thread};
 use crate::authenticator::Request;
 use crate::dials::Dial;
 use crate::event;
@@ -17,10 +17,10 @@ use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
 use crate::transport::Taken;
 
+/// After the goodbye of the node, what the peer sent meanwhile is read and forgotten, this often at most.
+const LAST_READS: usize = 4;
 /// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
 const PASSES: usize = 8;
-/// After a close, what the peer sent meanwhile is read and forgotten, this often at most.
-const LAST_READS: usize = 4;
 
 impl Thread {
     /// Performs everything ordered. `true`: not all of it, so a round must follow at once.
@@ -285,20 +285,28 @@ impl Thread {
         );
     }
 
-    /// Writes what the peer takes at once and closes.
+    /// Writes what the peer takes at once and ends. A client may read its last words before the socket is closed (`lingering`).
     fn close(&mut self, now: Now, connection: ConnectionId) {
         self.sockets.mark_dirty(connection);
         self.flush(now, connection);
-        let Some(mut socket) = self.sockets.remove(connection) else {
+        let Some(socket) = self.sockets.find(connection) else {
             return;
         };
         socket.transport.finish();
-        // Closing a socket with unread bytes resets it, and a reset may overtake the last words (a CONNACK that says why).
+        let is_client = socket.owner == Owner::Worker;
+        if is_client && self.phase == Phase::Running {
+            socket.owner = Owner::Lingering;
+            socket.transport.leave_seat();
+            self.sockets.read_to_the_end(connection);
+            self.lingering.begin(now.instant, connection);
+            return;
+        }
+        let Some(mut socket) = self.sockets.remove(connection) else {
+            return;
+        };
         for _ in 0..LAST_READS {
-            if !matches!(
-                socket.transport.try_read(&mut self.buffer),
-                Ok(Taken::Bytes { .. })
-            ) {
+            let read = socket.transport.try_read(&mut self.buffer);
+            if !matches!(read, Ok(Taken::Bytes { .. })) {
                 break;
             }
         }
@@ -324,6 +332,7 @@ impl Thread {
             let pending = match (owner, &self.hub) {
                 (Owner::Worker, _) => self.worker.pending_output(connection),
                 (Owner::Hub, Some(hub)) => hub.pending_output(connection),
+                (Owner::Lingering, _) => &[],
                 (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
             };
             if pending.is_empty() {
@@ -338,7 +347,9 @@ impl Thread {
                 Ok(count) => match (owner, &mut self.hub) {
                     (Owner::Worker, _) => self.worker.handle_written(connection, count),
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
-                    (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
+                    (Owner::Hub, None) | (Owner::Dial | Owner::Preface | Owner::Lingering, _) => {
+                        return;
+                    }
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return socket.set_blocked();

@@ -1,0 +1,123 @@
+//! Connections that the node has ended and whose clients still send.
+//!
+//! Closing a socket with unread bytes resets it, and a reset destroys what the client has not read yet: the DISCONNECT or CONNACK that says why.
+//! So what still comes is read and dropped, until the client ends too, for a bounded time and number of bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use thicket_node::ConnectionId;
+use thicket_session::time::Instant;
+
+/// How long a client may take to end its half.
+const LINGER: Duration = Duration::from_secs(2);
+/// Bytes it may still send.
+const BYTES: usize = 16 * 1024 * 1024;
+/// Connections of a thread. When there are more, the oldest one is closed.
+const MOST: usize = 256;
+
+/// What is left to one of them.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    until: Instant,
+    bytes: usize,
+}
+
+/// All of one thread, in the order they ended.
+#[derive(Debug, Default)]
+pub(super) struct Lingering {
+    left: HashMap<ConnectionId, Left>,
+    /// May name some that are closed, or another that took the number.
+    deadlines: VecDeque<(Instant, ConnectionId)>,
+}
+
+impl Lingering {
+    pub(super) fn begin(&mut self, now: Instant, connection: ConnectionId) {
+        let until = now + LINGER;
+        let left = Left {
+            until,
+            bytes: BYTES,
+        };
+        self.left.insert(connection, left);
+        self.deadlines.push_back((until, connection));
+    }
+
+    /// Its client has sent so many bytes more. `false`: that is enough.
+    pub(super) fn note_read(&mut self, connection: ConnectionId, count: usize) -> bool {
+        let Some(left) = self.left.get_mut(&connection) else {
+            return false;
+        };
+        left.bytes = left.bytes.saturating_sub(count);
+        left.bytes > 0
+    }
+
+    /// It is closed.
+    pub(super) fn end(&mut self, connection: ConnectionId) {
+        self.left.remove(&connection);
+        self.forget_ended();
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(until, _)| *until)
+    }
+
+    /// One to be closed: it took too long, or there are too many.
+    pub(super) fn next_due(&mut self, now: Instant) -> Option<ConnectionId> {
+        self.forget_ended();
+        let is_full = self.left.len() > MOST;
+        let first = self.deadlines.front();
+        let due = first.filter(|(until, _)| is_full || *until <= now);
+        due.map(|(_, connection)| *connection)
+    }
+
+    fn forget_ended(&mut self) {
+        while let Some((until, connection)) = self.deadlines.front() {
+            let left = self.left.get(connection);
+            if left.is_some_and(|left| left.until == *until) {
+                return;
+            }
+            self.deadlines.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn a_client_has_some_time_and_some_bytes_to_end() {
+        let mut lingering = Lingering::default();
+        let [one, two] = [1, 2].map(ConnectionId);
+        lingering.begin(at(0), one);
+        lingering.begin(at(10), two);
+        assert!(lingering.note_read(one, BYTES - 1));
+        assert!(!lingering.note_read(one, 1));
+        lingering.end(one);
+        assert!(!lingering.note_read(one, 0), "closed");
+        // The number is another connection's now.
+        lingering.begin(at(20), one);
+        assert_eq!(lingering.next_deadline(), Some(at(2010)));
+        assert_eq!(lingering.next_due(at(2009)), None);
+        assert_eq!(lingering.next_due(at(2010)), Some(two));
+        lingering.end(two);
+        assert_eq!(lingering.next_due(at(2019)), None);
+        assert_eq!(lingering.next_due(at(2020)), Some(one));
+    }
+
+    #[test]
+    fn when_there_are_too_many_the_oldest_one_is_closed() {
+        let mut lingering = Lingering::default();
+        for number in 0..=MOST as u32 {
+            assert_eq!(lingering.next_due(at(0)), None);
+            lingering.begin(at(0), ConnectionId(number));
+        }
+        assert_eq!(lingering.next_due(at(0)), Some(ConnectionId(0)));
+        lingering.end(ConnectionId(0));
+        assert_eq!(lingering.next_due(at(0)), None);
+    }
+}
