@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::faults::{Faults, Library};
 use crate::BenchError;
 use crate::metrics::{Metrics, REACHABLE};
 use crate::probe::round_trip;
@@ -40,6 +41,8 @@ enum Control {
         arguments: Vec<String>,
         folder: PathBuf,
         child: Option<Child>,
+        /// If its disk may stall and its clock may jump.
+        faults: Option<Faults>,
     },
     /// Words for the shell.
     Commands { kill: String, start: String },
@@ -142,12 +145,17 @@ impl CrashNode {
                 arguments,
                 folder,
                 child,
+                faults,
             } => {
                 let log = File::options()
                     .create(true)
                     .append(true)
                     .open(folder.join("log"))?;
-                let spawned = Command::new(program)
+                let mut command = Command::new(program);
+                if let Some(faults) = faults {
+                    faults.dress(&mut command);
+                }
+                let spawned = command
                     .args(arguments)
                     .stdin(Stdio::null())
                     .stdout(log.try_clone()?)
@@ -193,7 +201,7 @@ impl Cluster {
     }
 
     /// Starts `count` nodes of the program `thicket` on free ports of 127.0.0.1, each with a data directory in a folder for
-    /// temporary files, and waits until they serve.
+    /// temporary files, and waits until they serve. `has_faults`: their disks may stall and their clocks may jump.
     ///
     /// # Errors
     /// A node does not serve within `within`.
@@ -201,6 +209,7 @@ impl Cluster {
         thicket: &Path,
         count: usize,
         extra: &[String],
+        has_faults: bool,
         settle: Duration,
         within: Duration,
     ) -> Result<Self, BenchError> {
@@ -211,6 +220,7 @@ impl Cluster {
             settle,
             folder: Some(folder.clone()),
         };
+        let library = has_faults.then(|| Library::compile(&folder)).transpose()?;
         // All ports are known before the first node starts: each is told of all others, whoever comes back later.
         let ports = free_addresses(count * 2).map_err(BenchError::system("free ports"))?;
         let (clients, apis) = ports.split_at(count);
@@ -232,6 +242,10 @@ impl Cluster {
             let others = clients.iter().filter(|other| **other != address);
             arguments.extend(others.map(|other| format!("--seed={other}")));
             arguments.extend_from_slice(extra);
+            let faults = library.as_ref().map(|library| library.faults(&folder));
+            let faults = faults
+                .transpose()
+                .map_err(BenchError::system("a file of faults"))?;
             cluster.nodes.push(CrashNode {
                 address,
                 api: Some(api),
@@ -240,6 +254,7 @@ impl Cluster {
                     arguments,
                     folder,
                     child: None,
+                    faults,
                 },
             });
         }
@@ -291,6 +306,33 @@ impl Cluster {
     /// It goes on.
     pub(super) fn resume(&self, node: usize) -> Result<(), BenchError> {
         self.signal(node, Signal::CONT, "let go on")
+    }
+
+    /// The disk of a node of our own stalls, or works again.
+    pub(super) fn stall_disk(&self, node: usize, is_stalled: bool) -> Result<(), BenchError> {
+        self.tell(node, |faults| faults.stall_disk(is_stalled))
+    }
+
+    /// The wall clock of a node of our own jumps to this far from the time.
+    pub(super) fn set_clock(&self, node: usize, offset: i64) -> Result<(), BenchError> {
+        self.tell(node, |faults| faults.set_clock(offset))
+    }
+
+    fn tell(
+        &self,
+        node: usize,
+        order: impl Fn(&Faults) -> io::Result<()>,
+    ) -> Result<(), BenchError> {
+        let name = self.name(node);
+        match &self.nodes[node].control {
+            Control::Child {
+                faults: Some(faults),
+                ..
+            } => order(faults).map_err(BenchError::system(format!("cannot disturb {name}"))),
+            _ => Err(BenchError::Setting(format!(
+                "{name} was not started with disks that stall and clocks that jump"
+            ))),
+        }
     }
 
     fn signal(&self, node: usize, signal: Signal, what: &str) -> Result<(), BenchError> {

@@ -7,6 +7,7 @@
 
 mod client;
 mod cluster;
+mod faults;
 mod ledger;
 mod timeline;
 
@@ -56,6 +57,13 @@ pub enum Fault {
     Kill,
     /// It stands still (SIGSTOP), and goes on where it was (SIGCONT).
     Pause,
+    /// Its disk syncs nothing for a while.
+    StallDisk,
+    /// Its wall clock jumps this far ahead or back, by chance, or to the right time again.
+    ClockJump {
+        /// How far.
+        by: Duration,
+    },
 }
 
 /// Who dies, and when.
@@ -162,14 +170,14 @@ fn kill(
     match deaths {
         Deaths::Once {
             node,
-            fault: Fault::Pause,
+            fault: fault @ (Fault::Pause | Fault::StallDisk | Fault::ClockJump { .. }),
             down,
             before,
             after,
         } => {
             await_copies(cluster, result)?;
             std::thread::sleep(before);
-            pause(cluster, node, down, ledger, result, say)?;
+            disturb(cluster, node, (fault, down), 1, ledger, result, say)?;
             std::thread::sleep(after);
             cluster.await_sight(SERVES_WITHIN)
         }
@@ -212,8 +220,9 @@ fn kill(
                     await_copies(cluster, result)?;
                 }
                 let node = random.below(cluster.len());
-                if fault == Fault::Pause {
-                    pause(cluster, node, down, ledger, result, say)?;
+                if fault != Fault::Kill {
+                    let direction = random.below(3) as i64 - 1;
+                    disturb(cluster, node, (fault, down), direction, ledger, result, say)?;
                     continue;
                 }
                 cluster.kill(node)?;
@@ -230,21 +239,41 @@ fn kill(
     }
 }
 
-/// A node stands still; its clients stay connected, unless they lose patience.
-fn pause(
+/// Something happens to a node that lives on; its clients stay connected, unless they lose patience. `direction`: of a clock that jumps.
+fn disturb(
     cluster: &mut Cluster,
     node: usize,
-    down: Duration,
+    (fault, down): (Fault, Duration),
+    direction: i64,
     ledger: &Ledger,
     result: &mut CrashResult,
     say: &mut dyn FnMut(String),
 ) -> Result<(), BenchError> {
-    cluster.pause(node)?;
+    let what = match fault {
+        Fault::Kill => return Err(BenchError::Setting("a kill ends the node".into())),
+        Fault::Pause => {
+            cluster.pause(node)?;
+            "stopped"
+        }
+        Fault::StallDisk => {
+            cluster.stall_disk(node, true)?;
+            "stalled the disk of"
+        }
+        Fault::ClockJump { by } => {
+            let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+            cluster.set_clock(node, direction * by)?;
+            "set the clock of"
+        }
+    };
     result.faults_s.push(ledger.now_s());
     result.kills += 1;
-    say(format!("stopped {}", cluster.name(node)));
+    say(format!("{what} {}", cluster.name(node)));
     std::thread::sleep(down);
-    cluster.resume(node)
+    match fault {
+        Fault::Pause => cluster.resume(node),
+        Fault::StallDisk => cluster.stall_disk(node, false),
+        Fault::Kill | Fault::ClockJump { .. } => Ok(()),
+    }
 }
 
 fn await_copies(cluster: &Cluster, result: &mut CrashResult) -> Result<(), BenchError> {

@@ -46,6 +46,12 @@ pub struct Crash {
     /// Nodes stand still for --down seconds (SIGSTOP) and go on where they were, instead of being killed; with --spawn
     #[arg(long, requires = "spawn")]
     pause: bool,
+    /// The disk of a node syncs nothing for --down seconds, instead of the node being killed; with --spawn, needs `cc`
+    #[arg(long, requires = "spawn", conflicts_with = "pause")]
+    stall_disk: bool,
+    /// The wall clock of a node jumps so far ahead or back, or to the right time again; with --spawn, needs `cc`
+    #[arg(long, value_name = "SECONDS", requires = "spawn", conflicts_with_all = ["pause", "stall_disk"])]
+    clock_jump: Option<f64>,
     /// Messages a second, of all publishers together [default: 100, with --random 1000]
     #[arg(long, value_name = "MSGS")]
     rate: Option<f64>,
@@ -119,11 +125,15 @@ pub fn run(arguments: &Crash) -> anyhow::Result<()> {
     let mut cluster = cluster(arguments)?;
     let load = load(arguments, cluster.len());
     let mut results = Results {
-        scenario: match (arguments.random.is_some(), arguments.pause) {
-            (true, false) => "random",
-            (false, false) => "m5",
-            (true, true) => "random pauses",
-            (false, true) => "pause",
+        scenario: match (fault(arguments)?, arguments.random.is_some()) {
+            (Fault::Kill, true) => "random",
+            (Fault::Kill, false) => "m5",
+            (Fault::Pause, true) => "random pauses",
+            (Fault::Pause, false) => "pause",
+            (Fault::StallDisk, true) => "random stalled disks",
+            (Fault::StallDisk, false) => "stalled disk",
+            (Fault::ClockJump { .. }, true) => "random clock jumps",
+            (Fault::ClockJump { .. }, false) => "clock jump",
         },
         nodes: cluster.len(),
         rate_msgs_per_s: load.rate,
@@ -151,7 +161,9 @@ fn cluster(arguments: &Crash) -> anyhow::Result<Cluster> {
     if let Some(count) = arguments.spawn {
         let thicket = std::env::current_exe().context("where this program lies")?;
         let count = count as usize;
-        let cluster = Cluster::spawn(&thicket, count, &arguments.node, settle, STARTS_WITHIN)?;
+        let is_loaded = arguments.stall_disk || arguments.clock_jump.is_some();
+        let extra = &arguments.node;
+        let cluster = Cluster::spawn(&thicket, count, extra, is_loaded, settle, STARTS_WITHIN)?;
         return Ok(cluster);
     }
     let count = arguments.nodes.len();
@@ -240,11 +252,7 @@ fn deaths(arguments: &Crash, nodes: usize, repeat: u32) -> anyhow::Result<Deaths
     {
         bail!("--rate: expected more than 0 and at most 1000000 messages a second");
     }
-    let fault = if arguments.pause {
-        Fault::Pause
-    } else {
-        Fault::Kill
-    };
+    let fault = fault(arguments)?;
     Ok(match arguments.random {
         None => Deaths::Once {
             node: 1 % nodes,
@@ -262,6 +270,19 @@ fn deaths(arguments: &Crash, nodes: usize, repeat: u32) -> anyhow::Result<Deaths
             seed: arguments.seed + u64::from(repeat),
         },
     })
+}
+
+fn fault(arguments: &Crash) -> anyhow::Result<Fault> {
+    Ok(
+        match (arguments.pause, arguments.stall_disk, arguments.clock_jump) {
+            (true, ..) => Fault::Pause,
+            (_, true, _) => Fault::StallDisk,
+            (_, _, Some(by)) => Fault::ClockJump {
+                by: seconds("--clock-jump", by)?,
+            },
+            (false, false, None) => Fault::Kill,
+        },
+    )
 }
 
 fn report(results: &Results) -> Report {

@@ -1,0 +1,89 @@
+//! Disks that stall and clocks that jump, for one process: a library that is loaded before it, compiled where the nodes run.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::BenchError;
+
+const SOURCE: &str = include_str!("faults.c");
+
+/// The library, compiled.
+#[derive(Debug)]
+pub(super) struct Library(PathBuf);
+
+/// What a process with the library is told: a file that it maps.
+#[derive(Debug)]
+pub(super) struct Faults {
+    library: PathBuf,
+    path: PathBuf,
+    file: File,
+}
+
+impl Library {
+    /// # Errors
+    /// There is no C compiler, or it fails.
+    pub(super) fn compile(folder: &Path) -> Result<Self, BenchError> {
+        let source = folder.join("faults.c");
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&source, SOURCE))
+            .map_err(BenchError::system(format!(
+                "cannot write {}",
+                source.display()
+            )))?;
+        let library = folder.join("faults.so");
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .arg(&library);
+        let output = compiler.arg(&source).arg("-ldl").output();
+        let missing = "disks that stall and clocks that jump need a C compiler: cannot run `cc`";
+        let output = output.map_err(BenchError::system(missing))?;
+        if output.status.success() {
+            return Ok(Self(library));
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(BenchError::Setting(format!(
+            "`cc` cannot compile {}: {said}",
+            source.display()
+        )))
+    }
+
+    /// For one process, which is told nothing yet.
+    pub(super) fn faults(&self, folder: &Path) -> io::Result<Faults> {
+        let path = folder.join("faults");
+        let mut options = File::options();
+        let file = options
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&path)?;
+        file.write_all_at(&[0; 16], 0)?;
+        Ok(Faults {
+            library: self.0.clone(),
+            path,
+            file,
+        })
+    }
+}
+
+impl Faults {
+    /// What the process is started with. What it was told before holds on.
+    pub(super) fn dress(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library);
+        command.env("NODE_FAULTS_FILE", &self.path);
+    }
+
+    /// Syncs wait until they need not any more.
+    pub(super) fn stall_disk(&self, is_stalled: bool) -> io::Result<()> {
+        let word = i64::from(is_stalled).to_ne_bytes();
+        self.file.write_all_at(&word, 0)
+    }
+
+    /// The wall clock is this far from what it was at the start.
+    pub(super) fn set_clock(&self, offset_ns: i64) -> io::Result<()> {
+        self.file.write_all_at(&offset_ns.to_ne_bytes(), 8)
+    }
+}
