@@ -430,7 +430,7 @@ impl Overlay {
         let is_reached = |node: NodeId| !is_own && record.lists(node);
         let links: Vec<_> = (1..)
             .map(NodeSlot)
-            .zip(&self.peers)
+            .zip(self.peers.iter())
             .filter(|(_, peer)| !is_reached(peer.node))
             .filter_map(|(slot, peer)| Some((slot, peer.link?)))
             .filter(|(_, link)| Some(*link) != from)

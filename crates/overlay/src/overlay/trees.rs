@@ -55,6 +55,7 @@ impl Overlay {
         if !self.view_changed {
             return;
         }
+        self.topology_generation += 1;
         let elections = self.trees.elections;
         let topology = self.view.topology().component(self.config.node);
         let lost_links = std::mem::take(&mut self.lost_links);
@@ -326,12 +327,15 @@ impl Overlay {
         if !self.routes_over_trees() {
             return;
         }
-        for link in self.links.values_mut() {
-            link.is_throttled = false;
+        let throttled: Vec<LinkId> = self.links.throttled().map(|(id, _)| id).collect();
+        for id in throttled {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.is_throttled = false;
+            }
         }
         let mut released: BTreeMap<(StreamId, u64), Vec<NodeId>> = BTreeMap::new();
         let mut planned: BTreeMap<LinkId, usize> = BTreeMap::new();
-        for index in 0..self.peers.len() {
+        for index in self.peers.flowing() {
             let peer = &self.peers[index];
             if peer
                 .flow
@@ -422,13 +426,6 @@ impl Overlay {
             let tree = self.tree_of(stream, number);
             self.transmit(now, &tree, stream, number, &[node]);
         }
-    }
-
-    /// When something is to be sent again.
-    pub(super) fn next_resend(&self) -> Option<Instant> {
-        let after = self.config.timing.resend_after;
-        let flows = self.peers.iter().filter(|peer| !peer.is_out());
-        flows.filter_map(|peer| peer.flow.resend_at(after)).min()
     }
 }
 
