@@ -34,6 +34,7 @@
 //! ```
 
 pub mod capture;
+mod certificate;
 pub mod child;
 pub mod cluster;
 pub mod driver;

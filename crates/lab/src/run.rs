@@ -7,14 +7,17 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use thicket_bench::Layering;
 use thicket_bench::generator::{Generator, Node};
 use thicket_bench::process;
+use thicket_transport::tls::ClientTls;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, TLS_PORT};
 use crate::driver::{Brokers, Driver};
 use crate::environment::environment;
 use crate::error::LabError;
@@ -54,9 +57,30 @@ pub struct Options<'a> {
     /// Where results go; it exists.
     pub folder: &'a Path,
     /// Set when the user wants an end.
-    pub interrupted: &'a AtomicBool,
+    pub interrupted: &'a Arc<AtomicBool>,
     /// Gets a line about every run.
     pub say: &'a dyn Fn(&str),
+}
+
+/// The brokers' ports for clients that use TLS, or the others.
+fn of_tls(mut nodes: Vec<Node>, has_tls: bool) -> Vec<Node> {
+    for node in nodes.iter_mut().filter(|_| has_tls) {
+        node.address.set_port(TLS_PORT);
+    }
+    nodes
+}
+
+/// Clients believe whatever certificate they are shown.
+fn layering(has_tls: bool) -> Result<Layering, LabError> {
+    let tls = ClientTls {
+        insecure: true,
+        ..ClientTls::default()
+    };
+    let refused = |error| LabError::Machine(format!("TLS: {error}"));
+    Ok(Layering {
+        tls: has_tls.then(|| tls.load()).transpose().map_err(refused)?,
+        websocket: None,
+    })
 }
 
 /// What happens to be there while a system runs.
@@ -180,7 +204,14 @@ impl Bench<'_> {
             "brokers",
             &format!("{}-c{}-r{repeat}", system.name, cells[0]),
         )?;
-        let started = Cluster::start(testbed, driver, system, self.options.program, &folder);
+        let started = Cluster::start(
+            testbed,
+            driver,
+            system,
+            self.options.program,
+            &folder,
+            self.uses_tls(),
+        );
         let mut cluster = match started {
             Ok(cluster) => cluster,
             Err(error) => {
@@ -275,7 +306,10 @@ impl Bench<'_> {
             .push(idle.since(&start, "control", &names, lab.as_ref()));
         let seed = scenario.seed + repeat;
         let prefix = format!("l{}-{}-{cell}-{repeat}", std::process::id(), run.system);
-        let clients = clients(scenario, &names, &nodes, &prefix, seed);
+        let nodes = of_tls(nodes, scenario.workload.tls && lab.is_some());
+        let mut clients = clients(scenario, &names, &nodes, &prefix, seed);
+        clients.layering = layering(scenario.workload.tls)?;
+        let entrance = lab.as_ref().map(|(_, cluster)| cluster.entrance());
         let connects = matches!(scenario.measure, Measure::Load | Measure::Throughput { .. });
         let (mut generator, mut subscribed) = (None, idle);
         if connects {
@@ -295,7 +329,7 @@ impl Bench<'_> {
         let (orders, wanted) = channel();
         let measured = std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let measured = measure(scenario, generator, clients, orders);
+                let measured = measure(scenario, generator, clients, entrance, orders);
                 done.store(true, Ordering::Relaxed);
                 measured
             });
@@ -407,6 +441,11 @@ impl Bench<'_> {
             parameters.join(" "),
             told.join(", ")
         ));
+    }
+
+    /// Whether clients use TLS in any cell: cells that differ in load only share running brokers.
+    fn uses_tls(&self) -> bool {
+        self.cells.iter().any(|cell| cell.scenario.workload.tls)
     }
 
     fn empty(&self, repeat: u64, cell: usize, system: &System) -> Run {

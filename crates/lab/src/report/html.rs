@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Beside, Figure, figures, growth_figure};
+use super::{Beside, Figure, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::results::{Environment, Results, Run};
 use crate::scaling::growth;
@@ -82,6 +82,7 @@ pub fn to_html(
             figure.to_svg()
         );
     }
+    cost_of_tls(&rows, &mut page);
     if rows
         .iter()
         .any(|row| row.figures.contains_key("sustainable_msgs_per_s"))
@@ -113,6 +114,28 @@ pub fn to_html(
     );
     page.push_str("</html>\n");
     page
+}
+
+fn cost_of_tls(rows: &[Row], page: &mut String) {
+    let costs = tls::costs(rows);
+    if costs.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>What TLS costs (Comparison M6)</h2><div class=\"wide\"><table><tr><th></th><th>messages/s without</th><th>with TLS</th>\
+         <th>lowered by</th></tr>\n",
+    );
+    for cost in costs {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.0} %</td></tr>",
+            escape(&cost.name),
+            number(cost.plain_per_s),
+            number(cost.tls_per_s),
+            100.0 * cost.lowered_by()
+        );
+    }
+    page.push_str("</table></div>\n");
 }
 
 fn validity(results: &Results, page: &mut String) {

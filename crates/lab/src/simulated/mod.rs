@@ -11,7 +11,8 @@ mod playable;
 mod tally;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use thicket_simulation::World;
@@ -57,12 +58,13 @@ impl Playable<'_> {
         'all: for repeat in 1..=self.scenario.repeats {
             for (number, cell) in self.cells.iter().enumerate() {
                 for system in &self.scenario.systems {
+                    let started = Instant::now();
+                    let mut played = play(cell, system, repeat, options.interrupted);
+                    // What was played until then is no run.
                     if options.interrupted.load(Ordering::Relaxed) {
                         ended_early = Some(LabError::Interrupted.to_string());
                         break 'all;
                     }
-                    let started = Instant::now();
-                    let mut played = play(cell, system, repeat);
                     played.run.valid = played.run.invalid.is_empty();
                     runs.push(keep(played, number, options)?);
                     let total = self.cells.len() as u64
@@ -133,7 +135,7 @@ fn keep(played: Played, cell: usize, options: &Options<'_>) -> Result<Run, LabEr
 }
 
 /// One run. What goes wrong in it makes it invalid.
-fn play(cell: &Cell, system: &System, repeat: u64) -> Played {
+fn play(cell: &Cell, system: &System, repeat: u64, interrupted: &Arc<AtomicBool>) -> Played {
     let mut played = Played {
         run: Run {
             system: system.name.clone(),
@@ -150,7 +152,7 @@ fn play(cell: &Cell, system: &System, repeat: u64) -> Played {
         },
         samples: None,
     };
-    if let Err(reason) = phases(cell, system, &mut played) {
+    if let Err(reason) = phases(cell, system, interrupted, &mut played) {
         played.run.invalid.push(reason);
     }
     let own = results::phases_metrics(&played.run.phases);
@@ -158,9 +160,15 @@ fn play(cell: &Cell, system: &System, repeat: u64) -> Played {
     played
 }
 
-fn phases(cell: &Cell, system: &System, played: &mut Played) -> Result<(), String> {
+fn phases(
+    cell: &Cell,
+    system: &System,
+    interrupted: &Arc<AtomicBool>,
+    played: &mut Played,
+) -> Result<(), String> {
     let (scenario, run) = (&cell.scenario, &mut played.run);
     let mut lab = SimulatedLab::new(scenario, system, run.repeat)?;
+    lab.world.stop_when(Arc::clone(interrupted));
     let formed = lab.world.run_until(PATIENCE_MS, World::is_whole);
     let formed =
         formed.ok_or_else(|| format!("the nodes did not find each other in {PATIENCE_MS} ms"))?;
@@ -221,7 +229,7 @@ fn phases(cell: &Cell, system: &System, played: &mut Played) -> Result<(), Strin
             run.metrics.insert("connections".to_owned(), count as f64);
             load.advance(load.now() + millis(hold_s.value()));
         }
-        Measure::Throughput { .. } | Measure::Crash { .. } => {}
+        Measure::Throughput { .. } | Measure::Arrivals { .. } | Measure::Crash { .. } => {}
     }
     run.invalid.append(&mut load.problems);
     Ok(())

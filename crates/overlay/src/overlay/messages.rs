@@ -345,6 +345,7 @@ impl Overlay {
             }
             RecordNews::Newer => {}
         }
+        self.note_changed_record(former.as_ref(), &record);
         if let Some(former) = former {
             self.note_lost_links(&former, &record);
             if former.address != address {
@@ -352,7 +353,6 @@ impl Overlay {
             }
         }
         self.dialler.hear(now, &address, Some(node));
-        self.view_changed = true;
         self.flood(&record, Some(id));
         let superseded = self
             .peer_of(node)

@@ -104,6 +104,10 @@ pub struct Overlay {
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
     view_changed: bool,
+    /// Links or addresses in the records have changed since the trees were computed last.
+    records_changed: bool,
+    /// Nodes whose records have changed otherwise since then.
+    numbers_changed: BTreeSet<NodeId>,
     last_round: Instant,
     /// See [`Overlay::last_pause`].
     last_pause: Option<(Instant, Instant)>,
@@ -187,6 +191,8 @@ impl Overlay {
             links_gained: None,
             linkless: BTreeMap::new(),
             view_changed: false,
+            records_changed: false,
+            numbers_changed: BTreeSet::new(),
             last_round: now,
             last_pause: None,
             jumped_over: Vec::new(),

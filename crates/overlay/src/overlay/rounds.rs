@@ -339,9 +339,19 @@ impl Overlay {
         (own.capability, own.roots, own.rate) = measures;
         let record = own.clone();
         self.note_lost_links(&before, &record);
+        self.note_changed_record(Some(&before), &record);
         self.record_sent = now;
-        self.view_changed = true;
         self.flood(&record, None);
+    }
+
+    /// A record takes the place of another one: what follows from it is looked at in this round.
+    pub(super) fn note_changed_record(&mut self, before: Option<&NodeRecord>, after: &NodeRecord) {
+        if before.is_some_and(|before| before.differs_in_numbers_only(after)) {
+            self.numbers_changed.insert(after.node);
+        } else {
+            self.view_changed = true;
+            self.records_changed = true;
+        }
     }
 
     /// Whether others should hear at once how our links differ from those in our record.
