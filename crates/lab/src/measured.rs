@@ -57,7 +57,7 @@ pub fn measure(
 ) -> Result<Measured, LabError> {
     match (&scenario.measure, generator) {
         (Measure::Arrivals { .. }, _) => match entrance {
-            Some(entrance) => arrivals::measure(scenario, &clients.nodes, entrance),
+            Some(entrance) => arrivals::measure(scenario, &clients, entrance),
             None => Err(LabError::Machine(
                 "measure.kind = arrivals: brokers of others are not watched".to_owned(),
             )),

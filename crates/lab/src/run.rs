@@ -40,9 +40,10 @@ const LATE_SHARE: f64 = 0.01;
 const MAX_BEHIND_MS: f64 = 100.0;
 
 /// What a line about a run says of it, where it is there.
-const TOLD: [(&str, &str); 4] = [
+const TOLD: [(&str, &str); 5] = [
     ("sustainable_msgs_per_s", "messages/s sustainable"),
     ("connects_per_s", "connects/s"),
+    ("difference_msgs_per_s", "messages/s between the brokers"),
     ("delay_mean_ms", "ms"),
     ("lost_messages", "lost"),
 ];

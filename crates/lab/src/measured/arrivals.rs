@@ -6,7 +6,7 @@ use std::time::Duration;
 use thicket_bench::arrivals::{
     self, Arrivals, ArrivalsOutcome, Attach as By, PublisherType, Redirect,
 };
-use thicket_bench::generator::{Node, Watch};
+use thicket_bench::generator::{Node, Scenario as Clients, Watch};
 use thicket_bench::namespace;
 use thicket_bench::report::{Plot, Scale, Series};
 
@@ -18,7 +18,7 @@ use crate::scenario::{Attach, Measure, Scenario};
 /// Publishers of the first site arrive.
 pub(super) fn measure(
     scenario: &Scenario,
-    nodes: &[Node],
+    clients: &Clients,
     entrance: Entrance,
 ) -> Result<Measured, LabError> {
     let Measure::Arrivals {
@@ -50,12 +50,17 @@ pub(super) fn measure(
             Attach::Redirect => By::Redirect,
         },
         redirect: Redirect::Follow,
-        prefix: "arrivals".to_owned(),
+        // A dispatcher relays for a client that it has sent on before and that comes again: no run has names of another.
+        prefix: clients.prefix.clone(),
     };
     let watch = Watch {
         pids: entrance.pids,
     };
-    if let Some(place) = nodes.first().and_then(|node| node.namespace.as_ref()) {
+    if let Some(place) = clients
+        .nodes
+        .first()
+        .and_then(|node| node.namespace.as_ref())
+    {
         namespace::move_into(place).map_err(LabError::io(place.display()))?;
     }
     let outcome = arrivals::run(&settings, &watch, &mut |_, _| {})?;
