@@ -52,6 +52,7 @@ pub mod prepare;
 pub mod probe;
 pub mod results;
 pub mod run;
+mod runs;
 pub mod scenario;
 pub mod screen;
 pub mod simulated;

@@ -4,7 +4,6 @@
 //! independent of each other. The load generator runs in a thread of its own and the time line of faults in the caller's, as brokers die with
 //! the thread that starts them.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,9 +25,8 @@ use crate::limits::Use;
 use crate::links::Backend;
 use crate::measured::{Measured, measure};
 use crate::probe::{self, PairRtt};
-use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run, VERSION};
+use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run};
 use crate::scenario::{Cell, Measure, Scenario, System, clients};
-use crate::summary::number;
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
 
@@ -124,18 +122,7 @@ pub fn run(
     };
     let end = bench.all();
     facts.links_first = bench.links_first;
-    let ended_early = end.err().map(|error| error.to_string());
-    let results = Results {
-        version: VERSION,
-        title: scenario.title.clone(),
-        source: scenario.source.clone(),
-        valid: ended_early.is_none() && bench.runs.iter().all(|run| run.valid),
-        ended_early,
-        left_out: Vec::new(),
-        environment: facts,
-        scenario: text.to_owned(),
-        runs: bench.runs,
-    };
+    let results = Results::of(scenario, text, facts, bench.runs, end.err());
     results.save(options.folder)?;
     Ok(results)
 }
@@ -381,17 +368,8 @@ impl Bench<'_> {
                 testbed.links.heal(&all)?;
             }
         }
-        let name = format!("{}-c{cell}-r{repeat}", run.system);
-        for (text, ending, place) in [
-            (&measured.samples, "csv", &mut run.samples),
-            (&measured.time_line, "svg", &mut run.time_line),
-        ] {
-            let Some(text) = text else { continue };
-            let name = format!("{name}.{ending}");
-            let file = self.folder("samples", "")?.join(&name);
-            std::fs::write(&file, text).map_err(LabError::io(file.display()))?;
-            *place = Some(format!("samples/{name}"));
-        }
+        let (samples, time_line) = (measured.samples.as_deref(), measured.time_line.as_deref());
+        run.keep(self.options.folder, cell, samples, time_line)?;
         Ok(measured)
     }
 
@@ -420,28 +398,11 @@ impl Bench<'_> {
     fn push(&mut self, run: Run) {
         let total =
             self.cells.len() as u64 * self.scenario.systems.len() as u64 * self.scenario.repeats;
-        let parameters: Vec<String> = run
-            .parameters
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
-        let told: Vec<String> = TOLD
-            .iter()
-            .filter_map(|(name, unit)| Some(format!("{} {unit}", number(*run.metrics.get(*name)?))))
-            .collect();
-        let problem = run
-            .invalid
-            .first()
-            .map_or(String::new(), |reason| format!("; INVALID: {reason}"));
-        let (name, repeat) = (run.system.clone(), run.repeat);
+        let line = run.line(&TOLD);
         self.runs.push(run);
         let done = self.runs.len() as f64;
         let left = self.started.elapsed().as_secs_f64() / done * (total as f64 - done);
-        (self.options.say)(&format!(
-            "[{done}/{total}, {left:.0} s left] {name} {} repeat {repeat}: {}{problem}",
-            parameters.join(" "),
-            told.join(", ")
-        ));
+        (self.options.say)(&format!("[{done}/{total}, {left:.0} s left] {line}"));
     }
 
     /// Whether clients use TLS in any cell: cells that differ in load only share running brokers.
@@ -450,19 +411,7 @@ impl Bench<'_> {
     }
 
     fn empty(&self, repeat: u64, cell: usize, system: &System) -> Run {
-        Run {
-            system: system.name.clone(),
-            parameters: self.cells[cell].parameters.clone(),
-            repeat,
-            valid: true,
-            invalid: Vec::new(),
-            warnings: Vec::new(),
-            metrics: BTreeMap::new(),
-            phases: Vec::new(),
-            faults: Vec::new(),
-            samples: None,
-            time_line: None,
-        }
+        Run::begin(&self.cells[cell], system, repeat)
     }
 
     fn folder(&self, kind: &str, name: &str) -> Result<PathBuf, LabError> {

@@ -226,7 +226,14 @@ fn left_out(questions: &[String], page: &mut String) {
     page.push_str("</ul>\n");
 }
 
+/// Columns that have a figure in some row; nothing if there is none.
 fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String) {
+    let has_figures = |name: &str| rows.iter().any(|row| row.figures.contains_key(name));
+    let columns = columns.iter().filter(|(name, _)| has_figures(name));
+    let columns: Vec<&(&str, &str)> = columns.collect();
+    if columns.is_empty() {
+        return;
+    }
     let _ = write!(
         page,
         "<h2>{title}</h2><div class=\"wide\"><table><tr><th>system</th>"
@@ -235,7 +242,7 @@ fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String)
     for (key, _) in keys {
         let _ = write!(page, "<th>{}</th>", escape(short(key)));
     }
-    for (_, heading) in columns {
+    for (_, heading) in &columns {
         let _ = write!(page, "<th>{heading}</th>");
     }
     page.push_str("</tr>\n");
@@ -244,7 +251,7 @@ fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String)
         for (_, value) in &row.parameters {
             let _ = write!(page, "<td>{}</td>", escape(value));
         }
-        for (name, _) in columns {
+        for (name, _) in &columns {
             let text = row.figures.get(*name).map_or("-".to_owned(), cell);
             let _ = write!(page, "<td>{text}</td>");
         }
