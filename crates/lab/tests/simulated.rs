@@ -209,7 +209,7 @@ fn an_interruption_ends_a_run_that_would_take_long() {
         std::thread::sleep(std::time::Duration::from_millis(200));
         later.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    let text = TEXT.replace("messages = 20", "seconds = 1_000_000_000");
+    let text = TEXT.replace("messages = 20", "seconds = 100_000_000");
     let results = play_until(&text, &interrupted);
     assert_eq!(results.ended_early.as_deref(), Some("interrupted"));
     assert!(results.runs.is_empty() && !results.valid);
