@@ -1,7 +1,7 @@
 //! The brokers of one system on a testbed: start, ready, fail, stop.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -13,20 +13,38 @@ use thicket_bench::probe::round_trip;
 use thicket_bench::workload::Workload;
 use thicket_mqtt::Qos;
 
-use crate::driver::{Brokers, Counter, Driver, Peer, Ready};
+use crate::certificate;
+use crate::driver::{Brokers, Counter, Driver, Peer, Ready, fill, with_peer};
 use crate::error::LabError;
 use crate::net;
-use crate::scenario::System;
+use crate::scenario::{Attach, System};
 use crate::testbed::{Testbed, ended};
-use crate::topology::{Topology, broker_address};
+use crate::topology::{Topology, broker_address, client_address};
 
 /// Between two looks at a broker that is not ready.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time for one look.
 const LOOK: Duration = Duration::from_secs(2);
+/// Until a dispatcher has figures of all brokers: the load it goes by is a mean of seconds.
+const SETTLED: Duration = Duration::from_secs(3);
 /// Time a broker has to end by itself.
 const GRACE: Duration = Duration::from_secs(3);
 const PORT: u16 = 1883;
+/// Where clients come in over TLS.
+pub const TLS_PORT: u16 = 8883;
+
+/// How publishers that arrive find their brokers.
+#[derive(Debug, Clone)]
+pub struct Entrance {
+    /// Where they go first.
+    pub attach: Attach,
+    /// What they connect to: brokers, or a dispatcher.
+    pub nodes: Vec<Node>,
+    /// All brokers.
+    pub brokers: Vec<Node>,
+    /// Their processes, in this order.
+    pub pids: Vec<u32>,
+}
 
 /// Running brokers.
 #[derive(Debug)]
@@ -45,20 +63,37 @@ pub struct Cluster {
     pub formed_s: f64,
     /// What clients of each site connect to.
     pub nodes: Vec<Node>,
+    /// Whether brokers listen for TLS too.
+    has_tls: bool,
+    dispatcher: Option<Child>,
 }
 
 impl Cluster {
-    /// Starts the system's brokers and waits until messages come through from each to each. Logs and files are in `folder`.
+    /// Starts the system's brokers and waits until messages come through from each to each. Logs and files are in `folder`. With `has_tls`
+    /// they listen for TLS too.
     pub fn start(
         testbed: &Testbed,
         driver: &Driver,
         system: &System,
         own_program: &Path,
         folder: &Path,
+        has_tls: bool,
     ) -> Result<Self, LabError> {
+        let refuse = |reason: &str| LabError::Driver {
+            driver: system.driver.clone(),
+            reason: reason.to_owned(),
+        };
+        if has_tls && driver.tls.is_none() {
+            return Err(refuse(
+                "workload.tls: it does not say how its brokers use TLS",
+            ));
+        }
+        if system.attach == Attach::Dispatcher && driver.dispatcher.is_none() {
+            return Err(refuse("system.attach = dispatcher: it has none"));
+        }
         let topology = &testbed.topology;
         let count = match driver.brokers {
-            Brokers::EverySite => topology.sites.len(),
+            Brokers::EverySite | Brokers::Separate => topology.sites.len(),
             Brokers::FirstSite => 1,
             Brokers::External => 0,
         };
@@ -83,6 +118,8 @@ impl Cluster {
             started: vec![(Instant::now(), None); topology.sites.len()],
             formed_s: 0.0,
             nodes: nodes.collect(),
+            has_tls,
+            dispatcher: None,
         };
         if let Err(error) = cluster.start_all(testbed) {
             cluster.stop(testbed);
@@ -115,10 +152,90 @@ impl Cluster {
             .filter(|&site| !testbed.topology.later.contains(&self.nodes[site].name))
             .map(|site| self.nodes[site].clone())
             .collect();
-        wait_connected(&nodes, Duration::from_secs(self.driver.patience_s))
-            .map_err(|reason| LabError::NotReady(format!("{}: {reason}", self.system.name)))?;
+        let together = if self.driver.brokers == Brokers::Separate {
+            1
+        } else {
+            nodes.len()
+        };
+        for nodes in nodes.chunks(together.max(1)) {
+            wait_connected(nodes, Duration::from_secs(self.driver.patience_s))
+                .map_err(|reason| LabError::NotReady(format!("{}: {reason}", self.system.name)))?;
+        }
         self.formed_s = start.elapsed().as_secs_f64();
+        if self.system.attach == Attach::Dispatcher {
+            self.start_dispatcher(testbed)?;
+        }
         Ok(())
+    }
+
+    /// Starts what sends clients to brokers, beside the clients of the first site, and waits until it answers.
+    fn start_dispatcher(&mut self, testbed: &Testbed) -> Result<(), LabError> {
+        let Some(dispatcher) = self.driver.dispatcher.clone() else {
+            return Ok(());
+        };
+        let (dir, mut places) = self.places(0)?;
+        let own = client_address(0).to_string();
+        places.insert("own_address".to_owned(), own);
+        let words = dispatcher.start.iter();
+        let mut argv: Vec<String> = words.map(|word| fill(word, &places)).collect();
+        for (site, peer) in self.peers.iter().enumerate() {
+            let mut places = with_peer(&places, peer);
+            let pid = self.children[site].as_ref().map_or(0, Child::id);
+            places.insert("peer_pid".to_owned(), pid.to_string());
+            argv.extend(
+                dispatcher
+                    .each_broker
+                    .iter()
+                    .map(|word| fill(word, &places)),
+            );
+        }
+        self.dispatcher = Some(testbed.start_beside(0, &argv, &dir, "dispatcher.log")?);
+        let address = SocketAddr::new(IpAddr::V4(client_address(0)), dispatcher.port);
+        let clients = net::path(&testbed.sites[0].clients);
+        let start = Instant::now();
+        let answers = || {
+            inside(&clients, || {
+                TcpStream::connect_timeout(&address, LOOK).is_ok()
+            })
+        };
+        while !answers().is_ok_and(|it| it) {
+            if start.elapsed() > Duration::from_secs(self.driver.patience_s) {
+                let log = dir.join("dispatcher.log");
+                let reason = format!("the dispatcher does not answer: see {}", log.display());
+                return Err(LabError::NotReady(reason));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        // Until it has figures of brokers that do nothing yet.
+        std::thread::sleep(SETTLED);
+        Ok(())
+    }
+
+    /// How publishers of the first site find their brokers.
+    #[must_use]
+    pub fn entrance(&self) -> Entrance {
+        let mut brokers: Vec<Node> = Vec::new();
+        for node in &self.nodes {
+            if !brokers.iter().any(|known| known.address == node.address) {
+                brokers.push(node.clone());
+            }
+        }
+        let children = self.children.iter().flatten();
+        let dispatcher = self.driver.dispatcher.as_ref();
+        let nodes = match (self.system.attach, dispatcher) {
+            (Attach::Dispatcher, Some(dispatcher)) => vec![Node {
+                name: "dispatcher".to_owned(),
+                address: SocketAddr::new(IpAddr::V4(client_address(0)), dispatcher.port),
+                namespace: None,
+            }],
+            (Attach::Dispatcher | Attach::RoundRobin | Attach::Redirect, _) => brokers.clone(),
+        };
+        Entrance {
+            attach: self.system.attach,
+            nodes,
+            brokers,
+            pids: children.map(Child::id).collect(),
+        }
     }
 
     /// Mean seconds from the start of a process until it was ready.
@@ -137,10 +254,16 @@ impl Cluster {
         let (dir, places) = self.places(site)?;
         if self.children[site].is_none() {
             let children = children(&testbed.topology, site, &self.peers);
+            if self.has_tls {
+                certificate::write(&dir, &self.peers[site].address)?;
+            }
             self.driver
-                .write_files(&places, &children, &self.peers, &dir)?;
+                .write_files(&places, &children, &self.peers, self.has_tls, &dir)?;
         }
         let mut words = self.driver.start.clone();
+        if self.has_tls {
+            words.extend(self.driver.tls.iter().flatten().cloned());
+        }
         words.extend(self.system.args.iter().cloned());
         self.started[site] = (Instant::now(), None);
         self.children[site] = Some(self.spawn(testbed, site, &words, "output.log")?);
@@ -336,6 +459,10 @@ impl Cluster {
 
     /// Ends all brokers, in order where they do so in time.
     pub fn stop(&mut self, testbed: &Testbed) {
+        if let Some(mut dispatcher) = self.dispatcher.take() {
+            let _ = dispatcher.kill();
+            let _ = dispatcher.wait();
+        }
         for child in self.children.iter().flatten() {
             if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
                 let _ = rustix::process::kill_process(pid, Signal::TERM);

@@ -14,12 +14,16 @@ use crate::command;
 use crate::error::LabError;
 use crate::scenario::System;
 
-const BUILT_IN: [(&str, &str); 8] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("thicket", include_str!("../drivers/thicket.toml")),
     ("mosquitto", include_str!("../drivers/mosquitto.toml")),
     (
         "mosquitto-tree",
         include_str!("../drivers/mosquitto-tree.toml"),
+    ),
+    (
+        "mosquitto-separate",
+        include_str!("../drivers/mosquitto-separate.toml"),
     ),
     ("rabbitmq", include_str!("../drivers/rabbitmq.toml")),
     ("hivemq", include_str!("../drivers/hivemq.toml")),
@@ -61,6 +65,12 @@ pub struct Driver {
     /// Whether the first broker is ready before the others start.
     #[serde(default)]
     pub first_alone: bool,
+    /// Words added to `start` where clients use TLS; `None`: it is not known how the broker does it.
+    #[serde(default)]
+    pub tls: Option<Vec<String>>,
+    /// The process that sends clients to brokers, where the system attaches them by one.
+    #[serde(default)]
+    pub dispatcher: Option<Dispatcher>,
     /// How a broker says that it is ready.
     #[serde(default)]
     pub ready: Ready,
@@ -93,6 +103,18 @@ pub struct Driver {
     pub kubernetes: Option<crate::kubernetes::Container>,
 }
 
+/// A process beside the clients of the first site; places are those of the first broker, and `{own_address}`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dispatcher {
+    /// Its command line.
+    pub start: Vec<String>,
+    /// Words added for each broker; `{peer_pid}` is its process.
+    pub each_broker: Vec<String>,
+    /// The port that clients connect to.
+    pub port: u16,
+}
+
 /// A text for each broker.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -123,6 +145,8 @@ pub enum Brokers {
     /// One at every site.
     #[default]
     EverySite,
+    /// One at every site, which know nothing of each other.
+    Separate,
     /// One at the first site, for the clients of all.
     FirstSite,
     /// None of ours: they run already.
@@ -168,6 +192,9 @@ pub struct Template {
     /// Added for each broker, this one included.
     #[serde(default)]
     pub each_broker: String,
+    /// Added where clients use TLS; the certificate is `{dir}/tls.pem`, its key `{dir}/tls.key`.
+    #[serde(default)]
+    pub tls: String,
     /// Its mode, 0644 if nothing is said.
     #[serde(default)]
     pub mode: Option<u32>,
@@ -364,9 +391,13 @@ impl Driver {
         places: &BTreeMap<String, String>,
         children: &[Peer],
         all: &[Peer],
+        has_tls: bool,
     ) -> Vec<(String, String, Option<u32>)> {
         let one = |file: &Template| {
             let mut text = fill(&file.text, places);
+            if has_tls {
+                text.push_str(&fill(&file.tls, places));
+            }
             for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
                 for peer in peers {
                     text.push_str(&fill(part, &with_peer(places, peer)));
@@ -383,16 +414,20 @@ impl Driver {
         places: &BTreeMap<String, String>,
         children: &[Peer],
         all: &[Peer],
+        has_tls: bool,
         dir: &Path,
     ) -> Result<(), LabError> {
-        for (path, text, mode) in self.texts(places, children, all) {
+        for (path, text, mode) in self.texts(places, children, all, has_tls) {
             write_file(&dir.join(path), &text, mode)?;
         }
         Ok(())
     }
 }
 
-fn with_peer(places: &BTreeMap<String, String>, peer: &Peer) -> BTreeMap<String, String> {
+pub(crate) fn with_peer(
+    places: &BTreeMap<String, String>,
+    peer: &Peer,
+) -> BTreeMap<String, String> {
     let mut places = places.clone();
     places.insert("peer_site".to_owned(), peer.site.clone());
     places.insert("peer_index".to_owned(), peer.index.to_string());

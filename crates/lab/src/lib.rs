@@ -34,6 +34,7 @@
 //! ```
 
 pub mod capture;
+mod certificate;
 pub mod child;
 pub mod cluster;
 pub mod driver;
@@ -51,6 +52,7 @@ pub mod prepare;
 pub mod probe;
 pub mod results;
 pub mod run;
+mod runs;
 pub mod scenario;
 pub mod screen;
 pub mod simulated;

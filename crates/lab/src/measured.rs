@@ -1,5 +1,7 @@
 //! The measurements of a scenario, each by what `thicket bench` has for it, with clients in the namespaces of the sites.
 
+mod arrivals;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
@@ -14,6 +16,7 @@ use thicket_bench::namespace;
 use thicket_bench::search::{Criterion, SearchSettings, Step, search};
 use thicket_mqtt::Qos;
 
+use crate::cluster::Entrance;
 use crate::error::LabError;
 use crate::faults::Wanted;
 use crate::results;
@@ -49,9 +52,16 @@ pub fn measure(
     scenario: &Scenario,
     generator: Option<Generator>,
     clients: Clients,
+    entrance: Option<Entrance>,
     orders: Sender<Wanted>,
 ) -> Result<Measured, LabError> {
     match (&scenario.measure, generator) {
+        (Measure::Arrivals { .. }, _) => match entrance {
+            Some(entrance) => arrivals::measure(scenario, &clients, entrance),
+            None => Err(LabError::Machine(
+                "measure.kind = arrivals: brokers of others are not watched".to_owned(),
+            )),
+        },
         (Measure::Throughput { .. }, Some(generator)) => throughput(scenario, generator),
         (Measure::Connections { count, hold_s }, _) => connections(clients, *count, hold_s.value()),
         (Measure::Crash { .. }, _) => death(scenario, &clients.nodes, orders),

@@ -4,17 +4,19 @@
 //! independent of each other. The load generator runs in a thread of its own and the time line of faults in the caller's, as brokers die with
 //! the thread that starts them.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use thicket_bench::Layering;
 use thicket_bench::generator::{Generator, Node};
 use thicket_bench::process;
+use thicket_transport::tls::ClientTls;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, TLS_PORT};
 use crate::driver::{Brokers, Driver};
 use crate::environment::environment;
 use crate::error::LabError;
@@ -23,9 +25,8 @@ use crate::limits::Use;
 use crate::links::Backend;
 use crate::measured::{Measured, measure};
 use crate::probe::{self, PairRtt};
-use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run, VERSION};
+use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run};
 use crate::scenario::{Cell, Measure, Scenario, System, clients};
-use crate::summary::number;
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
 
@@ -37,9 +38,10 @@ const LATE_SHARE: f64 = 0.01;
 const MAX_BEHIND_MS: f64 = 100.0;
 
 /// What a line about a run says of it, where it is there.
-const TOLD: [(&str, &str); 4] = [
+const TOLD: [(&str, &str); 5] = [
     ("sustainable_msgs_per_s", "messages/s sustainable"),
     ("connects_per_s", "connects/s"),
+    ("difference_msgs_per_s", "messages/s between the brokers"),
     ("delay_mean_ms", "ms"),
     ("lost_messages", "lost"),
 ];
@@ -54,9 +56,30 @@ pub struct Options<'a> {
     /// Where results go; it exists.
     pub folder: &'a Path,
     /// Set when the user wants an end.
-    pub interrupted: &'a AtomicBool,
+    pub interrupted: &'a Arc<AtomicBool>,
     /// Gets a line about every run.
     pub say: &'a dyn Fn(&str),
+}
+
+/// The brokers' ports for clients that use TLS, or the others.
+fn of_tls(mut nodes: Vec<Node>, has_tls: bool) -> Vec<Node> {
+    for node in nodes.iter_mut().filter(|_| has_tls) {
+        node.address.set_port(TLS_PORT);
+    }
+    nodes
+}
+
+/// Clients believe whatever certificate they are shown.
+fn layering(has_tls: bool) -> Result<Layering, LabError> {
+    let tls = ClientTls {
+        insecure: true,
+        ..ClientTls::default()
+    };
+    let refused = |error| LabError::Machine(format!("TLS: {error}"));
+    Ok(Layering {
+        tls: has_tls.then(|| tls.load()).transpose().map_err(refused)?,
+        websocket: None,
+    })
 }
 
 /// What happens to be there while a system runs.
@@ -99,18 +122,7 @@ pub fn run(
     };
     let end = bench.all();
     facts.links_first = bench.links_first;
-    let ended_early = end.err().map(|error| error.to_string());
-    let results = Results {
-        version: VERSION,
-        title: scenario.title.clone(),
-        source: scenario.source.clone(),
-        valid: ended_early.is_none() && bench.runs.iter().all(|run| run.valid),
-        ended_early,
-        left_out: Vec::new(),
-        environment: facts,
-        scenario: text.to_owned(),
-        runs: bench.runs,
-    };
+    let results = Results::of(scenario, text, facts, bench.runs, end.err());
     results.save(options.folder)?;
     Ok(results)
 }
@@ -180,7 +192,14 @@ impl Bench<'_> {
             "brokers",
             &format!("{}-c{}-r{repeat}", system.name, cells[0]),
         )?;
-        let started = Cluster::start(testbed, driver, system, self.options.program, &folder);
+        let started = Cluster::start(
+            testbed,
+            driver,
+            system,
+            self.options.program,
+            &folder,
+            self.uses_tls(),
+        );
         let mut cluster = match started {
             Ok(cluster) => cluster,
             Err(error) => {
@@ -275,7 +294,10 @@ impl Bench<'_> {
             .push(idle.since(&start, "control", &names, lab.as_ref()));
         let seed = scenario.seed + repeat;
         let prefix = format!("l{}-{}-{cell}-{repeat}", std::process::id(), run.system);
-        let clients = clients(scenario, &names, &nodes, &prefix, seed);
+        let nodes = of_tls(nodes, scenario.workload.tls && lab.is_some());
+        let mut clients = clients(scenario, &names, &nodes, &prefix, seed);
+        clients.layering = layering(scenario.workload.tls)?;
+        let entrance = lab.as_ref().map(|(_, cluster)| cluster.entrance());
         let connects = matches!(scenario.measure, Measure::Load | Measure::Throughput { .. });
         let (mut generator, mut subscribed) = (None, idle);
         if connects {
@@ -295,7 +317,7 @@ impl Bench<'_> {
         let (orders, wanted) = channel();
         let measured = std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let measured = measure(scenario, generator, clients, orders);
+                let measured = measure(scenario, generator, clients, entrance, orders);
                 done.store(true, Ordering::Relaxed);
                 measured
             });
@@ -346,17 +368,8 @@ impl Bench<'_> {
                 testbed.links.heal(&all)?;
             }
         }
-        let name = format!("{}-c{cell}-r{repeat}", run.system);
-        for (text, ending, place) in [
-            (&measured.samples, "csv", &mut run.samples),
-            (&measured.time_line, "svg", &mut run.time_line),
-        ] {
-            let Some(text) = text else { continue };
-            let name = format!("{name}.{ending}");
-            let file = self.folder("samples", "")?.join(&name);
-            std::fs::write(&file, text).map_err(LabError::io(file.display()))?;
-            *place = Some(format!("samples/{name}"));
-        }
+        let (samples, time_line) = (measured.samples.as_deref(), measured.time_line.as_deref());
+        run.keep(self.options.folder, cell, samples, time_line)?;
         Ok(measured)
     }
 
@@ -385,44 +398,20 @@ impl Bench<'_> {
     fn push(&mut self, run: Run) {
         let total =
             self.cells.len() as u64 * self.scenario.systems.len() as u64 * self.scenario.repeats;
-        let parameters: Vec<String> = run
-            .parameters
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
-        let told: Vec<String> = TOLD
-            .iter()
-            .filter_map(|(name, unit)| Some(format!("{} {unit}", number(*run.metrics.get(*name)?))))
-            .collect();
-        let problem = run
-            .invalid
-            .first()
-            .map_or(String::new(), |reason| format!("; INVALID: {reason}"));
-        let (name, repeat) = (run.system.clone(), run.repeat);
+        let line = run.line(&TOLD);
         self.runs.push(run);
         let done = self.runs.len() as f64;
         let left = self.started.elapsed().as_secs_f64() / done * (total as f64 - done);
-        (self.options.say)(&format!(
-            "[{done}/{total}, {left:.0} s left] {name} {} repeat {repeat}: {}{problem}",
-            parameters.join(" "),
-            told.join(", ")
-        ));
+        (self.options.say)(&format!("[{done}/{total}, {left:.0} s left] {line}"));
+    }
+
+    /// Whether clients use TLS in any cell: cells that differ in load only share running brokers.
+    fn uses_tls(&self) -> bool {
+        self.cells.iter().any(|cell| cell.scenario.workload.tls)
     }
 
     fn empty(&self, repeat: u64, cell: usize, system: &System) -> Run {
-        Run {
-            system: system.name.clone(),
-            parameters: self.cells[cell].parameters.clone(),
-            repeat,
-            valid: true,
-            invalid: Vec::new(),
-            warnings: Vec::new(),
-            metrics: BTreeMap::new(),
-            phases: Vec::new(),
-            faults: Vec::new(),
-            samples: None,
-            time_line: None,
-        }
+        Run::begin(&self.cells[cell], system, repeat)
     }
 
     fn folder(&self, kind: &str, name: &str) -> Result<PathBuf, LabError> {

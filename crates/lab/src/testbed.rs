@@ -165,30 +165,20 @@ impl Testbed {
         folder: &Path,
         log: &str,
     ) -> Result<Child, LabError> {
-        let log = folder.join(log);
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .map_err(LabError::io(log.display()))?;
-        let errors = log.try_clone().map_err(LabError::io("log"))?;
-        let mut command = self.enter(&self.sites[site].broker, &self.groups[site].folders());
-        // A node takes settings from such variables: what is set where the lab was started is not meant for its brokers.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("THICKET_") {
-                command.env_remove(name);
-            }
-        }
-        command
-            .args(argv)
-            .envs(env)
-            // Ctrl-C is for the lab.
-            .process_group(0)
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors);
-        command.spawn().map_err(LabError::io("broker"))
+        let command = self.enter(&self.sites[site].broker, &self.groups[site].folders());
+        spawn(command, argv, env, folder, log)
+    }
+
+    /// Starts a command where the clients of a site are: it is no broker's, and nothing limits it.
+    pub fn start_beside(
+        &self,
+        site: usize,
+        argv: &[String],
+        folder: &Path,
+        log: &str,
+    ) -> Result<Child, LabError> {
+        let command = self.enter(&self.sites[site].clients, &[]);
+        spawn(command, argv, &BTreeMap::new(), folder, log)
     }
 
     /// Our program again, which enters the namespace and the groups, and then becomes the command that follows.
@@ -252,6 +242,39 @@ impl Drop for Testbed {
     fn drop(&mut self) {
         self.janitor.finish();
     }
+}
+
+/// Starts a command with its output in a file.
+fn spawn(
+    mut command: Command,
+    argv: &[String],
+    env: &BTreeMap<String, String>,
+    folder: &Path,
+    log: &str,
+) -> Result<Child, LabError> {
+    let log = folder.join(log);
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .map_err(LabError::io(log.display()))?;
+    let errors = log.try_clone().map_err(LabError::io("log"))?;
+    // A node takes settings from such variables: what is set where the lab was started is not meant for its brokers.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("THICKET_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(argv)
+        .envs(env)
+        // Ctrl-C is for the lab.
+        .process_group(0)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors);
+    command.spawn().map_err(LabError::io("broker"))
 }
 
 /// Bytes and packets sent by each interface of a namespace. From `/proc`: `/sys` would show the host's interfaces.

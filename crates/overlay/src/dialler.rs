@@ -31,6 +31,8 @@ const MANY_ATTEMPTS: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Dialler {
     addresses: BTreeMap<String, Address>,
+    /// Rises with every change.
+    generation: u64,
     timing: Timing,
     limits: OverlayLimits,
     refused: u64,
@@ -101,10 +103,16 @@ impl Dialler {
         }
         Self {
             addresses,
+            generation: 0,
             timing,
             limits,
             refused: 0,
         }
+    }
+
+    /// Rises with every change.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Addresses not kept because the table was full.
@@ -127,8 +135,11 @@ impl Dialler {
             return;
         }
         if let Some(known) = self.addresses.get_mut(address) {
-            known.node = node.or(known.node);
-            known.standing = known.standing.max(standing);
+            let now_known = (node.or(known.node), known.standing.max(standing));
+            if now_known != (known.node, known.standing) {
+                (known.node, known.standing) = now_known;
+                self.generation += 1;
+            }
             return;
         }
         if !self.has_room(standing) {
@@ -136,6 +147,7 @@ impl Dialler {
             return;
         }
         let state = State::Waiting { until: now };
+        self.generation += 1;
         self.addresses
             .insert(address.to_owned(), Address::new(node, standing, state));
     }
@@ -167,6 +179,7 @@ impl Dialler {
         else {
             return false;
         };
+        self.generation += 1;
         self.addresses.remove(&name).is_some()
     }
 
@@ -176,6 +189,7 @@ impl Dialler {
             known.node == Some(node) && matches!(known.state, State::Waiting { .. })
         };
         if self.addresses.get(address).filter(is_its_own).is_some() {
+            self.generation += 1;
             self.addresses.remove(address);
         }
     }
@@ -186,6 +200,7 @@ impl Dialler {
         now: Instant,
         has_link: impl Fn(NodeId) -> bool,
     ) -> Vec<String> {
+        self.generation += 1;
         let mut free = self.free();
         let due = self.addresses.iter_mut().filter_map(|(name, address)| {
             let until = address.due(&has_link).filter(|until| *until <= now)?;
@@ -228,6 +243,7 @@ impl Dialler {
     }
 
     pub(crate) fn dialled(&mut self, name: &str) {
+        self.generation += 1;
         if let Some(address) = self.addresses.get_mut(name)
             && address.state != State::Own
         {
@@ -242,6 +258,7 @@ impl Dialler {
         name: &str,
         random: &mut Random,
     ) -> Option<NodeId> {
+        self.generation += 1;
         let address = self.addresses.get_mut(name)?;
         if address.state == State::Own {
             return None;
@@ -274,6 +291,7 @@ impl Dialler {
 
     /// It is known who answers there.
     pub(crate) fn identify(&mut self, name: &str, node: NodeId) {
+        self.generation += 1;
         if let Some(address) = self.addresses.get_mut(name) {
             address.node = Some(node);
             address.standing = Standing::Proved;
@@ -285,6 +303,7 @@ impl Dialler {
 
     /// This node answers there.
     pub(crate) fn set_own(&mut self, name: &str) {
+        self.generation += 1;
         if let Some(address) = self.addresses.get_mut(name) {
             address.state = State::Own;
         }
@@ -292,6 +311,7 @@ impl Dialler {
 
     /// A link to `node` is good: its addresses start from the shortest wait again.
     pub(crate) fn succeeded(&mut self, node: NodeId) {
+        self.generation += 1;
         for address in self
             .addresses
             .values_mut()
@@ -304,6 +324,7 @@ impl Dialler {
 
     /// `node` lost its link: dial it now.
     pub(crate) fn hurry(&mut self, now: Instant, node: NodeId) {
+        self.generation += 1;
         for address in self
             .addresses
             .values_mut()

@@ -60,6 +60,11 @@ impl Flow {
         self.parked.first_key_value().map(|(key, _)| *key)
     }
 
+    /// Whether nothing waits and nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.parked.is_empty() && self.under_way == 0
+    }
+
     #[cfg(test)]
     fn has_parked(&self) -> bool {
         !self.parked.is_empty()

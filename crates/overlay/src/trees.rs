@@ -379,7 +379,8 @@ mod tests {
 
     /// The same with another capability of one node.
     fn same_but(topology: &Topology, id: u64, capability: u64) -> Topology {
-        Topology::new(topology.nodes().iter().cloned().map(|mut node| {
+        Topology::new(topology.nodes().iter().map(|node| {
+            let mut node = TopologyNode::clone(node);
             if node.node == NodeId(id) {
                 node.capability = capability;
             }
@@ -483,7 +484,8 @@ mod tests {
             "whoever has the fewest, the lowest address first"
         );
         let mut changed = mesh(6, &[]);
-        changed = Topology::new(changed.nodes().iter().cloned().map(|mut node| {
+        changed = Topology::new(changed.nodes().iter().map(|node| {
+            let mut node = TopologyNode::clone(node);
             node.roots = 10 - node.node.0;
             node
         }));

@@ -145,6 +145,26 @@ impl NodeRecord {
         (self.incarnation.0, self.process, self.version)
     }
 
+    /// Its identity, and what may change while links and addresses do not.
+    pub(crate) fn numbers(&self) -> TopologyNode {
+        TopologyNode {
+            node: self.node,
+            capability: self.capability,
+            roots: self.roots,
+            clients: self.clients,
+            rate: self.rate,
+            ..TopologyNode::default()
+        }
+    }
+
+    /// Whether both are of one process with one address and the same links.
+    pub(crate) fn differs_in_numbers_only(&self, other: &Self) -> bool {
+        let identity = |it: &Self| (it.node, it.incarnation, it.process);
+        identity(self) == identity(other)
+            && (&self.name, &self.address) == (&other.name, &other.address)
+            && (&self.links, &self.epochs) == (&other.links, &other.epochs)
+    }
+
     /// Whether it says to have a link with the node.
     pub(crate) fn lists(&self, node: NodeId) -> bool {
         self.links
@@ -224,16 +244,13 @@ impl View {
 
     /// Every record as elections and paths see it.
     pub(crate) fn topology(&self) -> Topology {
-        Topology::new(self.records.values().map(|record| TopologyNode {
-            node: record.node,
+        let whole = |record: &NodeRecord| TopologyNode {
             name: record.name.clone(),
             address: record.address.clone(),
-            capability: record.capability,
-            roots: record.roots,
-            clients: record.clients,
-            rate: record.rate,
             links: record.links.clone(),
-        }))
+            ..record.numbers()
+        };
+        Topology::new(self.records.values().map(whole))
     }
 
     /// The nodes this one reaches over links that both ends list, this one included.
@@ -241,6 +258,9 @@ impl View {
         let mut reached = BTreeSet::from([self.own]);
         let mut open = vec![self.own];
         while let Some(node) = open.pop() {
+            if reached.len() == self.records.len() {
+                break;
+            }
             for (next, _) in self
                 .records
                 .get(&node)

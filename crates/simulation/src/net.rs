@@ -153,8 +153,11 @@ pub struct Net {
     busy: BTreeMap<(usize, usize), u64>,
     /// Links and routes, for those whose connections are more than weather.
     pub links: Links,
-    /// Whether each read wakes who writes to that connection, also if it does not wait for room: more interleavings, and more rounds.
-    pub wakes_for_nothing: bool,
+    /// More interleavings, and more work: each read wakes who writes to that connection, also if it does not wait for room, and a round
+    /// looks at every connection in an order that chance decides, not only at those that have something to read.
+    pub is_thorough: bool,
+    /// Connections of machines where something arrives, and when. Not kept where rounds look at all.
+    arrivals: BTreeMap<(usize, Peer), BTreeSet<(u64, ConnectionId)>>,
     /// Bytes written to connections between nodes, by who wrote and to whom.
     sent: BTreeMap<(usize, usize), u64>,
 }
@@ -174,7 +177,8 @@ impl Net {
             paused: BTreeMap::new(),
             busy: BTreeMap::new(),
             links: Links::default(),
-            wakes_for_nothing: true,
+            is_thorough: true,
+            arrivals: BTreeMap::new(),
             sent: BTreeMap::new(),
         }
     }
@@ -252,8 +256,44 @@ impl Net {
             Place::Nobody => {}
             Place::Tester(index) => self.wake(at, Wake::Tester(index)),
             Place::Client(index) => self.wake(at, Wake::Client(index)),
-            Place::Shell { node, owner, .. } => self.wake(at, Wake::Shell(node, owner)),
+            Place::Shell {
+                node,
+                owner,
+                connection,
+            } => {
+                self.expect(at, node, owner, connection);
+                self.wake(at, Wake::Shell(node, owner));
+            }
         }
+    }
+
+    /// Has a round of the machine at `at` or later look at the connection.
+    pub(crate) fn expect(&mut self, at: u64, node: usize, owner: Peer, connection: ConnectionId) {
+        if !self.is_thorough {
+            let arrivals = self.arrivals.entry((node, owner)).or_default();
+            arrivals.insert((at, connection));
+        }
+    }
+
+    /// The connections of a machine where something has arrived since this was asked last; in a thorough world nobody knows.
+    pub(crate) fn take_arrived(&mut self, node: usize, owner: Peer) -> Option<Vec<ConnectionId>> {
+        if self.is_thorough {
+            return None;
+        }
+        let Some(arrivals) = self.arrivals.get_mut(&(node, owner)) else {
+            return Some(Vec::new());
+        };
+        let later = arrivals.split_off(&(self.now + 1, ConnectionId(0)));
+        let arrived = std::mem::replace(arrivals, later);
+        let mut ids: Vec<_> = arrived.into_iter().map(|(_, id)| id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Some(ids)
+    }
+
+    /// The machines of a node are gone.
+    pub(crate) fn forget_arrivals(&mut self, node: usize) {
+        self.arrivals.retain(|(of, _), _| *of != node);
     }
 
     /// A connection from `from`, who is at the first of the hosts, to nobody yet at the second; the end that dialled.
@@ -348,7 +388,7 @@ impl Net {
         let read = pipe.read(now, limit);
         let next_at = pipe.next_at();
         let waits = matches!(read, Read::Bytes(_)) && std::mem::take(&mut pipe.has_refused);
-        let is_spurious = matches!(read, Read::Bytes(_)) && self.wakes_for_nothing;
+        let is_spurious = matches!(read, Read::Bytes(_)) && self.is_thorough;
         if let Some(at) = next_at {
             self.wake_place((now + 1).max(at), place);
         }

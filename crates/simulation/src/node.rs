@@ -1,6 +1,6 @@
 //! A node: its machines, and the shell around them as `doors` describes it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ struct Slot {
 struct Slots {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+    /// Those whose last write was not taken whole; some may be gone or have gone on since.
+    blocked: BTreeSet<ConnectionId>,
 }
 
 impl Slots {
@@ -290,6 +292,7 @@ impl Node {
     }
 
     fn drop_machines(&mut self, net: &mut Net) {
+        net.forget_arrivals(self.index);
         if let Some(machines) = self.machines.take() {
             let slots = machines.threads.into_iter().flat_map(|slots| slots.slots);
             for slot in slots.flatten() {
@@ -394,8 +397,10 @@ impl Node {
         let mut sources = vec![Source::Timeout, Source::Accepts, Source::Others];
         sources.extend(self.peers().into_iter().map(Source::Mail));
         let machines = self.machines.as_ref().expect("looked at above");
-        let of_peer = machines.threads[thread_of(peer)].of(peer);
-        sources.extend(of_peer.into_iter().map(Source::Read));
+        let slots = &machines.threads[thread_of(peer)];
+        let arrived = net.take_arrived(self.index, peer);
+        let to_read = arrived.unwrap_or_else(|| slots.of(peer));
+        sources.extend(to_read.into_iter().map(Source::Read));
         net.random.shuffle(&mut sources);
         for source in sources {
             self.take(source, peer, net);
@@ -535,6 +540,7 @@ impl Node {
                 WorkerOutput::SetReading(connection, reads) => {
                     if let Some(slot) = machines.threads[thread].get_mut(connection) {
                         slot.is_paused = !reads;
+                        net.expect(net.now, index, peer, connection);
                         net.wake(net.now + 1, Wake::Shell(index, peer));
                     }
                 }
@@ -811,11 +817,13 @@ impl Machines {
     /// Connections whose last write was not taken whole are tried again.
     fn add_blocked(&mut self, peer: Peer, to_flush: &mut Vec<ConnectionId>) {
         let slots = &mut self.threads[thread_of(peer)];
-        for connection in slots.of(peer) {
-            let blocked = slots
-                .get_mut(connection)
-                .is_some_and(|slot| slot.is_blocked);
-            if blocked && !to_flush.contains(&connection) {
+        for connection in slots.blocked.clone() {
+            let slot = slots.get_mut(connection).filter(|slot| slot.is_blocked);
+            let Some(owner) = slot.map(|slot| slot.owner) else {
+                slots.blocked.remove(&connection);
+                continue;
+            };
+            if owner == peer && !to_flush.contains(&connection) {
                 to_flush.push(connection);
             }
         }
@@ -837,6 +845,7 @@ impl Machines {
             }
             let count = net.write(slot.end, pending);
             if count == 0 {
+                self.threads[thread_of(peer)].blocked.insert(connection);
                 return;
             }
             match peer {

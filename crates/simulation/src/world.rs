@@ -1,6 +1,8 @@
 //! A whole cluster with its clients in one thread and in virtual time, from one seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
 use thicket_node::{
@@ -36,6 +38,7 @@ pub struct World {
     dials: BTreeMap<(u64, u64), Dial>,
     dials_so_far: u64,
     next_discovery: u64,
+    stopped: Arc<AtomicBool>,
 }
 
 /// A node dials.
@@ -62,6 +65,7 @@ impl World {
             dials: BTreeMap::new(),
             dials_so_far: 0,
             next_discovery: 0,
+            stopped: Arc::default(),
         }
     }
 
@@ -76,7 +80,20 @@ impl World {
     pub fn start(&mut self, node: usize) {
         self.nodes[node].start(&mut self.net);
         self.next_discovery = self.net.now;
-        self.discover();
+        // The next step does it for all nodes that start at one time.
+        if self.net.is_thorough {
+            self.discover();
+        }
+    }
+
+    /// From when the flag is set on nothing happens any more, and time passes at once: whoever lets time pass ends soon.
+    pub fn stop_when(&mut self, flag: Arc<AtomicBool>) {
+        self.stopped = flag;
+    }
+
+    /// Whether that flag is set.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Drains a node until it has nothing left. False: it did not come to that.
@@ -197,6 +214,9 @@ impl World {
 
     /// One machine looks up, if one has to before `until`; which one.
     pub fn step(&mut self, until: u64) -> Option<Wake> {
+        if self.is_stopped() {
+            return None;
+        }
         self.discover();
         let wake = self.net.next_wake(until)?;
         match wake {
@@ -381,6 +401,31 @@ impl World {
                     .count()
                     == count
         })
+    }
+
+    /// Whether a node is ready to serve clients.
+    pub fn is_ready(&self, node: usize) -> bool {
+        let machines = self.nodes[node].machines.as_ref();
+        machines.is_some_and(|machines| machines.hub.is_ready())
+    }
+
+    /// Whether every node that runs sees every other, and a link between any two that are not parted.
+    pub fn is_meshed(&self) -> bool {
+        let is_running = |node: &&Node| node.machines.is_some();
+        let running: Vec<&Node> = self.nodes.iter().filter(is_running).collect();
+        let pairs = running.iter().enumerate().flat_map(|(at, one)| {
+            running[at + 1..]
+                .iter()
+                .map(|other| (one.index, other.index))
+        });
+        let expected = pairs
+            .filter(|(one, other)| self.net.parting(*one, *other).is_none())
+            .count();
+        let links = |node: &Node| {
+            let machines = node.machines.as_ref();
+            machines.map_or(0, |machines| machines.hub.overview().0.links.len())
+        };
+        self.is_whole() && running.iter().all(|node| links(node) >= expected)
     }
 
     /// Whether the nodes see each other, and every persistent session has its copy.

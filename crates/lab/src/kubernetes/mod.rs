@@ -77,11 +77,16 @@ pub fn export(
     images: &BTreeMap<String, String>,
     folder: &Path,
 ) -> Result<Index, LabError> {
-    if let Measure::Crash { .. } = scenario.measure {
-        return Err(LabError::Machine(
-            "measure.kind crash needs brokers of the lab itself: describe the death as a fault"
-                .to_owned(),
-        ));
+    let needs_own_brokers = match scenario.measure {
+        Measure::Crash { .. } => Some("measure.kind crash: describe the death as a fault"),
+        Measure::Arrivals { .. } => Some("measure.kind arrivals"),
+        Measure::Load | Measure::Throughput { .. } | Measure::Connections { .. } => None,
+    };
+    let has_tls = cells.iter().any(|cell| cell.scenario.workload.tls);
+    if let Some(what) = needs_own_brokers.or(has_tls.then_some("workload.tls")) {
+        return Err(LabError::Machine(format!(
+            "{what} needs brokers that the lab itself starts"
+        )));
     }
     let Some(load_image) = images.get("thicket") else {
         return Err(LabError::Machine(
@@ -158,7 +163,7 @@ impl Place<'_> {
     /// Sites with a broker.
     fn brokers(&self) -> usize {
         match self.driver.brokers {
-            Brokers::EverySite => self.topology.sites.len(),
+            Brokers::EverySite | Brokers::Separate => self.topology.sites.len(),
             Brokers::FirstSite => 1,
             Brokers::External => 0,
         }
@@ -199,7 +204,7 @@ fn external(
     table.insert("network".to_owned(), network.into());
     let sites = match Driver::load(system)?.brokers {
         Brokers::FirstSite => vec![&names[0]; names.len()],
-        Brokers::EverySite | Brokers::External => names.iter().collect(),
+        Brokers::EverySite | Brokers::Separate | Brokers::External => names.iter().collect(),
     };
     let address = |site: &&String| format!("broker-{}.brokers:{PORT}", plain(site)).into();
     let mut external = toml::Table::new();

@@ -49,7 +49,7 @@ fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, 
     let (name, folder, program) = (place.pod(site), FOLDER.as_ref(), container.program.as_ref());
     let places = driver.places(place.system, program, program, &peers[site], peers, folder);
     let children = children(&place.topology, site, peers);
-    let files = driver.texts(&places, &children, peers);
+    let files = driver.texts(&places, &children, peers, false);
     let start = if container.start.is_empty() {
         &driver.start
     } else {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Beside, Figure, figures, growth_figure};
+use super::{Beside, Figure, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::results::{Environment, Results, Run};
 use crate::scaling::growth;
@@ -82,6 +82,7 @@ pub fn to_html(
             figure.to_svg()
         );
     }
+    cost_of_tls(&rows, &mut page);
     if rows
         .iter()
         .any(|row| row.figures.contains_key("sustainable_msgs_per_s"))
@@ -113,6 +114,28 @@ pub fn to_html(
     );
     page.push_str("</html>\n");
     page
+}
+
+fn cost_of_tls(rows: &[Row], page: &mut String) {
+    let costs = tls::costs(rows);
+    if costs.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>What TLS costs (Comparison M6)</h2><div class=\"wide\"><table><tr><th></th><th>messages/s without</th><th>with TLS</th>\
+         <th>lowered by</th></tr>\n",
+    );
+    for cost in costs {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.0} %</td></tr>",
+            escape(&cost.name),
+            number(cost.plain_per_s),
+            number(cost.tls_per_s),
+            100.0 * cost.lowered_by()
+        );
+    }
+    page.push_str("</table></div>\n");
 }
 
 fn validity(results: &Results, page: &mut String) {
@@ -203,7 +226,14 @@ fn left_out(questions: &[String], page: &mut String) {
     page.push_str("</ul>\n");
 }
 
+/// Columns that have a figure in some row; nothing if there is none.
 fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String) {
+    let has_figures = |name: &str| rows.iter().any(|row| row.figures.contains_key(name));
+    let columns = columns.iter().filter(|(name, _)| has_figures(name));
+    let columns: Vec<&(&str, &str)> = columns.collect();
+    if columns.is_empty() {
+        return;
+    }
     let _ = write!(
         page,
         "<h2>{title}</h2><div class=\"wide\"><table><tr><th>system</th>"
@@ -212,7 +242,7 @@ fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String)
     for (key, _) in keys {
         let _ = write!(page, "<th>{}</th>", escape(short(key)));
     }
-    for (_, heading) in columns {
+    for (_, heading) in &columns {
         let _ = write!(page, "<th>{heading}</th>");
     }
     page.push_str("</tr>\n");
@@ -221,7 +251,7 @@ fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String)
         for (_, value) in &row.parameters {
             let _ = write!(page, "<td>{}</td>", escape(value));
         }
-        for (name, _) in columns {
+        for (name, _) in &columns {
             let text = row.figures.get(*name).map_or("-".to_owned(), cell);
             let _ = write!(page, "<td>{text}</td>");
         }

@@ -2,6 +2,7 @@
 
 mod figure;
 mod html;
+mod tls;
 
 pub use figure::{Bar, Figure};
 pub use html::to_html;
@@ -15,11 +16,21 @@ use crate::scaling::Growth;
 use crate::summary::{Row, rows, short};
 
 /// Figures drawn where their numbers are there: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 15] = [
+const SHOWN: [(&str, &str, &str); 17] = [
     (
         "sustainable_msgs_per_s",
         "Highest sustainable rate",
         "messages/s",
+    ),
+    (
+        "difference_msgs_per_s",
+        "Difference between the busiest and the idlest broker at the end",
+        "messages/s",
+    ),
+    (
+        "difference_cpu_percent",
+        "Difference of CPU between them, mean over time",
+        "% of a core",
     ),
     ("connects_per_s", "Connections accepted", "1/s"),
     (
@@ -91,7 +102,11 @@ pub fn write(results: &Results, folder: &Path, beside: Option<&Beside>) -> Resul
             continue;
         };
         let svg = std::fs::read_to_string(&file).map_err(LabError::io(file.display()))?;
-        time_lines.push((format!("{}, repeat {}", run.system, run.repeat), svg));
+        let mut words = vec![run.system.clone()];
+        let parameters = run.parameters.iter();
+        words.extend(parameters.map(|(key, value)| format!("{} = {value}", short(key))));
+        words.push(format!("repeat {}", run.repeat));
+        time_lines.push((words.join(", "), svg));
     }
     std::fs::write(&path, to_html(results, &time_lines, beside))
         .map_err(LabError::io(path.display()))

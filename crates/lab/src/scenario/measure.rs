@@ -51,6 +51,27 @@ pub enum Measure {
         #[serde(default = "after")]
         after_s: Positive,
     },
+    /// Publishers arrive one after the other, one of them heavier than the others (Dispatcher IV). They are at the first site; how they find
+    /// their broker is the system's `attach`.
+    Arrivals {
+        /// Publishers, the heavy one included (Dispatcher Table II: 10).
+        #[serde(default = "ten")]
+        publishers: usize,
+        /// Messages a second of each.
+        #[serde(default = "usual_rate")]
+        rate_per_s: Positive,
+        /// Messages a second of the heavy one.
+        #[serde(default = "heavy_rate")]
+        heavy_rate_per_s: Positive,
+        /// Its place in the order of arrival, from 1.
+        heavy_at: usize,
+        /// Between two arrivals.
+        #[serde(default = "five")]
+        every_s: Positive,
+        /// After the last arrival; the first two seconds of it are left out of rates.
+        #[serde(default = "seven")]
+        hold_s: Positive,
+    },
 }
 
 /// How a broker leaves.
@@ -90,6 +111,26 @@ fn after() -> Positive {
     positive(5.0)
 }
 
+const fn ten() -> usize {
+    10
+}
+
+fn usual_rate() -> Positive {
+    positive(2_000.0)
+}
+
+fn heavy_rate() -> Positive {
+    positive(10_000.0)
+}
+
+fn five() -> Positive {
+    positive(5.0)
+}
+
+fn seven() -> Positive {
+    positive(7.0)
+}
+
 impl Measure {
     pub(super) fn check(&self, names: &[String], network: &Network) -> Result<(), String> {
         match self {
@@ -103,7 +144,21 @@ impl Measure {
             Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => {
                 Err(format!("measure.count: {count} is not from 1 to 1,000,000"))
             }
-            _ => Ok(()),
+            Self::Arrivals {
+                publishers,
+                heavy_at,
+                ..
+            } if *heavy_at == 0 || heavy_at > publishers => Err(format!(
+                "measure.heavy_at: {heavy_at} is not from 1 to {publishers}, the number of publishers"
+            )),
+            Self::Arrivals { hold_s, .. } if hold_s.value() < 4.0 => Err(format!(
+                "measure.hold_s: {} is below 4, of which 2 are left out",
+                hold_s.value()
+            )),
+            Self::Load
+            | Self::Throughput { .. }
+            | Self::Connections { .. }
+            | Self::Arrivals { .. } => Ok(()),
         }
     }
 
@@ -153,6 +208,20 @@ impl Measure {
                 },
                 before_s.value(),
                 after_s.value()
+            )),
+            Self::Arrivals {
+                publishers,
+                rate_per_s,
+                heavy_rate_per_s,
+                heavy_at,
+                every_s,
+                hold_s,
+            } => Some(format!(
+                "{publishers} publishers of {} messages/s arrive {} s apart, number {heavy_at} with {}; {} s more after it",
+                rate_per_s.value(),
+                every_s.value(),
+                heavy_rate_per_s.value(),
+                hold_s.value()
             )),
         }
     }

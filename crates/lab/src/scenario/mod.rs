@@ -94,6 +94,22 @@ pub struct System {
     /// Their processes, if they run on this machine (driver `external`).
     #[serde(default)]
     pub pids: Vec<u32>,
+    /// How publishers that arrive find their broker (`measure.kind = "arrivals"`).
+    #[serde(default)]
+    pub attach: Attach,
+}
+
+/// How publishers that arrive find their broker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attach {
+    /// In turn, as DNS round robin answers.
+    #[default]
+    RoundRobin,
+    /// The driver's dispatcher names it.
+    Dispatcher,
+    /// They come to the first one, and follow where brokers send them.
+    Redirect,
 }
 
 impl System {
@@ -108,6 +124,7 @@ impl System {
             program: None,
             addresses: Vec::new(),
             pids: Vec::new(),
+            attach: Attach::default(),
         }
     }
 }

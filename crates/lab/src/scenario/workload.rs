@@ -68,6 +68,9 @@ pub struct Workload {
     /// Load before the measured interval.
     #[serde(default)]
     pub warm_up_s: Option<NonNegative>,
+    /// Clients come over TLS, to another port of the same brokers.
+    #[serde(default)]
+    pub tls: bool,
     /// Where clients are.
     #[serde(default)]
     pub placement: Placement,

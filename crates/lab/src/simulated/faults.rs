@@ -1,7 +1,6 @@
 //! The time line of faults in virtual time.
 
 use thicket_node::Drained;
-use thicket_simulation::World;
 
 use super::network::SimulatedLab;
 use crate::scenario::{Action, Fault};
@@ -27,7 +26,7 @@ pub(super) struct TimeLine {
     pub done: Vec<(f64, String)>,
     /// Seconds that nodes took to join.
     pub joined_s: Vec<f64>,
-    /// Seconds until all nodes that run saw each other, after each repair.
+    /// Seconds until all nodes that run saw a link between any two that can have one, after each repair.
     pub converged_s: Vec<f64>,
 }
 
@@ -133,20 +132,21 @@ impl TimeLine {
             let runs = lab.world.nodes[*site].machines.is_some();
             runs && lab.world.nodes[*site].drain(&mut lab.world.net) != Drained::default()
         });
-        if (self.joining.is_empty() && self.healing.is_none()) || !World::is_whole(&lab.world) {
-            return;
-        }
-        for (site, since) in std::mem::take(&mut self.joining) {
+        let joining = std::mem::take(&mut self.joining);
+        let (ready, joining) =
+            (joining.into_iter()).partition(|(site, _)| lab.world.is_ready(*site));
+        self.joining = joining;
+        for (site, since) in ready {
             let took_s = (now - since) as f64 / 1e3;
             self.joined_s.push(took_s);
             let name = &lab.topology.sites[site];
             let what = format!("{name} is ready, {took_s:.2} s after its start");
             self.note(now, what);
         }
-        if let Some(since) = self.healing.take() {
+        if let Some(since) = self.healing.take_if(|_| lab.world.is_meshed()) {
             let took_s = (now - since) as f64 / 1e3;
             self.converged_s.push(took_s);
-            let what = format!("all nodes that run see each other, {took_s:.2} s after the repair");
+            let what = format!("all nodes that run are linked, {took_s:.2} s after the repair");
             self.note(now, what);
         }
     }

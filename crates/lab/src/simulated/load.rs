@@ -298,7 +298,8 @@ impl<'a> Load<'a> {
         let streams = self.publishers as u64;
         let due = |message: u64| start + (1e3 * message as f64 / rate) as u64;
         let mut message = 0;
-        while message < budget && due(message) < end && streams > 0 {
+        let is_over = |lab: &SimulatedLab| streams == 0 || lab.world.is_stopped();
+        while message < budget && due(message) < end && !is_over(self.lab) {
             self.pass_until(due(message), line);
             self.send((message % streams) as usize);
             message += 1;
@@ -311,7 +312,7 @@ impl<'a> Load<'a> {
     /// Each publisher has so many messages on their way; looked at every millisecond, the grain of time.
     fn publish_in_window(&mut self, window: u32, budget: u64, end: u64, line: &mut TimeLine) {
         let mut left = budget;
-        while left > 0 && self.lab.world.net.now < end {
+        while left > 0 && self.lab.world.net.now < end && !self.lab.world.is_stopped() {
             for stream in 0..self.publishers {
                 while left > 0 && self.tally.on_their_way(stream) < u64::from(window) {
                     self.send(stream);

@@ -10,8 +10,8 @@ mod network;
 mod playable;
 mod tally;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use thicket_simulation::World;
@@ -21,10 +21,9 @@ pub use playable::Playable;
 use crate::environment::environment;
 use crate::error::LabError;
 use crate::links::Backend;
-use crate::results::{self, Results, Run, VERSION};
+use crate::results::{self, Results, Run};
 use crate::run::Options;
 use crate::scenario::{Cell, Measure, System};
-use crate::summary::number;
 use faults::TimeLine;
 use load::{Load, millis};
 use network::SimulatedLab;
@@ -57,19 +56,28 @@ impl Playable<'_> {
         'all: for repeat in 1..=self.scenario.repeats {
             for (number, cell) in self.cells.iter().enumerate() {
                 for system in &self.scenario.systems {
+                    let started = Instant::now();
+                    let mut played = play(cell, system, repeat, options.interrupted);
+                    // What was played until then is no run.
                     if options.interrupted.load(Ordering::Relaxed) {
-                        ended_early = Some(LabError::Interrupted.to_string());
+                        ended_early = Some(LabError::Interrupted);
                         break 'all;
                     }
-                    let started = Instant::now();
-                    let mut played = play(cell, system, repeat);
                     played.run.valid = played.run.invalid.is_empty();
-                    runs.push(keep(played, number, options)?);
+                    let samples = played.samples.as_deref();
+                    played.run.keep(options.folder, number, samples, None)?;
+                    runs.push(played.run);
                     let total = self.cells.len() as u64
                         * self.scenario.systems.len() as u64
                         * self.scenario.repeats;
-                    let line = line(&runs, total, started.elapsed().as_secs_f64());
-                    (options.say)(&line);
+                    let line = runs
+                        .last()
+                        .map_or(String::new(), |run: &Run| run.line(&TOLD));
+                    let took = started.elapsed().as_secs_f64();
+                    (options.say)(&format!(
+                        "[{}/{total}] {line} (computed in {took:.1} s)",
+                        runs.len()
+                    ));
                 }
             }
         }
@@ -78,79 +86,23 @@ impl Playable<'_> {
         facts.limits = "none: virtual time".to_owned();
         facts.congestion_control = "none: virtual time".to_owned();
         facts.oversubscribed = false;
-        let results = Results {
-            version: VERSION,
-            title: self.scenario.title.clone(),
-            source: self.scenario.source.clone(),
-            valid: ended_early.is_none() && runs.iter().all(|run: &Run| run.valid),
-            ended_early,
-            left_out: self.left_out.clone(),
-            environment: facts,
-            scenario: self.text.to_owned(),
-            runs,
-        };
+        let mut results = Results::of(self.scenario, self.text, facts, runs, ended_early);
+        results.left_out.clone_from(&self.left_out);
         results.save(options.folder)?;
         Ok(results)
     }
 }
 
-/// Says how the last run went.
-fn line(runs: &[Run], total: u64, seconds: f64) -> String {
-    let Some(run) = runs.last() else {
-        return String::new();
-    };
-    let parameters: Vec<String> = (run.parameters.iter())
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    let told: Vec<String> = TOLD
-        .iter()
-        .filter_map(|(name, unit)| Some(format!("{} {unit}", number(*run.metrics.get(*name)?))))
-        .collect();
-    let problem = (run.invalid.first()).map_or(String::new(), |it| format!("; INVALID: {it}"));
-    format!(
-        "[{}/{total}] {} {} repeat {}: {} (computed in {seconds:.1} s){problem}",
-        runs.len(),
-        run.system,
-        parameters.join(" "),
-        run.repeat,
-        told.join(", ")
-    )
-}
-
-/// Writes the samples of a run.
-fn keep(played: Played, cell: usize, options: &Options<'_>) -> Result<Run, LabError> {
-    let mut run = played.run;
-    let Some(samples) = played.samples else {
-        return Ok(run);
-    };
-    let folder = options.folder.join("samples");
-    std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
-    let name = format!("{}-c{cell}-r{}.csv", run.system, run.repeat);
-    let file = folder.join(&name);
-    std::fs::write(&file, samples).map_err(LabError::io(file.display()))?;
-    run.samples = Some(format!("samples/{name}"));
-    Ok(run)
-}
-
 /// One run. What goes wrong in it makes it invalid.
-fn play(cell: &Cell, system: &System, repeat: u64) -> Played {
+fn play(cell: &Cell, system: &System, repeat: u64, interrupted: &Arc<AtomicBool>) -> Played {
     let mut played = Played {
         run: Run {
-            system: system.name.clone(),
-            parameters: cell.parameters.clone(),
-            repeat,
-            valid: true,
-            invalid: Vec::new(),
             warnings: vec![GRAIN.to_owned()],
-            metrics: BTreeMap::new(),
-            phases: Vec::new(),
-            faults: Vec::new(),
-            samples: None,
-            time_line: None,
+            ..Run::begin(cell, system, repeat)
         },
         samples: None,
     };
-    if let Err(reason) = phases(cell, system, &mut played) {
+    if let Err(reason) = phases(cell, system, interrupted, &mut played) {
         played.run.invalid.push(reason);
     }
     let own = results::phases_metrics(&played.run.phases);
@@ -158,9 +110,15 @@ fn play(cell: &Cell, system: &System, repeat: u64) -> Played {
     played
 }
 
-fn phases(cell: &Cell, system: &System, played: &mut Played) -> Result<(), String> {
+fn phases(
+    cell: &Cell,
+    system: &System,
+    interrupted: &Arc<AtomicBool>,
+    played: &mut Played,
+) -> Result<(), String> {
     let (scenario, run) = (&cell.scenario, &mut played.run);
     let mut lab = SimulatedLab::new(scenario, system, run.repeat)?;
+    lab.world.stop_when(Arc::clone(interrupted));
     let formed = lab.world.run_until(PATIENCE_MS, World::is_whole);
     let formed =
         formed.ok_or_else(|| format!("the nodes did not find each other in {PATIENCE_MS} ms"))?;
@@ -221,7 +179,7 @@ fn phases(cell: &Cell, system: &System, played: &mut Played) -> Result<(), Strin
             run.metrics.insert("connections".to_owned(), count as f64);
             load.advance(load.now() + millis(hold_s.value()));
         }
-        Measure::Throughput { .. } | Measure::Crash { .. } => {}
+        Measure::Throughput { .. } | Measure::Arrivals { .. } | Measure::Crash { .. } => {}
     }
     run.invalid.append(&mut load.problems);
     Ok(())

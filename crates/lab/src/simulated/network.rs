@@ -51,7 +51,7 @@ impl SimulatedLab {
         let names = scenario.network.names()?;
         let topology = Topology::new(&scenario.network, &names, scenario.seed)?;
         let mut world = World::new(scenario.seed + repeat, STILL);
-        world.net.wakes_for_nothing = false;
+        world.net.is_thorough = false;
         let ways: Vec<[LinkId; 2]> = (topology.links.iter())
             .map(|it| [(); 2].map(|()| world.net.links.add(link(&it.shape))))
             .collect();

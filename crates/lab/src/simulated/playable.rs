@@ -113,7 +113,16 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
             Measure::Connections { .. } => add(
                 "measure.kind = connections: how fast connections come and what memory they take".to_owned(),
             ),
+            Measure::Arrivals { .. } => add(
+                "measure.kind = arrivals: where clients are sent follows CPU, so nothing is published".to_owned(),
+            ),
             Measure::Load | Measure::Crash { .. } => {}
+        }
+        if scenario.workload.tls {
+            add(
+                "workload.tls: what TLS costs is a question about CPU, so clients have none"
+                    .to_owned(),
+            );
         }
         if scenario
             .faults

@@ -9,7 +9,7 @@
 //! value  version u8 | changes u64 | name
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_overlay::NodeId;
 use thicket_session::time::WallClock;
@@ -49,8 +49,10 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     known: BTreeMap<NodeId, Member>,
-    /// Those that are to be stored, and told to others.
+    /// Those that are to be stored.
     changed: Vec<NodeId>,
+    /// Those that others are to be told of.
+    untold: BTreeSet<NodeId>,
 }
 
 impl Members {
@@ -164,6 +166,7 @@ impl Members {
         let mut changed = std::mem::take(&mut self.changed);
         changed.sort_unstable();
         changed.dedup();
+        self.untold.extend(&changed);
         let value = |node: NodeId| {
             let member = self.known.get(&node)?;
             let mut value = vec![VERSION];
@@ -172,6 +175,11 @@ impl Members {
             Some((node.0.to_be_bytes().to_vec(), value))
         };
         changed.into_iter().filter_map(value).collect()
+    }
+
+    /// Of what `take_changed` gave, the nodes that others are to be told of; once.
+    pub fn take_untold(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.untold)
     }
 
     /// Takes in what was stored.

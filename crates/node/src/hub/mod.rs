@@ -247,6 +247,7 @@ impl Hub {
             return;
         }
         self.wanted.begin_round();
+        self.tell_changed_members();
         self.check_ready(now);
         self.expire_claims(now);
         self.say_last_words(now);

@@ -151,6 +151,7 @@ impl Hub {
         if self.is_draining() && !self.config.stores {
             self.members.remove(self.config.overlay.node);
             self.note_members();
+            self.tell_changed_members();
             // It leaves with a round, and there is none after the goodbye.
             self.overlay.end_round(now.instant);
         }
@@ -161,30 +162,40 @@ impl Hub {
         if self.overlay.wire_version(slot) < WireVersion::V4 {
             return;
         }
-        // Nodes that keep nothing have another identity at each start: where nothing hangs on it, those that are gone are not handed on.
-        let counts = self.config.partition == Partition::Majority;
-        let is_told = |member: &Membership<'_>| {
-            counts
-                || member.changes.is_multiple_of(2)
-                || self.overlay.slot_of(member.node).is_some()
-        };
-        let told = self.members.told().into_iter().filter(is_told).collect();
+        let told = self.members.told().into_iter();
+        let told = told.filter(|member| self.is_told(member)).collect();
         let encoded = Message::Members(told).encode();
         self.send_encoded(node, slot, encoded);
     }
 
-    /// Stores and tells what has changed of the members. After every input, so that it is stored with its round.
+    /// Nodes that keep nothing have another identity at each start: where nothing hangs on it, those that are gone are not handed on.
+    fn is_told(&self, member: &Membership<'_>) -> bool {
+        self.config.partition == Partition::Majority
+            || member.changes.is_multiple_of(2)
+            || self.overlay.slot_of(member.node).is_some()
+    }
+
+    /// Stores what has changed of the members. After every input, so that it is stored with its round.
     pub(super) fn note_members(&mut self) {
-        let changed = self.members.take_changed();
-        if changed.is_empty() {
-            return;
-        }
-        for (key, value) in changed {
+        for (key, value) in self.members.take_changed() {
             let store = self.retained.store();
             store.keep(Keyspace::Members, key, value);
         }
+    }
+
+    /// Tells all nodes that are up what has changed of the members in this round. Whoever comes up is told everything.
+    pub(super) fn tell_changed_members(&mut self) {
+        let untold = self.members.take_untold();
+        if untold.is_empty() {
+            return;
+        }
+        let told = self.members.told().into_iter();
+        let told = told.filter(|it| untold.contains(&it.node) && self.is_told(it));
+        let encoded = Message::Members(told.collect()).encode();
         for (slot, node) in self.up.clone() {
-            self.tell_members(slot, node);
+            if self.overlay.wire_version(slot) >= WireVersion::V4 {
+                self.send_encoded(node, slot, encoded.clone());
+            }
         }
     }
 

@@ -464,9 +464,7 @@ impl Overlay {
     }
 
     pub(super) fn set_state(&mut self, id: LinkId, state: LinkState) {
-        if let Some(link) = self.links.get_mut(&id) {
-            link.state = state;
-        }
+        self.links.set_state(id, state);
     }
 
     pub(super) fn write_packet(&mut self, id: LinkId, packet: &Packet<'_>) -> bool {

@@ -345,6 +345,7 @@ impl Overlay {
             }
             RecordNews::Newer => {}
         }
+        self.note_changed_record(former.as_ref(), &record);
         if let Some(former) = former {
             self.note_lost_links(&former, &record);
             if former.address != address {
@@ -352,7 +353,6 @@ impl Overlay {
             }
         }
         self.dialler.hear(now, &address, Some(node));
-        self.view_changed = true;
         self.flood(&record, Some(id));
         let superseded = self
             .peer_of(node)
@@ -430,7 +430,7 @@ impl Overlay {
         let is_reached = |node: NodeId| !is_own && record.lists(node);
         let links: Vec<_> = (1..)
             .map(NodeSlot)
-            .zip(&self.peers)
+            .zip(self.peers.iter())
             .filter(|(_, peer)| !is_reached(peer.node))
             .filter_map(|(slot, peer)| Some((slot, peer.link?)))
             .filter(|(_, link)| Some(*link) != from)

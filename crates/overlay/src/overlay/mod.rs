@@ -27,8 +27,10 @@ use crate::inbound::Known;
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
 use crate::link::{Link, LinkState};
+use crate::links::Links;
 use crate::measure::RateMeter;
 use crate::peer::{Peer, PeerState};
+use crate::peers::Peers;
 use crate::random::Random;
 use crate::report::{LinkCounters, NodeStatus, OverlayCounters};
 use crate::store::Store;
@@ -50,10 +52,9 @@ pub struct Overlay {
     view: View,
     own_interests: OwnInterests,
     settled: u64,
-    /// In the order of their slots, from slot 1.
-    peers: Vec<Peer>,
+    peers: Peers,
     slots: BTreeMap<NodeId, NodeSlot>,
-    links: BTreeMap<LinkId, Link>,
+    links: Links,
     /// Those of the links that go over other nodes.
     tunnels: BTreeMap<LinkId, Tunnel>,
     next_tunnel: u32,
@@ -87,14 +88,26 @@ pub struct Overlay {
     last_measures: (u64, u64, u64),
     /// When our record went out last.
     record_sent: Instant,
-    /// The links to list, or their RTTs, are not those that it lists; as of the last round.
-    links_moved: bool,
+    /// By their place, the nodes with which a link is not as the record says; as of the last round.
+    moved_links: BTreeMap<usize, rounds::Moved>,
+    /// The version of our interests as of the last round.
+    interests_served: u64,
+    /// When the next address is due, and what that was found by.
+    dial: ((u64, u64), Option<Instant>),
+    /// Rises whenever the topology may have changed.
+    topology_generation: u64,
+    /// Generations of links and topology as nodes without a link were looked for last.
+    tunnels_reviewed: Option<(u64, u64)>,
     /// Since when links are up that it does not list.
     links_gained: Option<Instant>,
     /// Nodes that others reach and we do not, and until when they are waited for.
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
     view_changed: bool,
+    /// Links or addresses in the records have changed since the trees were computed last.
+    records_changed: bool,
+    /// Nodes whose records have changed otherwise since then.
+    numbers_changed: BTreeSet<NodeId>,
     last_round: Instant,
     /// See [`Overlay::last_pause`].
     last_pause: Option<(Instant, Instant)>,
@@ -137,9 +150,9 @@ impl Overlay {
             view,
             own_interests: OwnInterests::new(config.limits.interest_changes),
             settled: 0,
-            peers: Vec::new(),
+            peers: Peers::default(),
             slots: BTreeMap::new(),
-            links: BTreeMap::new(),
+            links: Links::default(),
             tunnels: BTreeMap::new(),
             next_tunnel: 0,
             unlinked: BTreeMap::new(),
@@ -170,10 +183,16 @@ impl Overlay {
             rate: RateMeter::new(now),
             last_measures: (0, 0, 0),
             record_sent: now,
-            links_moved: false,
+            moved_links: BTreeMap::new(),
+            interests_served: 0,
+            dial: ((0, 0), None),
+            topology_generation: 0,
+            tunnels_reviewed: None,
             links_gained: None,
             linkless: BTreeMap::new(),
             view_changed: false,
+            records_changed: false,
+            numbers_changed: BTreeSet::new(),
             last_round: now,
             last_pause: None,
             jumped_over: Vec::new(),
@@ -215,11 +234,11 @@ impl Overlay {
 
     /// The socket took `count` of them. Where data waited for room in the out-buffer, the next round adds it.
     pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) {
-        if let Some(link) = self
-            .links
-            .get_mut(&link)
-            .or_else(|| self.closing.get_mut(&link))
-        {
+        let link = match self.links.get_mut(&link) {
+            Some(link) => Some(link),
+            None => self.closing.get_mut(&link),
+        };
+        if let Some(link) = link {
             link.consume(count);
         }
     }

@@ -1,9 +1,11 @@
 //! The end of a round: deadlines, our record, what is owed to each node, data, and what became true for the hub.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use thicket_session::time::Instant;
 
+use super::trees::Hop;
 use super::{Overlay, slot_of_index};
 use crate::doors::{EventLevel, Output};
 use crate::identity::{LinkId, NodeId, NodeSlot};
@@ -16,6 +18,16 @@ use crate::view::NodeRecord;
 
 /// Links that come up within this time go into one record: when many nodes start, each gets many at once.
 const GATHERING: Duration = Duration::from_millis(20);
+
+/// How a link differs from what our record says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// It is not there any more, or it is another one.
+    Lost,
+    /// It is not in the record.
+    Gained,
+    Rtt,
+}
 
 /// Deadlines of links, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +46,8 @@ impl Overlay {
             .retain(|id, _| outputs.contains(&Output::Close(*id)) || !closed.contains(id));
         self.closed = self.closing.keys().copied().collect();
         self.note_time(now);
-        self.end_late_links(now);
+        let looked_at = self.links.to_look_at(now);
+        self.end_late_links(now, &looked_at);
         self.update_own_record(now);
         self.update_topology(now);
         self.end_late_peers(now);
@@ -42,13 +55,10 @@ impl Overlay {
         self.open_tunnels(now);
         self.send_parked(now);
         self.warn_of_linkless(now);
-        let linked: Vec<_> = self.linked_peers().collect();
-        for &(slot, id) in &linked {
+        let hops = self.hops_to_serve(now);
+        for &(slot, id) in &hops {
             self.send_hello(now, slot, id);
-            if matches!(
-                self.links.get(&id).map(|link| &link.state),
-                Some(LinkState::Up { .. })
-            ) {
+            if self.is_link_up(id) {
                 self.send_applied(slot, id);
                 self.send_interests(slot, id);
                 if !self.routes_over_trees() {
@@ -56,16 +66,13 @@ impl Overlay {
                 }
             }
         }
-        for &hop in &linked {
+        for &hop in &hops {
             self.seal_tree_batch(hop);
         }
         // Control may name messages, and the other node has less to do when it has them. An acknowledgement must not overtake what
         // control says about the message.
-        for &(slot, id) in &linked {
-            if matches!(
-                self.links.get(&id).map(|link| &link.state),
-                Some(LinkState::Up { .. })
-            ) {
+        for &(slot, id) in &hops {
+            if self.is_link_up(id) {
                 self.send_control_messages(slot, id);
                 self.send_acknowledgements(slot, id);
             }
@@ -75,13 +82,43 @@ impl Overlay {
         self.report_completed();
         self.report_room();
         self.dial_due(now);
-        for (id, link) in &mut self.links {
-            if !Self::is_tunnel(*id) && link.take_flush() {
-                self.outputs.push_back(Output::Flush(*id));
+        for id in self.links.changed().clone() {
+            let link = self.links.get_mut(&id).filter(|_| !Self::is_tunnel(id));
+            if link.is_some_and(Link::take_flush) {
+                self.outputs.push_back(Output::Flush(id));
             }
         }
         self.note_convergence(now);
+        self.note_moved_links();
+        self.peers.end_round();
+        let most = self.most_pending_bytes();
+        self.links.end_round(&looked_at, most, &self.config.timing);
         self.last_round = now;
+    }
+
+    /// The links that may have something to send, by slot: with nodes or over links that changed, with a hello that is due, or with data
+    /// that waits for room. After a change of our interests it is all.
+    fn hops_to_serve(&mut self, now: Instant) -> Vec<Hop> {
+        let version = self.own_interests.version();
+        if std::mem::replace(&mut self.interests_served, version) != version {
+            return self.linked_peers().collect();
+        }
+        let mut places = self.peers.changed().clone();
+        let mut ids = self.links.to_look_at(now);
+        // A tunnel gets room at the end of a round, when its bytes are in the links that lead there.
+        ids.extend(self.links.throttled().map(|(id, _)| id));
+        for id in ids {
+            let node = self.links.get(&id).and_then(|link| link.state.node());
+            let slot = node.and_then(|node| self.slots.get(&node));
+            places.extend(slot.and_then(|slot| slot.index().checked_sub(1)));
+        }
+        let hop = |place: usize| Some((slot_of_index(place), self.peers.get(place)?.link?));
+        places.into_iter().filter_map(hop).collect()
+    }
+
+    fn is_link_up(&self, id: LinkId) -> bool {
+        let link = self.links.get(&id);
+        link.is_some_and(|link| matches!(link.state, LinkState::Up { .. }))
     }
 
     /// The first time every reachable node is known, the tree is agreed.
@@ -96,13 +133,9 @@ impl Overlay {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timing = &self.config.timing;
-        let links = self.links.values().map(|link| match &link.state {
-            LinkState::Up { .. } => link.next_check(timing.out_after),
-            LinkState::Selected { .. } => link.next_check(timing.out_after).min(link.deadline),
-            LinkState::Dialled | LinkState::Accepted | LinkState::Candidate { .. } => link.deadline,
-        });
-        let peers = self.peers.iter().filter_map(|peer| match peer.state {
-            PeerState::Lost { since, .. } if peer.link.is_none() => {
+        let lost = self.peers.lost().into_iter();
+        let peers = lost.filter_map(|place| match self.peers[place].state {
+            PeerState::Lost { since, .. } if self.peers[place].link.is_none() => {
                 let waits = [since + timing.out_after, since + timing.link_grace];
                 waits.into_iter().find(|at| *at > self.last_round)
             }
@@ -116,27 +149,20 @@ impl Overlay {
         let record = self
             .record_is_stale()
             .then(|| self.record_sent + timing.record_interval);
-        let dial = if self.leaving {
-            None
-        } else {
-            let linked = self.linked_nodes();
-            self.dialler
-                .next_due(|node| linked.binary_search(&node).is_ok())
-        };
         let refill = (self.has_room_to_fill() || self.can_pump()).then_some(self.last_round);
-        links
-            .chain(peers)
+        peers
+            .chain(self.links.next_due(timing))
             .chain(linkless)
             .chain(record)
             .chain(self.links_gained.map(|since| since + GATHERING))
-            .chain(dial)
+            .chain(self.next_dial())
             .chain(refill)
             .chain(
                 self.former_is_up_until
                     .filter(|until| *until > self.last_round),
             )
             .chain(self.next_tunnel_due())
-            .chain(self.next_resend())
+            .chain(self.peers.next_resend(timing.resend_after))
             .chain(self.next_breath())
             .min()
     }
@@ -200,11 +226,15 @@ impl Overlay {
     /// cluster is then too old to answer clients by. As of the end of the last round, and after [`Self::note_time`].
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        let is_lost = |peer: &Peer| matches!(peer.state, PeerState::Lost { .. });
-        self.peers.iter().any(is_lost)
+        self.peers.has_lost()
     }
 
-    fn end_late_links(&mut self, now: Instant) {
+    /// More than this waits for a socket only if the other end takes too little.
+    const fn most_pending_bytes(&self) -> usize {
+        self.config.limits.out_buffer_bytes + self.config.limits.control_bytes
+    }
+
+    fn end_late_links(&mut self, now: Instant, looked_at: &BTreeSet<LinkId>) {
         let out_after = self.config.timing.out_after;
         let late = |link: &Link| {
             let silent = link.state.is_selected() && now >= link.last_received + out_after;
@@ -215,10 +245,11 @@ impl Overlay {
                 (false, false) => None,
             }
         };
-        let ended: Vec<_> = self
-            .links
+        let links = |id: &LinkId| Some((*id, self.links.get(id)?));
+        let ended: Vec<_> = looked_at
             .iter()
-            .filter_map(|(id, link)| Some((*id, late(link)?)))
+            .filter_map(links)
+            .filter_map(|(id, link)| Some((id, late(link)?)))
             .collect();
         for (id, deadline) in ended {
             match deadline {
@@ -233,12 +264,12 @@ impl Overlay {
             }
         }
         // A node that takes our bytes so slowly, while it sends its own, would make us keep control for ever.
-        let maximum = self.config.limits.out_buffer_bytes + self.config.limits.control_bytes;
-        let full: Vec<_> = self
-            .links
+        let maximum = self.most_pending_bytes();
+        let full: Vec<_> = looked_at
             .iter()
+            .filter_map(|id| Some((*id, self.links.get(id)?)))
             .filter(|(_, link)| link.pending().len() > maximum)
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .collect();
         for id in full {
             thicket_session::reach!("overlay/rounds: a link takes too little");
@@ -248,7 +279,7 @@ impl Overlay {
 
     fn end_late_peers(&mut self, now: Instant) {
         let out_after = self.config.timing.out_after;
-        for index in 0..self.peers.len() {
+        for index in self.peers.lost() {
             let peer = &self.peers[index];
             let PeerState::Lost {
                 since,
@@ -282,19 +313,19 @@ impl Overlay {
     /// Links that are lost are told at once, new ones gathered; numbers for people wait for `record_interval`.
     fn update_own_record(&mut self, now: Instant) {
         let measures = self.measures_to_publish(now);
-        let links = self.listed_links();
-        self.links_moved = self.view.own().links != links;
-        let epochs: Vec<u64> = links.iter().map(|(node, _)| self.epoch_of(*node)).collect();
+        self.note_moved_links();
         let is_due =
             now >= self.record_sent + self.config.timing.record_interval && self.record_is_stale();
-        if !is_due && !self.links_are_due(now, &links, &epochs) {
+        if !is_due && !self.links_are_due(now) {
             return;
         }
+        let links = self.listed_links();
+        let epochs: Vec<u64> = links.iter().map(|(node, _)| self.epoch_of(*node)).collect();
         if is_due {
             thicket_session::reach!("time record_interval");
         }
         self.links_gained = None;
-        self.links_moved = false;
+        self.moved_links.clear();
         let (clients, subscriptions) = (self.clients, self.subscriptions);
         let interest_version = self.own_interests.version();
         let own = self.view.own_mut();
@@ -308,24 +339,28 @@ impl Overlay {
         (own.capability, own.roots, own.rate) = measures;
         let record = own.clone();
         self.note_lost_links(&before, &record);
+        self.note_changed_record(Some(&before), &record);
         self.record_sent = now;
-        self.view_changed = true;
         self.flood(&record, None);
     }
 
-    /// Whether others should hear at once how these links differ from those in our record.
-    fn links_are_due(&mut self, now: Instant, links: &[(NodeId, u32)], epochs: &[u64]) -> bool {
-        let own = self.view.own();
-        let nodes = links.iter().map(|(node, _)| node).zip(epochs);
-        let is_kept = |before: (&NodeId, &u64)| {
-            let at = links.binary_search_by_key(before.0, |(node, _)| *node);
-            at.is_ok_and(|at| epochs[at] == *before.1)
-        };
-        let mut before = own.links.iter().map(|(node, _)| node).zip(&own.epochs);
-        if !before.clone().all(is_kept) {
+    /// A record takes the place of another one: what follows from it is looked at in this round.
+    pub(super) fn note_changed_record(&mut self, before: Option<&NodeRecord>, after: &NodeRecord) {
+        if before.is_some_and(|before| before.differs_in_numbers_only(after)) {
+            self.numbers_changed.insert(after.node);
+        } else {
+            self.view_changed = true;
+            self.records_changed = true;
+        }
+    }
+
+    /// Whether others should hear at once how our links differ from those in our record.
+    fn links_are_due(&mut self, now: Instant) -> bool {
+        let has = |moved: Moved| self.moved_links.values().any(|it| *it == moved);
+        if has(Moved::Lost) {
             return true;
         }
-        if before.by_ref().count() == nodes.count() {
+        if !has(Moved::Gained) {
             self.links_gained = None;
             return false;
         }
@@ -335,6 +370,31 @@ impl Overlay {
             thicket_session::reach!("time GATHERING");
         }
         is_over
+    }
+
+    /// Compares the links with nodes that changed with those in our record.
+    fn note_moved_links(&mut self) {
+        for place in self.peers.changed() {
+            match self.moved(&self.peers[*place]) {
+                Some(moved) => self.moved_links.insert(*place, moved),
+                None => self.moved_links.remove(place),
+            };
+        }
+    }
+
+    /// How the link with a node differs from the one in our record.
+    fn moved(&self, peer: &Peer) -> Option<Moved> {
+        let own = self.view.own();
+        let at = own
+            .links
+            .binary_search_by_key(&peer.node, |(node, _)| *node);
+        match (at, self.listed_link(peer)) {
+            (Ok(_), None) => Some(Moved::Lost),
+            (Ok(at), Some(_)) if own.epochs[at] != peer.link_epoch => Some(Moved::Lost),
+            (Ok(at), Some(link)) => (own.links[at] != link).then_some(Moved::Rtt),
+            (Err(_), Some(_)) => Some(Moved::Gained),
+            (Err(_), None) => None,
+        }
     }
 
     fn epoch_of(&self, node: NodeId) -> u64 {
@@ -348,28 +408,25 @@ impl Overlay {
             .extend(lost.map(|other| (after.node.min(other), after.node.max(other))));
     }
 
-    /// Live links with the RTT to publish: the published one stays until the measured one has clearly left its step.
     fn listed_links(&self) -> Vec<(NodeId, u32)> {
-        let published = &self.view.own().links;
-        let is_own =
-            |peer: &&crate::peer::Peer| peer.link.is_some_and(|link| !Self::is_tunnel(link));
-        let up = self
-            .peers
-            .iter()
-            .filter(|peer| peer.state == PeerState::Up)
-            .filter(is_own);
-        let mut links: Vec<_> = up
-            .map(|peer| {
-                let at = published.binary_search_by_key(&peer.node, |(node, _)| *node);
-                let before = at.ok().map(|at| published[at].1);
-                let measured = peer.rtt_us.unwrap_or(0);
-                let rtt =
-                    before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
-                (peer.node, rtt.unwrap_or_else(|| quantise_rtt(measured)))
-            })
-            .collect();
+        let links = self.peers.iter().filter_map(|peer| self.listed_link(peer));
+        let mut links: Vec<_> = links.collect();
         links.sort_unstable();
         links
+    }
+
+    /// A live link with the RTT to publish: the published one stays until the measured one has clearly left its step.
+    fn listed_link(&self, peer: &Peer) -> Option<(NodeId, u32)> {
+        let is_own = peer.link.is_some_and(|link| !Self::is_tunnel(link));
+        if peer.state != PeerState::Up || !is_own {
+            return None;
+        }
+        let published = &self.view.own().links;
+        let at = published.binary_search_by_key(&peer.node, |(node, _)| *node);
+        let before = at.ok().map(|at| published[at].1);
+        let measured = peer.rtt_us.unwrap_or(0);
+        let rtt = before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
+        Some((peer.node, rtt.unwrap_or_else(|| quantise_rtt(measured))))
     }
 
     fn record_is_stale(&self) -> bool {
@@ -378,7 +435,7 @@ impl Overlay {
             || own.subscriptions != self.subscriptions
             || own.interest_version != self.own_interests.version()
             || (own.capability, own.roots, own.rate) != self.last_measures
-            || self.links_moved
+            || !self.moved_links.is_empty()
     }
 
     /// Capability, roots held and publish rate as the record should show them.
@@ -433,11 +490,13 @@ impl Overlay {
 
     /// Whether a node is known to be reachable, or about to be, that cannot be asked yet.
     pub(super) fn waits_for_a_link(&self) -> bool {
+        let is_coming = |peer: &Peer| peer.is_out() && peer.link.is_some();
+        self.misses_a_linkless_node() || self.peers.iter().any(is_coming)
+    }
+
+    /// Whether others reach a node that this one does not, for no longer than that may take.
+    fn misses_a_linkless_node(&self) -> bool {
         self.linkless.values().any(|until| *until > self.last_round)
-            || self
-                .peers
-                .iter()
-                .any(|peer| peer.is_out() && peer.link.is_some())
     }
 
     fn send_hello(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
@@ -544,24 +603,19 @@ impl Overlay {
 
     /// Whether a link has room again for data that waits: then the next round follows at once.
     fn has_room_to_fill(&self) -> bool {
-        let has_room = |link: &Link| {
-            link.is_throttled && link.pending().len() < self.config.limits.out_buffer_bytes
-        };
-        self.links.values().any(has_room)
+        let maximum = self.config.limits.out_buffer_bytes;
+        let mut throttled = self.links.throttled();
+        throttled.any(|(_, link)| link.pending().len() < maximum)
     }
 
     fn report_settled(&mut self) {
-        if self.waits_for_a_link() {
+        if self.misses_a_linkless_node() || self.peers.has_coming() {
             return;
         }
-        let reachable = self.peers.iter().filter(|peer| !peer.is_out());
+        let own = self.own_interests.version();
         // A node that has applied nothing yet is below every version.
-        let versions = reachable.map(|peer| peer.interests_acknowledged);
-        let settled = versions
-            .chain([Some(self.own_interests.version())])
-            .min()
-            .flatten();
-        let version = settled.unwrap_or(0);
+        let settled = self.peers.acknowledged_by_all(own);
+        let version = settled.map_or(0, |version| version.min(own));
         let before = std::mem::replace(&mut self.settled, version);
         if version > before {
             self.outputs.push_back(Output::InterestSettled { version });
@@ -579,7 +633,10 @@ impl Overlay {
 
     fn report_room(&mut self) {
         let limits = &self.config.limits;
-        for (index, peer) in self.peers.iter_mut().enumerate() {
+        for index in self.peers.changed().clone() {
+            let Some(peer) = self.peers.get_mut(index) else {
+                continue;
+            };
             peer.outbound.check_room(
                 limits.resend_bytes_per_node,
                 limits.resend_messages_per_node,
@@ -595,13 +652,37 @@ impl Overlay {
     }
 
     fn dial_due(&mut self, now: Instant) {
+        if self.next_dial().is_some_and(|due| due <= now) {
+            let linked = self.linked_nodes();
+            let has_link = |node| linked.binary_search(&node).is_ok();
+            for address in self.dialler.take_due(now, has_link) {
+                self.outputs.push_back(Output::Dial { address });
+            }
+        }
+        self.dial = (self.dial_depends_on(), self.find_next_dial());
+    }
+
+    /// When the next address is to be dialled.
+    fn next_dial(&self) -> Option<Instant> {
         if self.leaving {
-            return;
+            return None;
         }
+        let (depended_on, due) = self.dial;
+        if depended_on == self.dial_depends_on() {
+            due
+        } else {
+            self.find_next_dial()
+        }
+    }
+
+    fn find_next_dial(&self) -> Option<Instant> {
         let linked = self.linked_nodes();
-        let has_link = |node| linked.binary_search(&node).is_ok();
-        for address in self.dialler.take_due(now, has_link) {
-            self.outputs.push_back(Output::Dial { address });
-        }
+        self.dialler
+            .next_due(|node| linked.binary_search(&node).is_ok())
+    }
+
+    /// What the next dial is found by, as numbers that rise with every change.
+    const fn dial_depends_on(&self) -> (u64, u64) {
+        (self.links.generation(), self.dialler.generation())
     }
 }

@@ -16,6 +16,7 @@ use crate::record::{Record, age_expiry};
 use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
+use crate::view::NodeRecord;
 
 /// A record of this node on its way out.
 struct OwnCopy<'a> {
@@ -52,11 +53,19 @@ impl Overlay {
 
     /// Takes over what changed in the view, and sends again what a lost link may have swallowed.
     pub(super) fn update_topology(&mut self, now: Instant) {
-        if !self.view_changed {
+        let numbers = std::mem::take(&mut self.numbers_changed);
+        if !self.view_changed && numbers.is_empty() {
             return;
         }
+        self.topology_generation += 1;
         let elections = self.trees.elections;
-        let topology = self.view.topology().component(self.config.node);
+        let topology = if std::mem::take(&mut self.records_changed) {
+            self.view.topology().component(self.config.node)
+        } else {
+            let changed = numbers.iter().filter_map(|node| self.view.record(*node));
+            let numbers = changed.map(NodeRecord::numbers);
+            self.trees.topology().with_numbers(numbers)
+        };
         let lost_links = std::mem::take(&mut self.lost_links);
         let cut_off = self.trees.update(topology, &lost_links);
         if self.trees.elections != elections {
@@ -326,12 +335,15 @@ impl Overlay {
         if !self.routes_over_trees() {
             return;
         }
-        for link in self.links.values_mut() {
-            link.is_throttled = false;
+        let throttled: Vec<LinkId> = self.links.throttled().map(|(id, _)| id).collect();
+        for id in throttled {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.is_throttled = false;
+            }
         }
         let mut released: BTreeMap<(StreamId, u64), Vec<NodeId>> = BTreeMap::new();
         let mut planned: BTreeMap<LinkId, usize> = BTreeMap::new();
-        for index in 0..self.peers.len() {
+        for index in self.peers.flowing() {
             let peer = &self.peers[index];
             if peer
                 .flow
@@ -422,13 +434,6 @@ impl Overlay {
             let tree = self.tree_of(stream, number);
             self.transmit(now, &tree, stream, number, &[node]);
         }
-    }
-
-    /// When something is to be sent again.
-    pub(super) fn next_resend(&self) -> Option<Instant> {
-        let after = self.config.timing.resend_after;
-        let flows = self.peers.iter().filter(|peer| !peer.is_out());
-        flows.filter_map(|peer| peer.flow.resend_at(after)).min()
     }
 }
 

@@ -24,6 +24,12 @@ impl Overlay {
     /// Opens tunnels to nodes of our component that have been without a link for a while. The node with the lower id does.
     pub(super) fn open_tunnels(&mut self, now: Instant) {
         let own = self.config.node;
+        let generations = (self.links.generation(), self.topology_generation);
+        let is_due = |(node, due): (&NodeId, &Instant)| own < *node && now >= *due;
+        if self.tunnels_reviewed == Some(generations) && !self.unlinked.iter().any(is_due) {
+            return;
+        }
+        self.tunnels_reviewed = Some(generations);
         let linked: BTreeSet<NodeId> = self
             .links
             .values()

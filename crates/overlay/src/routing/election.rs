@@ -40,8 +40,8 @@ impl RootPolicy {
             Self::Balance => (node.roots, node.clients),
             Self::Delay => (node.rate, 0),
         };
-        let keys = before.nodes().iter().map(key);
-        keys.ne(after.nodes().iter().map(key))
+        let keys = before.nodes().iter().map(|node| key(node));
+        keys.ne(after.nodes().iter().map(|node| key(node)))
     }
 
     /// The policy for the one tree of all nodes.

@@ -1,7 +1,7 @@
 //! The cluster as a graph: nodes with what elections look at, and the links that both ends list, with their cost.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::identity::NodeId;
 
@@ -29,14 +29,14 @@ pub struct TopologyNode {
     pub links: Vec<(NodeId, u32)>,
 }
 
-/// Nodes ascending by identity, and their links.
+/// Nodes ascending by identity, and their links. What a copy has in common with another one is there once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Topology {
-    nodes: Vec<TopologyNode>,
+    nodes: Vec<Arc<TopologyNode>>,
     /// By node: index and cost of each neighbour, ascending.
-    edges: Vec<Vec<(usize, u32)>>,
+    edges: Arc<Vec<Vec<(usize, u32)>>>,
     /// By node: its place in the order of addresses.
-    ranks: Vec<usize>,
+    ranks: Arc<Vec<usize>>,
 }
 
 impl Topology {
@@ -50,7 +50,7 @@ impl Topology {
         let find = |wanted: NodeId| nodes.binary_search_by_key(&wanted, |node| node.node).ok();
         let edges = nodes
             .iter()
-            .map(|node| {
+            .map(|node: &TopologyNode| {
                 let edge = |&(other, rtt): &(NodeId, u32)| {
                     let index = find(other).filter(|_| other != node.node)?;
                     let links = &nodes[index].links;
@@ -61,6 +61,7 @@ impl Topology {
                 node.links.iter().filter_map(edge).collect()
             })
             .collect();
+        let edges = Arc::new(edges);
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         order.sort_by_cached_key(|index| address_order(&nodes[*index]));
         let mut ranks = vec![0; nodes.len()];
@@ -68,33 +69,58 @@ impl Topology {
             ranks[index] = rank;
         }
         Self {
-            nodes,
+            nodes: nodes.into_iter().map(Arc::new).collect(),
             edges,
-            ranks,
+            ranks: Arc::new(ranks),
         }
+    }
+
+    /// The same links with what `nodes` say otherwise of nodes that are there: capability, roots, clients and rate.
+    #[must_use]
+    pub(crate) fn with_numbers(&self, nodes: impl IntoIterator<Item = TopologyNode>) -> Self {
+        let mut topology = self.clone();
+        for node in nodes {
+            if let Some(index) = self.index(node.node) {
+                let before = &self.nodes[index];
+                let (name, address) = (before.name.clone(), before.address.clone());
+                let links = before.links.clone();
+                topology.nodes[index] = Arc::new(TopologyNode {
+                    name,
+                    address,
+                    links,
+                    ..node
+                });
+            }
+        }
+        topology
     }
 
     /// The part that `of` reaches, itself included; empty if it is not there.
     #[must_use]
     pub fn component(&self, of: NodeId) -> Self {
-        let mut reached: BTreeSet<usize> = self.index(of).into_iter().collect();
-        let mut open: Vec<usize> = reached.iter().copied().collect();
+        let mut is_reached = vec![false; self.nodes.len()];
+        let mut open: Vec<usize> = self.index(of).into_iter().collect();
+        let mut count = open.len();
+        open.iter().for_each(|index| is_reached[*index] = true);
         while let Some(index) = open.pop() {
             for (next, _) in &self.edges[index] {
-                if reached.insert(*next) {
+                if !std::mem::replace(&mut is_reached[*next], true) {
+                    count += 1;
                     open.push(*next);
                 }
             }
+            if count == self.nodes.len() {
+                return self.clone();
+            }
         }
-        if reached.len() == self.nodes.len() {
-            return self.clone();
-        }
-        Self::new(reached.into_iter().map(|index| self.nodes[index].clone()))
+        let reached = self.nodes.iter().zip(is_reached).filter(|(_, is)| *is);
+        Self::new(reached.map(|(node, _)| TopologyNode::clone(node)))
     }
 
     /// Whether the nodes, their order of addresses and the links with their costs are those of `other`.
     pub(crate) fn has_same_links(&self, other: &Self) -> bool {
-        let is_same = |(one, other): (&TopologyNode, &TopologyNode)| one.node == other.node;
+        let is_same =
+            |(one, other): (&Arc<TopologyNode>, &Arc<TopologyNode>)| one.node == other.node;
         self.nodes.len() == other.nodes.len()
             && self.edges == other.edges
             && self.ranks == other.ranks
@@ -103,14 +129,14 @@ impl Topology {
 
     /// Ascending by identity.
     #[must_use]
-    pub fn nodes(&self) -> &[TopologyNode] {
+    pub fn nodes(&self) -> &[Arc<TopologyNode>] {
         &self.nodes
     }
 
     /// The node, if it is there.
     #[must_use]
     pub fn node(&self, node: NodeId) -> Option<&TopologyNode> {
-        self.nodes.get(self.index(node)?)
+        self.nodes.get(self.index(node)?).map(Arc::as_ref)
     }
 
     /// Whether the node is there.

@@ -83,7 +83,9 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         None
     } else {
         std::fs::create_dir_all(folder)?;
-        Some(Cluster::start(&testbed, &driver, system, &program, folder)?)
+        let has_tls = scenario.workload.tls;
+        let cluster = Cluster::start(&testbed, &driver, system, &program, folder, has_tls)?;
+        Some(cluster)
     };
     for (site, name) in names.iter().enumerate() {
         println!("{name}: broker at {}:1883", broker_address(site));

@@ -147,9 +147,11 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 12] = [
+    const SHOWN: [(&str, &str); 14] = [
         ("sustainable_msgs_per_s", "MSGS/S"),
         ("connects_per_s", "CONNECTS/S"),
+        ("difference_msgs_per_s", "MSGS/S APART"),
+        ("difference_cpu_percent", "CPU % APART"),
         ("memory_bytes_per_connection", "BYTES EACH"),
         ("delay_mean_ms", "DELAY MS"),
         ("delay_p99_ms", "P99"),

@@ -1,0 +1,192 @@
+//! Publishers that arrive one after the other, and where their load goes (Dispatcher IV).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thicket_bench::arrivals::{
+    self, Arrivals, ArrivalsOutcome, Attach as By, PublisherType, Redirect,
+};
+use thicket_bench::generator::{Node, Scenario as Clients, Watch};
+use thicket_bench::namespace;
+use thicket_bench::report::{Plot, Scale, Series};
+
+use super::Measured;
+use crate::cluster::Entrance;
+use crate::error::LabError;
+use crate::scenario::{Attach, Measure, Scenario};
+
+/// Publishers of the first site arrive.
+pub(super) fn measure(
+    scenario: &Scenario,
+    clients: &Clients,
+    entrance: Entrance,
+) -> Result<Measured, LabError> {
+    let Measure::Arrivals {
+        publishers,
+        rate_per_s,
+        heavy_rate_per_s,
+        heavy_at,
+        every_s,
+        hold_s,
+    } = &scenario.measure
+    else {
+        return Err(LabError::Machine("no arrivals are asked for".to_owned()));
+    };
+    let one = |rate_per_s| PublisherType {
+        count: 1,
+        rate_per_s,
+        payload_len: scenario.workload.payload_bytes,
+    };
+    let mut types = vec![one(rate_per_s.value()); *publishers];
+    types[heavy_at - 1] = one(heavy_rate_per_s.value());
+    let settings = Arrivals {
+        nodes: entrance.nodes,
+        publishers: types,
+        ramp: Duration::from_secs_f64(every_s.value()),
+        hold: Duration::from_secs_f64(hold_s.value()),
+        attach: match entrance.attach {
+            Attach::RoundRobin => By::RoundRobin,
+            Attach::Dispatcher => By::Dispatch,
+            Attach::Redirect => By::Redirect,
+        },
+        redirect: Redirect::Follow,
+        // A dispatcher relays for a client that it has sent on before and that comes again: no run has names of another.
+        prefix: clients.prefix.clone(),
+    };
+    let watch = Watch {
+        pids: entrance.pids,
+    };
+    if let Some(place) = clients
+        .nodes
+        .first()
+        .and_then(|node| node.namespace.as_ref())
+    {
+        namespace::move_into(place).map_err(LabError::io(place.display()))?;
+    }
+    let outcome = arrivals::run(&settings, &watch, &mut |_, _| {})?;
+    Ok(Measured {
+        metrics: metrics(&outcome, &entrance.brokers),
+        samples: Some(csv(&outcome, &entrance.brokers)),
+        time_line: Some(plot(&outcome, &entrance.brokers).to_svg_file()),
+        ..Measured::default()
+    })
+}
+
+/// Messages a second of each broker after the last arrival, in the order of the brokers; 0 where nobody went. Clients that may be sent on later
+/// are where the last two seconds show them.
+fn ends(outcome: &ArrivalsOutcome, brokers: &[Node]) -> Vec<f64> {
+    let end = |node: &Node| {
+        let address = node.address.to_string();
+        let of = |it: &&arrivals::BrokerSeries| it.broker == address || it.broker == node.name;
+        let rates = outcome
+            .brokers
+            .iter()
+            .find(of)
+            .map(|it| it.rates.as_slice());
+        let late = rates.map_or(&[][..], |all| &all[all.len().saturating_sub(2)..]);
+        late.iter().map(|(_, rate)| rate).sum::<f64>() / late.len().max(1) as f64
+    };
+    brokers.iter().map(end).collect()
+}
+
+fn metrics(outcome: &ArrivalsOutcome, brokers: &[Node]) -> BTreeMap<String, f64> {
+    let ends = ends(outcome, brokers);
+    let most = ends.iter().copied().fold(0.0, f64::max);
+    let least = ends.iter().copied().fold(most, f64::min);
+    BTreeMap::from([
+        ("busiest_msgs_per_s".to_owned(), most),
+        ("idlest_msgs_per_s".to_owned(), least),
+        ("difference_msgs_per_s".to_owned(), most - least),
+        ("difference_cpu_percent".to_owned(), cpu_difference(outcome)),
+        ("redirects".to_owned(), outcome.redirects as f64),
+    ])
+}
+
+/// Mean over all seconds of what the busiest broker uses more than the idlest, in percent of a core.
+fn cpu_difference(outcome: &ArrivalsOutcome) -> f64 {
+    let seconds = outcome.processes.iter().map(|it| it.points.len()).min();
+    let seconds = seconds.unwrap_or(0);
+    let spread = |second: usize| {
+        let cores = outcome.processes.iter().map(|it| it.points[second].cores);
+        let most = cores.clone().fold(0.0, f64::max);
+        100.0 * (most - cores.fold(most, f64::min))
+    };
+    (0..seconds).map(spread).sum::<f64>() / seconds.max(1) as f64
+}
+
+fn csv(outcome: &ArrivalsOutcome, brokers: &[Node]) -> String {
+    let mut csv = String::from("broker,at_s,cpu_percent\n");
+    for (process, node) in outcome.processes.iter().zip(brokers) {
+        for point in &process.points {
+            let line = format!(
+                "{},{:.1},{:.1}\n",
+                node.name,
+                point.at_s,
+                100.0 * point.cores
+            );
+            csv.push_str(&line);
+        }
+    }
+    csv
+}
+
+/// Fig. 8 to 11: CPU of each broker over time.
+fn plot(outcome: &ArrivalsOutcome, brokers: &[Node]) -> Plot {
+    let series = outcome
+        .processes
+        .iter()
+        .zip(brokers)
+        .map(|(process, node)| Series {
+            name: node.name.clone(),
+            points: (process.points.iter())
+                .map(|point| (point.at_s, 100.0 * point.cores))
+                .collect(),
+        });
+    Plot {
+        title: "CPU of each broker while publishers arrive".to_owned(),
+        x_label: "seconds".to_owned(),
+        y_label: "% of a core".to_owned(),
+        scale: Scale::Linear,
+        series: series.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thicket_bench::arrivals::{BrokerSeries, ProcessSeries, Use};
+
+    #[test]
+    fn differences_are_between_the_busiest_and_the_idlest_broker() {
+        let node = |name: &str, port| Node {
+            name: name.to_owned(),
+            address: ([10, 0, 0, 1], port).into(),
+            namespace: None,
+        };
+        let process = |cores: [f64; 2]| ProcessSeries {
+            pid: 1,
+            points: (cores.iter().zip([1.0, 2.0]))
+                .map(|(cores, at_s)| Use {
+                    at_s,
+                    cores: *cores,
+                    pss_kib: 0,
+                })
+                .collect(),
+        };
+        let outcome = ArrivalsOutcome {
+            brokers: vec![BrokerSeries {
+                broker: "10.0.0.1:1".to_owned(),
+                publishers: 2,
+                at_end_per_s: 0.0,
+                rates: vec![(1.0, 900.0), (2.0, 200.0), (3.0, 400.0)],
+            }],
+            processes: vec![process([0.5, 0.5]), process([0.1, 0.3])],
+            redirects: 3,
+            difference_per_s: 0.0,
+            own_cores: 0.0,
+        };
+        let metrics = metrics(&outcome, &[node("s1", 1), node("s2", 2)]);
+        assert_eq!(metrics["difference_msgs_per_s"], 300.0, "nobody went to s2");
+        assert!((metrics["difference_cpu_percent"] - 30.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,134 @@
+//! What every back end does with a run: it begins it, keeps its files and says how it went.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::error::LabError;
+use crate::results::{Environment, Results, Run, VERSION};
+use crate::scenario::{Cell, Scenario, System};
+use crate::summary::number;
+
+/// Figures that a line about a run has, where they are there, and their units.
+pub type Told<'a> = [(&'a str, &'a str)];
+
+impl Run {
+    /// A run of a system in a cell before anything has happened.
+    #[must_use]
+    pub fn begin(cell: &Cell, system: &System, repeat: u64) -> Self {
+        Self {
+            system: system.name.clone(),
+            parameters: cell.parameters.clone(),
+            repeat,
+            valid: true,
+            invalid: Vec::new(),
+            warnings: Vec::new(),
+            metrics: BTreeMap::new(),
+            phases: Vec::new(),
+            faults: Vec::new(),
+            samples: None,
+            time_line: None,
+        }
+    }
+
+    /// Writes samples (CSV) and a drawing (SVG) of what came over time, and notes their names.
+    pub fn keep(
+        &mut self,
+        results: &Path,
+        cell: usize,
+        samples: Option<&str>,
+        time_line: Option<&str>,
+    ) -> Result<(), LabError> {
+        let name = format!("{}-c{cell}-r{}", self.system, self.repeat);
+        for (text, ending, place) in [
+            (samples, "csv", &mut self.samples),
+            (time_line, "svg", &mut self.time_line),
+        ] {
+            let Some(text) = text else { continue };
+            let folder = results.join("samples");
+            std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
+            let name = format!("{name}.{ending}");
+            let file = folder.join(&name);
+            std::fs::write(&file, text).map_err(LabError::io(file.display()))?;
+            *place = Some(format!("samples/{name}"));
+        }
+        Ok(())
+    }
+
+    /// How it went: `mesh qos=1 repeat 2: 5.3 ms, 0 lost`, and the first thing that makes it invalid.
+    #[must_use]
+    pub fn line(&self, told: &Told<'_>) -> String {
+        let mut words = vec![self.system.clone()];
+        let parameters = self.parameters.iter();
+        words.extend(parameters.map(|(key, value)| format!("{key}={value}")));
+        words.push(format!("repeat {}:", self.repeat));
+        let figure = |(name, unit): &(&str, &str)| {
+            let value = *self.metrics.get(*name)?;
+            Some(format!("{} {unit}", number(value)))
+        };
+        let figures: Vec<String> = told.iter().filter_map(figure).collect();
+        let problem = self.invalid.first();
+        let problem = problem.map_or(String::new(), |reason| format!("; INVALID: {reason}"));
+        format!("{} {}{problem}", words.join(" "), figures.join(", "))
+    }
+}
+
+impl Results {
+    /// All of an experiment from its runs.
+    #[must_use]
+    pub fn of(
+        scenario: &Scenario,
+        text: &str,
+        environment: Environment,
+        runs: Vec<Run>,
+        ended_early: Option<LabError>,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            title: scenario.title.clone(),
+            source: scenario.source.clone(),
+            valid: ended_early.is_none() && runs.iter().all(|run| run.valid),
+            ended_early: ended_early.map(|error| error.to_string()),
+            left_out: Vec::new(),
+            environment,
+            scenario: text.to_owned(),
+            runs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_figures_that_are_there_and_the_first_problem() {
+        let cell = Cell {
+            parameters: vec![("workload.qos".to_owned(), "1".to_owned())],
+            scenario: Scenario::parse(include_str!("../../../scenarios/faults-small.toml"))
+                .unwrap()
+                .0,
+        };
+        let mut run = Run::begin(&cell, &System::of_driver("thicket"), 2);
+        run.metrics.insert("lost_messages".to_owned(), 3.0);
+        let told = [("delay_mean_ms", "ms"), ("lost_messages", "lost")];
+        assert_eq!(
+            run.line(&told),
+            "thicket workload.qos=1 repeat 2: 3.00 lost"
+        );
+        run.invalid = vec!["late".to_owned(), "slow".to_owned()];
+        assert!(run.line(&told).ends_with("3.00 lost; INVALID: late"));
+    }
+
+    #[test]
+    fn files_of_a_run_are_named_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (scenario, cells) =
+            Scenario::parse(include_str!("../../../scenarios/faults-small.toml")).unwrap();
+        let mut run = Run::begin(&cells[0], &scenario.systems[0], 1);
+        run.keep(folder.path(), 4, Some("a,b\n"), None).unwrap();
+        let name = run.samples.unwrap();
+        assert_eq!(name, format!("samples/{}-c4-r1.csv", run.system));
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!((text.as_str(), run.time_line), ("a,b\n", None));
+    }
+}

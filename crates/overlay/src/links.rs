@@ -1,0 +1,188 @@
+//! All links of a node, and which of them a round has to look at: those that changed since the round before, and those with a deadline.
+//!
+//! With many nodes most rounds concern one link. What all of them cost together must not grow as the square of the number of nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use thicket_session::time::Instant;
+
+use crate::config::Timing;
+use crate::identity::LinkId;
+use crate::link::{Link, LinkState};
+
+/// Links by number. Whoever can change one makes the round look at it.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    links: BTreeMap<LinkId, Link>,
+    /// Those that may have changed since the last round; some may be gone.
+    changed: BTreeSet<LinkId>,
+    /// When each link is to be looked at, changed or not: one entry for each, as of the end of the last round.
+    agenda: BTreeSet<(Instant, LinkId)>,
+    due: BTreeMap<LinkId, Instant>,
+    /// Data waits for room in their out-buffers, as of the end of the last round.
+    throttled: BTreeSet<LinkId>,
+    /// Rises whenever a link begins, gets another state or ends.
+    generation: u64,
+}
+
+impl Deref for Links {
+    type Target = BTreeMap<LinkId, Link>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.links
+    }
+}
+
+impl Links {
+    pub(crate) fn get_mut(&mut self, id: &LinkId) -> Option<&mut Link> {
+        let link = self.links.get_mut(id)?;
+        self.changed.insert(*id);
+        Some(link)
+    }
+
+    pub(crate) fn insert(&mut self, id: LinkId, link: Link) {
+        self.generation += 1;
+        self.changed.insert(id);
+        self.links.insert(id, link);
+    }
+
+    pub(crate) fn remove(&mut self, id: &LinkId) -> Option<Link> {
+        let link = self.links.remove(id)?;
+        self.generation += 1;
+        self.changed.insert(*id);
+        Some(link)
+    }
+
+    pub(crate) fn set_state(&mut self, id: LinkId, state: LinkState) {
+        if let Some(link) = self.get_mut(&id) {
+            link.state = state;
+            self.generation += 1;
+        }
+    }
+
+    /// The same as long as the same links lead to the same nodes.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Those that a round at `now` looks at, ascending: they changed, or their time has come.
+    pub(crate) fn to_look_at(&self, now: Instant) -> BTreeSet<LinkId> {
+        let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
+        let mut ids: BTreeSet<LinkId> = due.map(|(_, id)| *id).collect();
+        ids.extend(&self.changed);
+        ids
+    }
+
+    /// Those that may have changed since the last round, ascending; some may be gone.
+    pub(crate) const fn changed(&self) -> &BTreeSet<LinkId> {
+        &self.changed
+    }
+
+    /// Links with data that waits for room in the out-buffer.
+    pub(crate) fn throttled(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        let mut ids = self.throttled.clone();
+        ids.extend(&self.changed);
+        let links = ids
+            .into_iter()
+            .filter_map(|id| Some((id, self.links.get(&id)?)));
+        links.filter(|(_, link)| link.is_throttled)
+    }
+
+    /// When a round has to look at a link that nothing happens to.
+    pub(crate) fn next_due(&self, timing: &Timing) -> Option<Instant> {
+        let known = self.agenda.iter();
+        let unchanged = known.filter(|(_, id)| !self.changed.contains(id));
+        let first = unchanged.map(|(at, _)| *at).next();
+        let changed = self.changed.iter().filter_map(|id| self.links.get(id));
+        changed
+            .map(|link| link.next_look(timing))
+            .chain(first)
+            .min()
+    }
+
+    /// The round is over, in which these were looked at. The next one looks again at links for which more than `most` bytes wait.
+    pub(crate) fn end_round(&mut self, looked_at: &BTreeSet<LinkId>, most: usize, timing: &Timing) {
+        let mut ids = std::mem::take(&mut self.changed);
+        ids.extend(looked_at);
+        for id in ids {
+            let link = self.links.get(&id);
+            let next = link.map(|link| link.next_look(timing));
+            let before = match next {
+                Some(at) => self.due.insert(id, at),
+                None => self.due.remove(&id),
+            };
+            if before != next {
+                self.agenda.extend(next.map(|at| (at, id)));
+                before.map(|at| self.agenda.remove(&(at, id)));
+            }
+            if link.is_some_and(|link| link.is_throttled) {
+                self.throttled.insert(id);
+            } else {
+                self.throttled.remove(&id);
+            }
+            if link.is_some_and(|link| link.pending().len() > most) {
+                self.changed.insert(id);
+            }
+        }
+    }
+}
+
+impl Link {
+    /// When a round has to look at it although nothing happens to it.
+    fn next_look(&self, timing: &Timing) -> Instant {
+        match &self.state {
+            LinkState::Up { .. } => self.next_check(timing.out_after),
+            LinkState::Selected { .. } => self.next_check(timing.out_after).min(self.deadline),
+            LinkState::Dialled | LinkState::Accepted | LinkState::Candidate { .. } => self.deadline,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::NodeId;
+
+    const fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn ids(numbers: &[u32]) -> BTreeSet<LinkId> {
+        numbers.iter().copied().map(LinkId).collect()
+    }
+
+    /// Three links that are up and were heard at 0 ms, after a round.
+    fn links() -> Links {
+        let mut links = Links::default();
+        for id in 0..3 {
+            let state = LinkState::Up {
+                node: NodeId(u64::from(id)),
+            };
+            links.insert(LinkId(id), Link::new(state, None, at(0), at(5_000)));
+        }
+        links.end_round(&BTreeSet::new(), 100, &Timing::default());
+        links
+    }
+
+    #[test]
+    fn a_round_looks_at_links_that_changed_and_at_those_whose_time_has_come() {
+        let (mut links, timing) = (links(), Timing::default());
+        assert_eq!(links.to_look_at(at(10)), ids(&[]));
+        assert_eq!(links.next_due(&timing), Some(at(1_000)), "silence");
+        links.get_mut(&LinkId(1)).expect("there").next_hello = Some(at(300));
+        assert_eq!(links.to_look_at(at(10)), ids(&[1]), "changed");
+        assert_eq!(links.next_due(&timing), Some(at(300)), "before the round");
+        links.end_round(&BTreeSet::new(), 100, &timing);
+        assert_eq!(links.next_due(&timing), Some(at(300)), "and after it");
+        assert_eq!(links.to_look_at(at(299)), ids(&[]));
+        assert_eq!(links.to_look_at(at(300)), ids(&[1]));
+        links.remove(&LinkId(1));
+        links.get_mut(&LinkId(2)).expect("there").is_throttled = true;
+        links.end_round(&ids(&[1]), 100, &timing);
+        assert_eq!(links.next_due(&timing), Some(at(1_000)), "one is gone");
+        assert_eq!(links.to_look_at(at(1_000)), ids(&[0, 2]));
+        let throttled: Vec<_> = links.throttled().map(|(id, _)| id).collect();
+        assert_eq!(throttled, [LinkId(2)]);
+    }
+}

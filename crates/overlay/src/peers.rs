@@ -1,0 +1,150 @@
+//! All other nodes that were linked once, and which of them a round has to look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::time::Duration;
+
+use thicket_session::time::Instant;
+
+use crate::peer::{Peer, PeerState};
+
+/// In the order of their slots, from slot 1; places count from 0. Whoever can change one makes the round look at it.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    peers: Vec<Peer>,
+    /// Places of those that may have changed since the last round.
+    changed: BTreeSet<usize>,
+    /// Without a link and not out yet, as of the end of the last round.
+    lost: BTreeSet<usize>,
+    /// With messages over trees, parked or under way, as of the end of the last round.
+    flowing: BTreeSet<usize>,
+    /// What each peer counts as below, as of the last count.
+    counted: Vec<Counted>,
+    /// How many peers that are not out have acknowledged which version of our interests; first those that have none.
+    acknowledged: BTreeMap<Option<u64>, usize>,
+    /// How many are out and have a link that is on its way up.
+    coming: usize,
+}
+
+/// What of a peer is counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counted {
+    /// `None`: it is out.
+    acknowledged: Option<Option<u64>>,
+    is_coming: bool,
+}
+
+impl Deref for Peers {
+    type Target = [Peer];
+
+    fn deref(&self) -> &Self::Target {
+        &self.peers
+    }
+}
+
+impl Peers {
+    pub(crate) fn push(&mut self, peer: Peer) {
+        self.changed.insert(self.peers.len());
+        self.peers.push(peer);
+        self.counted.push(Counted::default());
+    }
+
+    pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Peer> {
+        let peer = self.peers.get_mut(place)?;
+        self.changed.insert(place);
+        Some(peer)
+    }
+
+    /// Those that may have changed since the last round, ascending.
+    pub(crate) const fn changed(&self) -> &BTreeSet<usize> {
+        &self.changed
+    }
+
+    /// Those without a link that are not out yet, ascending.
+    pub(crate) fn lost(&self) -> Vec<usize> {
+        let is_lost = |place: &usize| matches!(self.peers[*place].state, PeerState::Lost { .. });
+        self.with_changed(&self.lost).filter(is_lost).collect()
+    }
+
+    /// Whether there is one without a link that is not out yet.
+    pub(crate) fn has_lost(&self) -> bool {
+        let mut places = self.lost.iter().chain(&self.changed);
+        places.any(|place| matches!(self.peers[*place].state, PeerState::Lost { .. }))
+    }
+
+    /// Those with messages over trees, parked or under way, ascending; maybe some more.
+    pub(crate) fn flowing(&self) -> Vec<usize> {
+        self.with_changed(&self.flowing).collect()
+    }
+
+    /// When something that went over trees is to be sent again.
+    pub(crate) fn next_resend(&self, after: Duration) -> Option<Instant> {
+        let flowing = self.flowing.iter().chain(&self.changed);
+        let peers = flowing.map(|place| &self.peers[*place]);
+        let there = peers.filter(|peer| !peer.is_out());
+        there.filter_map(|peer| peer.flow.resend_at(after)).min()
+    }
+
+    fn with_changed<'a>(&'a self, places: &'a BTreeSet<usize>) -> impl Iterator<Item = usize> + 'a {
+        places.union(&self.changed).copied()
+    }
+
+    /// The version of our interests that all that are not out have acknowledged, `None` if one has none; `otherwise` if all are out.
+    pub(crate) fn acknowledged_by_all(&mut self, otherwise: u64) -> Option<u64> {
+        self.count();
+        let first = self.acknowledged.first_key_value();
+        first.map_or(Some(otherwise), |(version, _)| *version)
+    }
+
+    /// Whether one that is out has a link on its way up.
+    pub(crate) fn has_coming(&mut self) -> bool {
+        self.count();
+        self.coming > 0
+    }
+
+    fn count(&mut self) {
+        for place in &self.changed {
+            let peer = &self.peers[*place];
+            let now = Counted {
+                acknowledged: (!peer.is_out()).then_some(peer.interests_acknowledged),
+                is_coming: peer.is_out() && peer.link.is_some(),
+            };
+            let before = std::mem::replace(&mut self.counted[*place], now);
+            if before == now {
+                continue;
+            }
+            if let Some(version) = now.acknowledged {
+                *self.acknowledged.entry(version).or_default() += 1;
+            }
+            if let Some(version) = before.acknowledged
+                && let Some(count) = self.acknowledged.get_mut(&version)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.acknowledged.remove(&version);
+                }
+            }
+            self.coming += usize::from(now.is_coming);
+            self.coming -= usize::from(before.is_coming);
+        }
+    }
+
+    /// The round is over.
+    pub(crate) fn end_round(&mut self) {
+        self.count();
+        for place in std::mem::take(&mut self.changed) {
+            let peer = &self.peers[place];
+            let is_lost = matches!(peer.state, PeerState::Lost { .. });
+            for (places, is_one) in [
+                (&mut self.lost, is_lost),
+                (&mut self.flowing, !peer.flow.is_idle()),
+            ] {
+                if is_one {
+                    places.insert(place);
+                } else {
+                    places.remove(&place);
+                }
+            }
+        }
+    }
+}
