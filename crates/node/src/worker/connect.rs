@@ -199,7 +199,7 @@ impl Worker {
         };
         let client_id: Arc<str> = name.into();
         let redirectable = self.redirectable(id, connect);
-        let (asks, placed) = match self.placement_asked(id, connect, &client_id) {
+        let (asks, placed) = match self.placement_asked(id, connect) {
             Some(Ok(request)) => (Some(Arc::new(request)), None),
             Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
             None => (None, None),
