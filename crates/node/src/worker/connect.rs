@@ -17,6 +17,7 @@ use super::{
     authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
+    places::Places,
     redirect::MessageCount,
     relocate::{FIRST_WAIT, Following},
     sessions::{NEVER, Session},
@@ -682,6 +683,7 @@ impl Worker {
             reauthentication: connect.authentication_method.map(Reauthentication::new),
             following: Following::new(now.instant, FIRST_WAIT),
             count: MessageCount::new(now.instant),
+            places: Places::of(connect),
         };
         self.serve(now, id, attached, now.instant);
     }

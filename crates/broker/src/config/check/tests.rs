@@ -388,7 +388,11 @@ fn the_listener_for_placements_belongs_to_one_for_clients() {
         placement_listen: text("127.0.0.1:18832"),
         ..Settings::default()
     };
-    let of = |settings: Settings| settings.check().map(|it| it.placement.map(|it| it.listener));
+    let of = |settings: Settings| {
+        settings
+            .check()
+            .map(|it| it.placement.map(|it| it.listener))
+    };
     let only = Settings {
         placement_listen: text("127.0.0.1:18832"),
         ..on("127.0.0.1:1883")
