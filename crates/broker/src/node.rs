@@ -175,15 +175,7 @@ impl Node {
         let http_address = http.as_ref().and_then(|it| it.local_addr().ok());
         node.http_outward = http_address.map(|it| places.outward(it).into());
         let authenticator = node.start_access(&config, &bound, &counters)?;
-        node.start_threads(
-            &config,
-            &identity,
-            &places,
-            bound,
-            polls,
-            &counters,
-            &authenticator,
-        )?;
+        node.start_threads(&config, &identity, &places, bound, polls, &authenticator)?;
         node.discovery = Some(Discovery::start(
             &config,
             &identity,
@@ -331,7 +323,6 @@ impl Node {
         places: &Places,
         bound: Vec<Bound>,
         polls: Vec<Poll>,
-        counters: &Arc<Counters>,
         authenticator: &Authenticator,
     ) -> Result<(), StartError> {
         let clock = Clock::new();
@@ -379,7 +370,7 @@ impl Node {
                 authenticator: authenticator.clone(),
                 resolver: resolver.clone(),
                 links: self.links.clone(),
-                counters: Arc::clone(counters),
+                counters: Arc::clone(&authenticator.desk().counters),
                 stopped: stopped.clone(),
                 storage: storage
                     .as_ref()
