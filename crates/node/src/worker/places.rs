@@ -42,6 +42,8 @@ struct TopicPlace {
     answer: Option<NodeId>,
     /// It came twice, and the client has not been told.
     is_owed: bool,
+    /// What the client was told since the answer was none.
+    told: Option<NodeId>,
 }
 
 impl Places {
@@ -62,12 +64,14 @@ impl Places {
                     asked_at: now,
                     answer: None,
                     is_owed: false,
+                    told: None,
                 };
                 self.topics.insert(topic.into(), asked);
             }
             return has_room;
         };
         if let (true, Some(node)) = (std::mem::take(&mut known.is_owed), known.answer) {
+            known.told = Some(node);
             self.owed.push((packet_id, node));
         }
         let is_due = now.since(known.asked_at) >= REST;
@@ -80,7 +84,8 @@ impl Places {
 
     fn answer(&mut self, topic: &str, node: Option<NodeId>) {
         if let Some(known) = self.topics.get_mut(topic) {
-            known.is_owed = node.is_some() && known.answer == node;
+            known.told = known.told.filter(|_| node.is_some());
+            known.is_owed = node.is_some() && known.answer == node && known.told != node;
             known.answer = node;
         }
     }
@@ -215,8 +220,17 @@ mod tests {
         assert!(!places.publish(at(1100), "a", packet(4)));
         assert_eq!(places.take_owed(packet(3)), None);
         assert_eq!(places.take_owed(packet(4)), Some(NodeId(7)));
-        assert!(!places.publish(at(1200), "a", packet(5)));
+        assert!(places.publish(at(2000), "a", packet(5)));
+        places.answer("a", Some(NodeId(7)));
+        assert!(!places.publish(at(2100), "a", packet(6)));
         assert_eq!(places.take_owed(packet(5)), None, "it was told");
+        assert_eq!(places.take_owed(packet(6)), None, "it was told");
+        for (ms, node) in [(3000, None), (4000, Some(7)), (5000, Some(7))] {
+            assert!(places.publish(at(ms), "a", packet(7)));
+            places.answer("a", node.map(NodeId));
+        }
+        assert!(!places.publish(at(5100), "a", packet(8)));
+        assert_eq!(places.take_owed(packet(8)), Some(NodeId(7)), "it came back");
     }
 
     #[test]
