@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 
 from nodes import BINARY, ThreeNodes, wait_until
-from wire import Property, RawCases, RawClient
+from wire import Kind, Property, RawCases, RawClient, publish
 
 
 def call(node, method, path="", body=None):
@@ -178,6 +178,86 @@ class ByTopics(RawCases, ThreeNodes):
         ).stdout
         self.assertIn("does_not_follow", explained)
         self.assertIn('reason="topics"} 1', elsewhere.ask("/metrics").decode())
+
+
+FOLLOWS = (Property.USER_PROPERTY, ("thicket-place", "1"))
+
+
+def place_of(answer):
+    """The better node that a SUBACK or PUBACK names; None if it names none."""
+    named = [value for name, value in answer.values(Property.USER_PROPERTY) if name == "thicket-place"]
+    return named[0] if named else None
+
+
+class ByTopic(RawCases, ThreeNodes):
+    """Clients that follow better nodes by topic are told of them in SUBACK and PUBACK."""
+
+    def known_rate(self, node, topic):
+        return any(one["topic"] == topic for one in json.loads(node.ask("/v1/topics") or b"[]"))
+
+    def publish(self, client, topic):
+        """The PUBACK of a PUBLISH."""
+        packet_id = next(client.packet_ids)
+        client.send(publish(topic, "x", 1, packet_id))
+        return client.expect_answer(Kind.PUBACK, packet_id)
+
+    def test_a_suback_names_the_node_where_the_filter_is_published(self):
+        here, there, _ = self.cluster.nodes
+        topic = self.topic()
+        publisher = self.raw(there.port, "publisher")
+        keeps = self.raw(there.port, "keeps", props=(FOLLOWS,))
+
+        def is_known():
+            self.publish(publisher, topic)
+            return self.known_rate(here, topic)
+
+        wait_until(is_known, "the rate of the topic")
+        follows = self.raw(here.port, "follows", props=(FOLLOWS,))
+        address = f"127.0.0.1:{there.port}"
+        for filters, expected in (
+            ([(topic, 1)], address),
+            ([(topic, 1)], address),
+            ([(f"{self.unique}/+", 0)], address),
+            ([(topic, 1), (f"{self.unique}/#", 0)], None),
+            ([(f"$share/g/{topic}", 1)], None),
+            ([(f"{topic}/other", 1)], None),
+            ([("a/#/b", 1)], None),
+        ):
+            self.assertEqual(place_of(follows.subscribe(*filters)), expected, filters)
+        self.assertIsNone(place_of(keeps.subscribe((topic, 1))), "it is there")
+        self.assertIsNone(place_of(self.raw(here.port, "plain").subscribe((topic, 1))), "it did not say so")
+        quiet = self.raw(here.port, "quiet", props=(FOLLOWS, (Property.REQUEST_PROBLEM_INFORMATION, 0)))
+        self.assertIsNone(place_of(quiet.subscribe((topic, 1))), "[MQTT-3.1.2-29]")
+
+    def test_a_puback_names_the_node_where_all_subscribers_are(self):
+        here, there, third = self.cluster.nodes
+        topic = self.topic()
+        self.raw(third.port, "subscriber").subscribe((topic, 0))
+        follows = self.raw(here.port, "follows", props=(FOLLOWS,))
+        plain = self.raw(here.port, "plain")
+        told = []
+
+        def is_told():
+            self.assertIsNone(place_of(self.publish(plain, topic)))
+            told.append(place_of(self.publish(follows, topic)))
+            return told[-1]
+
+        wait_until(is_told, "a better node")
+        self.assertEqual(told[-1], f"127.0.0.1:{third.port}")
+        self.assertIsNone(place_of(self.publish(follows, topic)), "once")
+        self.raw(there.port, "another").subscribe((topic, 0))
+        for _ in range(3):
+            self.publish(follows, topic)
+
+    def test_what_a_client_was_placed_with_comes_first(self):
+        node = self.cluster.nodes[0]
+        topic, name = self.topic(), self.client_id("s")
+        _, _, placed = call(node, "POST", body={"client_id": name, "subscribe": [topic], "max_sessions": 1})
+        home = placed["sessions"][0]["address"]
+        elsewhere = next(node for node in self.cluster.nodes if f"127.0.0.1:{node.port}" != home)
+        client = self.raw(elsewhere.port, "s", props=(FOLLOWS,))
+        self.assertEqual(place_of(client.subscribe((topic, 1))), home)
+        self.assertIsNone(place_of(client.subscribe((f"{topic}/other", 1))))
 
 
 class Deaths(ThreeNodes):

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thicket_access::{Applicant, Grant, Judgement, Policy, scram};
 use thicket_node::{Admission, ConnectionId, Enhanced, ListenerId, Source, Verdict, WorkerId};
+use tokio::sync::mpsc;
 
 use crate::clock::wall_ms;
 use crate::config::Hook;
@@ -27,12 +28,23 @@ pub(crate) const WAITING: Places = Places {
 /// Threads that hash: more would take the cores from the workers, and each holds 19 MiB while it does.
 pub(crate) const HASHERS: usize = 2;
 
+/// Where a verdict goes.
+#[derive(Debug, Clone)]
+pub(crate) enum Asker {
+    /// To the worker that serves a connection.
+    Connection {
+        worker: WorkerId,
+        connection: ConnectionId,
+        serial: u32,
+    },
+    /// To a request over HTTP, which waits for one verdict.
+    Http(mpsc::Sender<Verdict>),
+}
+
 /// Who asks to be let in.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) worker: WorkerId,
-    pub(crate) connection: ConnectionId,
-    pub(crate) serial: u32,
+    pub(crate) asker: Asker,
     /// Where it came in.
     pub(crate) listener: ListenerId,
     pub(crate) peer: SocketAddr,
@@ -48,11 +60,6 @@ impl Request {
     /// Whose turn it takes.
     pub(crate) fn source(&self) -> Source {
         self.peer.ip().into()
-    }
-
-    /// Where the answer goes.
-    pub(crate) const fn address(&self) -> (WorkerId, ConnectionId, u32) {
-        (self.worker, self.connection, self.serial)
     }
 
     fn applicant(&self) -> Applicant<'_> {
@@ -116,7 +123,7 @@ impl Authenticator {
         &self.desk
     }
 
-    /// The verdict if there is one at once; else it comes as a letter.
+    /// The verdict if there is one at once; else it is sent to the asker.
     pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
         self.desk.counters.authentications.add_one();
         let policy = self.desk.policy();
@@ -126,8 +133,7 @@ impl Authenticator {
         }
         if policy.is_slow(&request.applicant()) {
             if let Some(turned_away) = self.hashers.submit(request.source(), request) {
-                self.desk
-                    .answer(turned_away.address(), Verdict::Unavailable);
+                self.desk.answer(turned_away.asker, Verdict::Unavailable);
             }
             return None;
         }
@@ -156,9 +162,9 @@ impl Desk {
     }
 
     fn judge_and_answer(&self, request: Request, hook: Option<&HookQueue>) {
-        let address = request.address();
+        let asker = request.asker.clone();
         if let Ok(verdict) = self.judge(request, hook) {
-            self.answer(address, verdict);
+            self.answer(asker, verdict);
         }
     }
 
@@ -178,8 +184,8 @@ impl Desk {
             }
             Judgement::Unknown => match hook {
                 Some(hook) => {
-                    if let Some((address, verdict)) = hook.pass_on(request, &policy) {
-                        self.answer(address, verdict);
+                    if let Some((asker, verdict)) = hook.pass_on(request, &policy) {
+                        self.answer(asker, verdict);
                     }
                     Err(PassedOn)
                 }
@@ -188,18 +194,24 @@ impl Desk {
         }
     }
 
-    /// Sends a verdict to the worker that waits for it.
-    pub(crate) fn answer(
-        &self,
-        (worker, connection, serial): (WorkerId, ConnectionId, u32),
-        verdict: Verdict,
-    ) {
+    /// Sends a verdict to whoever waits for it.
+    pub(crate) fn answer(&self, asker: Asker, verdict: Verdict) {
         let verdict = self.count(verdict);
-        self.boxes[usize::from(worker.0)].post(Letter::Authenticated {
-            connection,
-            serial,
-            verdict,
-        });
+        match asker {
+            Asker::Connection {
+                worker,
+                connection,
+                serial,
+            } => self.boxes[usize::from(worker.0)].post(Letter::Authenticated {
+                connection,
+                serial,
+                verdict,
+            }),
+            Asker::Http(sender) => {
+                // Fails only if the request has ended.
+                let _ = sender.try_send(verdict);
+            }
+        }
     }
 
     fn count(&self, verdict: Verdict) -> Verdict {

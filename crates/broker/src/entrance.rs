@@ -108,6 +108,11 @@ impl Entrance {
         ))))
     }
 
+    /// What speaks TLS to its clients, with the certificate in use; `None`: nothing.
+    pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.tls.as_ref().map(Certificate::in_use)
+    }
+
     /// Reads the certificate again. Connections that stand keep theirs. `false`: there is none.
     ///
     /// # Errors

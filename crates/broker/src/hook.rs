@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use thicket_access::Policy;
 use thicket_access::hook::{Answer, Question};
-use thicket_node::{ConnectionId, Verdict, WorkerId};
+use thicket_node::Verdict;
 
-use crate::authenticator::{Desk, Request, WAITING, allowed, settle_unknown};
+use crate::authenticator::{Asker, Desk, Request, WAITING, allowed, settle_unknown};
 use crate::config::{Hook, OnFailure};
 use crate::log::{self, Subject};
 use crate::pool::Pool;
@@ -38,11 +38,7 @@ pub(crate) struct HookQueue {
 
 impl HookQueue {
     /// Puts a request into the queue; what to say at once to whom, if that is full.
-    pub(crate) fn pass_on(
-        &self,
-        request: Request,
-        policy: &Policy,
-    ) -> Option<((WorkerId, ConnectionId, u32), Verdict)> {
+    pub(crate) fn pass_on(&self, request: Request, policy: &Policy) -> Option<(Asker, Verdict)> {
         let source = request.source();
         let asked = Asked {
             request,
@@ -50,7 +46,7 @@ impl HookQueue {
         };
         let turned_away = self.asked.submit(source, asked)?.request;
         let verdict = without_answer(self.on_failure, &turned_away, policy);
-        Some((turned_away.address(), verdict))
+        Some((turned_away.asker, verdict))
     }
 }
 
@@ -124,7 +120,7 @@ impl HookDesk {
                 without_answer(self.settings.on_failure, request, &policy)
             }
         };
-        self.desk.answer(request.address(), verdict);
+        self.desk.answer(request.asker.clone(), verdict);
     }
 
     fn answer(

@@ -27,7 +27,7 @@ use crate::disk::Disk;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
 use crate::housekeeper::{Duties, Housekeeper};
-use crate::http::{Guard, Hosts, Inspector, Seats, Server, Watchers};
+use crate::http::{Clients, Guard, Hosts, Inspector, Seats, Server, Watchers};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::links::Links;
 use crate::listener::{self, Listener};
@@ -52,7 +52,7 @@ pub enum StartError {
     Bind {
         /// As configured.
         address: String,
-        /// `listen`, `http` or `probe`.
+        /// `listen`, `http`, `probe` or `placement-listen`.
         key: &'static str,
         /// Why.
         source: io::Error,
@@ -107,6 +107,7 @@ pub struct Node {
     discovery: Option<Discovery>,
     http: Option<Server>,
     probe: Option<Server>,
+    placement: Option<Server>,
     housekeeper: Option<Housekeeper>,
     bridges: Bridges,
     identity: Option<Identity>,
@@ -125,11 +126,19 @@ impl Node {
     /// An address is taken, the data directory is no good, or the system has nothing to give.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let identity = Identity::load(config.data.as_deref())?;
-        let gate = NodeGate::new(connections(config.connections, config.http_connections));
+        let http_connections =
+            config.http_connections * (1 + u32::from(config.placement.is_some()));
+        let gate = NodeGate::new(connections(config.connections, http_connections));
         let links = Links::new(config.link_tls.clone(), config.secret.clone())?;
         let bound = bind_all(&config, &gate, links.as_ref())?;
         let http = config.http.map(|it| bind_http(it, "http")).transpose()?;
         let probe = config.probe.map(|it| bind_http(it, "probe")).transpose()?;
+        let placement = config.placement.as_ref().map(|it| {
+            let at_listener = bound.iter().find(|bound| bound.listen.text == it.listener);
+            let bound = bind_http(it.address, "placement-listen")?;
+            Ok::<_, StartError>(at_listener.map(|of| (bound, ClientListener::of(of))))
+        });
+        let placement = placement.transpose()?.flatten();
         let places = Places::of(&config, link_address(&config, &bound));
         let counters = Arc::new(Counters::default());
         let (polls, boxes) = mailboxes(config.workers)?;
@@ -149,6 +158,7 @@ impl Node {
             discovery: None,
             http: None,
             probe: None,
+            placement: None,
             housekeeper: None,
             bridges: Bridges::default(),
             identity: None,
@@ -164,7 +174,8 @@ impl Node {
         node.watch_links();
         let http_address = http.as_ref().and_then(|it| it.local_addr().ok());
         node.http_outward = http_address.map(|it| places.outward(it).into());
-        node.start_threads(&config, &identity, &places, bound, polls, &counters)?;
+        let authenticator = node.start_access(&config, &bound, &counters)?;
+        node.start_threads(&config, &identity, &places, bound, polls, &authenticator)?;
         node.discovery = Some(Discovery::start(
             &config,
             &identity,
@@ -203,6 +214,21 @@ impl Node {
                 Server::start_probe(listener, inspector.clone(), timeout)
             })
             .transpose()?;
+        node.placement = placement
+            .map(|(listener, of)| {
+                let clients = Clients {
+                    inspector: inspector.clone(),
+                    authenticator,
+                    listener: of.id,
+                    entrance: of.entrance,
+                    topic_prefix: of.topic_prefix,
+                    session_scope: config.limits.session_scope,
+                    client_id_bytes: config.limits.client_id_bytes,
+                };
+                let seats = Seats::new(config.http_connections as usize);
+                Server::start_placement(listener, clients, seats, config.limits.connect_timeout)
+            })
+            .transpose()?;
         node.http = http
             .map(|listener| {
                 let (guard, reload) = (node.guard.clone(), node.reload.clone());
@@ -226,6 +252,7 @@ impl Node {
             id,
             listen = listen.join(" "),
             http = node.http_address().map(tracing::field::display),
+            placement_listen = node.placement_address().map(tracing::field::display),
             workers = config.workers,
             "node started"
         );
@@ -296,10 +323,9 @@ impl Node {
         places: &Places,
         bound: Vec<Bound>,
         polls: Vec<Poll>,
-        counters: &Arc<Counters>,
+        authenticator: &Authenticator,
     ) -> Result<(), StartError> {
         let clock = Clock::new();
-        let authenticator = self.start_access(config, &bound, counters)?;
         self.watch_certificates();
         let resolver = Resolver::start(&self.boxes)?;
         let worker_config = worker_config(config, identity, &bound);
@@ -344,7 +370,7 @@ impl Node {
                 authenticator: authenticator.clone(),
                 resolver: resolver.clone(),
                 links: self.links.clone(),
-                counters: Arc::clone(counters),
+                counters: Arc::clone(&authenticator.desk().counters),
                 stopped: stopped.clone(),
                 storage: storage
                     .as_ref()
@@ -440,6 +466,11 @@ impl Node {
         self.probe.as_ref().map(Server::address)
     }
 
+    /// Where clients elsewhere ask for placements.
+    pub fn placement_address(&self) -> Option<SocketAddr> {
+        self.placement.as_ref().map(Server::address)
+    }
+
     /// Threads that end before they should, as they do. The second call returns `None`.
     pub const fn failures(&mut self) -> Option<Receiver<Failure>> {
         self.failures.take()
@@ -459,6 +490,7 @@ impl Node {
         self.bridges = Bridges::default();
         self.http = None;
         self.probe = None;
+        self.placement = None;
         self.housekeeper = None;
         self.discovery = None;
         for mailbox in self.boxes.iter() {
@@ -527,6 +559,23 @@ struct Bound {
     listen: Listen,
     entrance: Arc<Entrance>,
     sockets: Vec<listener::Bound>,
+}
+
+/// What the placement API goes by of the MQTT listener that it belongs to.
+struct ClientListener {
+    id: ListenerId,
+    entrance: Arc<Entrance>,
+    topic_prefix: Arc<str>,
+}
+
+impl ClientListener {
+    fn of(bound: &Bound) -> Self {
+        Self {
+            id: bound.id,
+            entrance: Arc::clone(&bound.entrance),
+            topic_prefix: bound.listen.topic_prefix.as_str().into(),
+        }
+    }
 }
 
 /// Names under which the HTTP API is asked for.

@@ -44,7 +44,9 @@ pub use doors::*;
 pub use hub::Hub;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use load::*;
-pub use placing::{PlacedSessionEntry, PlacementAsked, PlacementEntry, ProblemEntry};
+pub use placing::{
+    PlacedSessionEntry, PlacementAsked, PlacementClient, PlacementEntry, ProblemEntry,
+};
 pub use rebalance::*;
 pub use report::*;
 pub(crate) use source::Payer;

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use thicket_mqtt::{Qos, ReasonCode};
+use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, WireVersion};
 use thicket_session::{
     server::Epoch,
@@ -279,6 +279,28 @@ impl Elsewhere {
     }
 }
 
+/// A question for a client that follows better nodes by topic.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaceAsked {
+    pub connection: ConnectionId,
+    pub serial: u64,
+    /// The name of its session.
+    pub client_id: Arc<str>,
+    pub question: PlaceQuestion,
+}
+
+/// What a better node is asked for.
+#[derive(Debug, Clone)]
+pub(crate) enum PlaceQuestion {
+    /// Whose SUBACK waits.
+    Filter {
+        filter: Box<str>,
+        packet_id: PacketId,
+    },
+    /// All whose subscribers are at this other node.
+    Topic { topic: Box<str>, node: NodeSlot },
+}
+
 /// Travels with a connection to the worker where the session lives.
 #[derive(Debug)]
 pub(crate) struct GrantedClaim {
@@ -382,6 +404,10 @@ pub(crate) enum Content {
     },
     /// Hub to worker: where clients reach the other nodes.
     Elsewhere(Arc<Elsewhere>),
+    /// Worker to hub: which node would be better for a topic of a client? Answered before what is told later is.
+    PlaceAsked(PlaceAsked),
+    /// The answer; none: this node is as good as any, or nothing is known.
+    PlaceTold(PlaceAsked, Option<NodeId>),
     /// Hub to worker: which topics have most messages, since the last such question?
     TopicRatesAsked,
     /// The answer.

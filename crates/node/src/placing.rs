@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use thicket_access::{Grant, Reach, Rights};
 use thicket_session::topic::TopicFilter;
 
-use crate::{ClientTransport, PlacementError, PlacementReport, PlacementRequest, PlacementSession};
+use crate::{
+    ClientTransport, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
+    SessionScope, scope::session_name,
+};
 
 /// Sessions that a client may ask for.
 const MOST_SESSIONS: u8 = 16;
@@ -97,6 +101,104 @@ impl PlacementAsked {
             max_sessions: self.max_sessions,
             rates: self.rates,
         })
+    }
+}
+
+/// As whom a client asks: what a listener and its users say of it.
+#[derive(Debug, Clone, Copy)]
+pub struct PlacementClient<'a> {
+    /// Of the listener.
+    pub topic_prefix: &'a str,
+    /// Who the client has proved to be; none: nobody in particular, who may do everything.
+    pub grant: Option<&'a Grant>,
+    /// Whose its session is.
+    pub session_scope: SessionScope,
+}
+
+impl PlacementClient<'_> {
+    /// The name of the session of this client.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn session_name(&self, client_id: &str) -> Result<String, PlacementError> {
+        let user_name = self.grant.and_then(|grant| grant.user_name.as_deref());
+        session_name(self.session_scope, self.topic_prefix, user_name, client_id).ok_or_else(|| {
+            bad_field(
+                "client_id",
+                "is too long together with the name of the user",
+            )
+        })
+    }
+
+    /// The request with the names that the cluster knows.
+    ///
+    /// # Errors
+    /// The first topic or filter that the client may not use.
+    pub fn request(&self, request: PlacementRequest) -> Result<PlacementRequest, PlacementError> {
+        let named = |topic: String| format!("{}{topic}", self.topic_prefix);
+        let all = |topics: Vec<String>| topics.into_iter().map(named).collect();
+        let request = PlacementRequest {
+            client_id: self.session_name(&request.client_id)?,
+            publish: all(request.publish),
+            subscribe: all(request.subscribe),
+            max_sessions: request.max_sessions,
+            rates: request
+                .rates
+                .into_iter()
+                .map(|(topic, rate)| (named(topic), rate))
+                .collect(),
+        };
+        let publish = request.publish.iter().enumerate();
+        let subscribe = request.subscribe.iter().enumerate();
+        let refused_topic = publish
+            .map(|(at, topic)| ("publish", at, topic))
+            .find(|(_, _, topic)| !self.may_publish(topic));
+        let refused_filter = || {
+            subscribe
+                .map(|(at, filter)| ("subscribe", at, filter))
+                .find(|(_, _, filter)| !self.may_subscribe(filter))
+        };
+        match refused_topic.or_else(refused_filter) {
+            None => Ok(request),
+            Some((list, at, topic)) => {
+                let bare = topic.strip_prefix(self.topic_prefix).unwrap_or(topic);
+                let problem = format!("the client may not use {bare:?}");
+                Err(bad_field(&format!("{list}[{at}]"), &problem))
+            }
+        }
+    }
+
+    /// Whether the client may know of a placement: it could have asked for every topic of it.
+    #[must_use]
+    pub fn may_see(&self, report: &PlacementReport) -> bool {
+        let is_own = |topic: &String| topic.starts_with(self.topic_prefix);
+        report.sessions.iter().all(|session| {
+            let mut publish = session.publish.iter();
+            let mut subscribe = session.subscribe.iter();
+            publish.all(|topic| is_own(topic) && self.may_publish(topic))
+                && subscribe.all(|filter| is_own(filter) && self.may_subscribe(filter))
+        })
+    }
+
+    fn rights(&self) -> Option<&Rights> {
+        self.grant?.rights.as_deref()
+    }
+
+    fn may_publish(&self, topic: &str) -> bool {
+        self.rights().is_none_or(|rights| rights.may_publish(topic))
+    }
+
+    fn may_subscribe(&self, filter: &str) -> bool {
+        self.rights()
+            .is_none_or(|rights| rights.may_subscribe(filter) != Reach::Nothing)
+    }
+}
+
+/// A field of a request that makes no sense.
+pub(crate) fn bad_field(field: &str, problem: &str) -> PlacementError {
+    PlacementError::BadField {
+        field: field.to_owned(),
+        problem: problem.to_owned(),
     }
 }
 

@@ -3,14 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 use std::time::Duration;
 
-use thicket_node::{Limits, MAXIMUM_BACKUPS, RetainedLimits};
+use thicket_node::{Limits, MAXIMUM_BACKUPS, RetainedLimits, Takes};
 use thicket_transport::tls::LinkTls;
 
 use super::access::names_users;
 use super::error::TooOpen;
 use super::{
     Access, ClusterSecret, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast,
-    RebalanceChoice, RedirectChoice, Settings, bridge, listener,
+    PlacementListen, RebalanceChoice, RedirectChoice, Settings, bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -60,6 +60,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .transpose()?,
         http: http(settings.http.as_deref(), settings.http_users.is_some())?,
         probe: probe(settings.probe.as_deref())?,
+        placement: placement(&settings, &listeners)?,
         http_hosts: http_hosts(&settings)?,
         http_connections: in_range(
             "http_connections",
@@ -281,6 +282,53 @@ fn probe(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
         .next()
         .map(Some)
         .ok_or_else(|| invalid("probe", text, expected))
+}
+
+/// The listener of the placement API belongs to an MQTT listener, so it is as open as that.
+fn placement(
+    settings: &Settings,
+    listeners: &[Listen],
+) -> Result<Option<PlacementListen>, ConfigError> {
+    let Some(text) = settings.placement_listen.as_deref() else {
+        return match settings.placement_listener {
+            Some(_) => Err(ConfigError::Conflict(
+                "placement_listener names the MQTT listener of placement_listen, which is not set: add placement_listen = \"HOST:PORT\"",
+            )),
+            None => Ok(None),
+        };
+    };
+    let address = text
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut all| all.next())
+        .ok_or_else(|| {
+            let expected = "an address and port of this host, such as 0.0.0.0:18832";
+            invalid("placement_listen", text, expected)
+        })?;
+    let of_clients = || listeners.iter().filter(|it| it.takes != Takes::Links);
+    let names = || {
+        let names: Vec<&str> = of_clients().map(|it| &*it.text).collect();
+        format!("a listener for clients, one of: {}", names.join(", "))
+    };
+    let mut all = of_clients();
+    let listener = match (&settings.placement_listener, all.next(), all.next()) {
+        (Some(text), ..) => of_clients()
+            .find(|it| it.text == *text)
+            .ok_or_else(|| invalid("placement_listener", text, names()))?,
+        (None, Some(only), None) => only,
+        (None, ..) => return Err(invalid("placement_listener", "nothing", names())),
+    };
+    let is_open = !address.ip().is_loopback() && listener.is_loopback();
+    let is_chosen = names_users(settings) || settings.allow_anonymous == Some(true);
+    if is_open && !listener.is_guarded && !is_chosen {
+        return Err(ConfigError::Conflict(
+            "placement_listen can be reached from other machines, but its placement_listener is on loopback and lets everybody in: give that listener users, or bind placement_listen to loopback",
+        ));
+    }
+    Ok(Some(PlacementListen {
+        address,
+        listener: listener.text.clone(),
+    }))
 }
 
 /// Names alone: browsers put the port behind them, and it says nothing.

@@ -64,6 +64,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Where probes ask whether the node lives and is ready; `None`: only at the HTTP API.
     pub probe: Option<SocketAddr>,
+    /// Where clients elsewhere ask for placements; `None`: at the HTTP API or over MQTT.
+    pub placement: Option<PlacementListen>,
     /// Names under which it answers where it has users, beside this host's own.
     pub http_hosts: Vec<String>,
     /// Connections to it at a time.
@@ -159,6 +161,15 @@ pub struct Listen {
     pub advertise: Option<String>,
     /// What bytes travel on.
     pub transport: TransportChoice,
+}
+
+/// The listener of the placement API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacementListen {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The text of the MQTT listener whose credentials, rights, topic prefix and TLS hold there.
+    pub listener: String,
 }
 
 /// WebSocket at a listener.

@@ -62,6 +62,12 @@ pub struct Settings {
     /// Where probes ask `/live` and `/ready` without a user, on any address: nothing else is told there [default: off]
     #[arg(long, env = "THICKET_PROBE", value_name = "HOST:PORT")]
     pub probe: Option<String>,
+    /// Where clients elsewhere ask for placements, and for nothing else, as clients of an MQTT listener: over TLS where that has TLS [default: off]
+    #[arg(long, env = "THICKET_PLACEMENT_LISTEN", value_name = "HOST:PORT")]
+    pub placement_listen: Option<String>,
+    /// The MQTT listener whose credentials, rights and topic prefix hold there, as `listen` or its `address` names it [default: the only one]
+    #[arg(long, env = "THICKET_PLACEMENT_LISTENER", value_name = "LISTENER")]
+    pub placement_listener: Option<String>,
     /// A node that may be there already; repeats
     #[arg(
         long,
@@ -773,7 +779,7 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe seed expect_nodes discover
+    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
     auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections

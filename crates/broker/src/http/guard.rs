@@ -145,7 +145,7 @@ impl Guard {
 }
 
 /// Scheme and credentials of an Authorization header.
-fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
+pub(super) fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, credentials) = value.split_once(' ')?;
     Some((scheme, credentials.trim()))

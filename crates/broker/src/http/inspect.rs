@@ -30,7 +30,7 @@ use crate::memory::{limit_bytes, resident_bytes};
 use crate::readiness::{Expectation, Unready};
 
 /// A thread that takes longer than this is not well.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A thread of the node did not answer. Nothing was changed; ask again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +117,12 @@ impl Inspector {
         request: PlacementRequest,
     ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
         self.order_placement(move |hub, now, number| hub.place(now, number, request))
+            .await
+    }
+
+    /// Where a client is placed, by the name of its session.
+    pub(super) async fn placement(&self, name: String) -> Result<Option<PlacementReport>, Silence> {
+        self.order_hub(move |hub, now| hub.placement(now, &name))
             .await
     }
 

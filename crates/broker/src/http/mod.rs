@@ -30,7 +30,10 @@
 //! | `/v1/whoami` | [`WhoAmIEntry`](crate::api::watch::WhoAmIEntry): the role of who asks |
 //! | `/`, `/page.css`, `/page.js` | a page that shows all of this and does what an admin may |
 //! | `/v1/openapi.json` | all of this for machines |
+//!
+//! Placements have a [listener of their own](clients) for clients elsewhere.
 
+mod clients;
 mod guard;
 mod inspect;
 mod metrics;
@@ -67,9 +70,11 @@ use crate::api::{
     TrafficEntry,
 };
 use crate::reload::Reload;
+pub(crate) use clients::Clients;
 pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
 pub(crate) use serve::Seats;
+use serve::Service;
 pub(crate) use watch::Watchers;
 
 /// Connections to the port for probes at a time.
@@ -94,8 +99,30 @@ impl Server {
         reload: Reload,
         head: Duration,
     ) -> io::Result<Self> {
-        let seats = Arc::clone(&inspector.seats);
-        Self::serve(listener, router(inspector, guard, reload), seats, head)
+        let service = Service {
+            seats: Arc::clone(&inspector.seats),
+            router: router(inspector, guard, reload),
+            head,
+            tls: Arc::new(|| None),
+        };
+        Self::serve(listener, service)
+    }
+
+    /// Places clients, by the rules of an MQTT listener, and over TLS where that has TLS.
+    pub(crate) fn start_placement(
+        listener: TcpListener,
+        clients: Clients,
+        seats: Arc<Seats>,
+        head: Duration,
+    ) -> io::Result<Self> {
+        let entrance = Arc::clone(&clients.entrance);
+        let service = Service {
+            router: clients::router(clients),
+            seats,
+            head,
+            tls: Arc::new(move || entrance.tls()),
+        };
+        Self::serve(listener, service)
     }
 
     /// Tells whether the node lives and is ready, and nothing else.
@@ -104,16 +131,16 @@ impl Server {
         inspector: Inspector,
         head: Duration,
     ) -> io::Result<Self> {
-        let router = probe::router().with_state(inspector);
-        Self::serve(listener, router, Seats::new(PROBES), head)
+        let service = Service {
+            router: probe::router().with_state(inspector),
+            seats: Seats::new(PROBES),
+            head,
+            tls: Arc::new(|| None),
+        };
+        Self::serve(listener, service)
     }
 
-    fn serve(
-        listener: TcpListener,
-        router: Router,
-        seats: Arc<Seats>,
-        head: Duration,
-    ) -> io::Result<Self> {
+    fn serve(listener: TcpListener, service: Service) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -124,7 +151,7 @@ impl Server {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             // Open connections are not waited for: a stop must not hang on a browser's.
             tokio::select! {
-                () = serve::serve(listener, router, seats, head) => {}
+                () = serve::serve(listener, service) => {}
                 _ = stopped => {}
             }
             io::Result::Ok(())

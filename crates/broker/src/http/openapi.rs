@@ -225,6 +225,15 @@ const OPERATIONS: [Operation; 33] = [
     },
 ];
 
+/// Those that placements are described by.
+const PLACEMENT_SCHEMAS: [&str; 5] = [
+    "PlacementRequest",
+    "Placement",
+    "PlacedSession",
+    "Problem",
+    "Error",
+];
+
 /// The whole document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
@@ -244,6 +253,28 @@ pub(super) fn document() -> Value {
     })
 }
 
+/// What the listener for clients elsewhere answers.
+pub(super) fn placements() -> Value {
+    let mut document = document();
+    // The list of all clients is for whoever runs the node.
+    if let Some(operations) = document["paths"]["/v1/placements"].as_object_mut() {
+        operations.remove("get");
+    }
+    if let Some(paths) = document["paths"].as_object_mut() {
+        paths.retain(|path, _| path.starts_with("/v1/placements") || path == "/v1/openapi.json");
+    }
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        schemas.retain(|name, _| PLACEMENT_SCHEMAS.contains(&&**name));
+    }
+    document["info"]["description"] = "Where the sessions of a client should be, for clients of an MQTT listener, with their credentials there.".into();
+    document["components"]["securitySchemes"] = json!({
+        "password": { "type": "http", "scheme": "basic" },
+        "token": { "type": "http", "scheme": "bearer" },
+    });
+    document["security"] = json!([{ "password": [] }, { "token": [] }, {}]);
+    document
+}
+
 impl Operation {
     fn describe(&self) -> Value {
         let content = match self.answer {
@@ -254,7 +285,11 @@ impl Operation {
             }
             Answer::Any => json!({ "application/json": { "schema": { "type": "object" } } }),
         };
-        let error = json!({ "application/json": { "schema": reference("Error") } });
+        let error = if self.path.starts_with("/v1/placements") {
+            json!({ "application/problem+json": { "schema": reference("Problem") } })
+        } else {
+            json!({ "application/json": { "schema": reference("Error") } })
+        };
         let mut described = json!({
             "summary": self.summary,
             "responses": {
@@ -349,6 +384,7 @@ fn schemas() -> Value {
         "TraceLines": object(json!({ "lines": many("TraceLine"), "lost": number })),
         "Import": object(import),
         "Reload": object(json!({ "problems": { "type": "array", "items": text } })),
+        "Problem": object(json!({ "title": text, "status": number, "detail": text, "field": perhaps_text })),
         "Error": object(json!({ "error": text })),
     })
 }
@@ -454,6 +490,26 @@ mod tests {
             count += 1;
         }
         assert!(count > OPERATIONS.len());
+    }
+
+    #[test]
+    fn clients_elsewhere_are_told_of_the_routes_they_have_and_no_other() {
+        let document = placements();
+        let source = include_str!("clients.rs");
+        let paths = document["paths"].as_object().expect("paths");
+        let routes = source.split(".route(\"").skip(1);
+        let routes: Vec<_> = routes.filter_map(|part| part.split('"').next()).collect();
+        let mut described: Vec<_> = paths.keys().map(String::as_str).collect();
+        described.sort_unstable_by_key(|path| routes.iter().position(|route| route == path));
+        assert_eq!(routes, described);
+        assert!(paths["/v1/placements"].get("get").is_none());
+        assert!(paths["/v1/placements"].get("post").is_some());
+        let text = document.to_string();
+        let schemas = document["components"]["schemas"].as_object();
+        for name in text.split("#/components/schemas/").skip(1) {
+            let name = name.split('"').next().expect("a name");
+            assert!(schemas.is_some_and(|all| all.contains_key(name)), "{name}");
+        }
     }
 
     #[test]

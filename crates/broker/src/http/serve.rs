@@ -1,4 +1,4 @@
-//! Who may be connected to the HTTP API, and for how long.
+//! Who may be connected to the HTTP API, over what, and for how long.
 //!
 //! A connection serves one request. Until the head of that is whole its seat may be taken from it: when there are no more, a newcomer
 //! gets the seat of whoever has waited longest for its head, of the address with most seats. So a stranger who opens connections and
@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -16,14 +16,17 @@ use axum::Router;
 use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use thicket_node::Source;
+use thicket_transport::tls::certificate_name;
+use thicket_transport::tls::rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::TlsAcceptor;
 
 use crate::counters::Counter;
 
@@ -68,19 +71,35 @@ struct Seat {
     lost: Arc<Notify>,
 }
 
-/// Serves whoever connects, for ever. `head`: time for the head of a request.
-pub(super) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    seats: Arc<Seats>,
-    head: Duration,
-) {
+/// The other end of a connection: an extension of its requests.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    /// The name in its certificate, if it has shown a good one.
+    pub(super) certificate_name: Option<String>,
+}
+
+/// Gives the TLS of a new connection; `None`: the connection is plain.
+pub(super) type TlsOf = Arc<dyn Fn() -> Option<Arc<ServerConfig>> + Send + Sync>;
+
+/// What a server does with those who connect.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) router: Router,
+    pub(super) seats: Arc<Seats>,
+    /// Time for the TLS handshake, and for the head of a request.
+    pub(super) head: Duration,
+    pub(super) tls: TlsOf,
+}
+
+/// Serves whoever connects, for ever.
+pub(super) async fn serve(listener: TcpListener, service: Service) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 // Without a seat the socket is dropped, which closes it.
-                if let Some(seat) = Seats::take(&seats, peer.ip()) {
-                    tokio::spawn(converse(stream, router.clone(), seat, head));
+                if let Some(seat) = Seats::take(&service.seats, peer.ip()) {
+                    tokio::spawn(converse(stream, peer, service.clone(), seat));
                 }
             }
             Err(error) => {
@@ -92,24 +111,52 @@ pub(super) async fn serve(
 }
 
 /// One connection, from its first byte to its last.
-async fn converse(stream: TcpStream, router: Router, seat: Seat, head: Duration) {
-    let router = TowerToHyperService::new(router);
+async fn converse(stream: TcpStream, address: SocketAddr, service: Service, seat: Seat) {
+    let stream = Impatient::new(stream);
+    tokio::select! {
+        () = answer(stream, address, service, &seat) => {}
+        () = seat.lost.notified() => {}
+    }
+}
+
+/// Why a connection ends is not reported: a peer broke off or sent nonsense.
+async fn answer(stream: Impatient, address: SocketAddr, service: Service, seat: &Seat) {
+    let Some(tls) = (service.tls)() else {
+        return answer_plain(stream, address, None, service, seat).await;
+    };
+    let accepted = tokio::time::timeout(service.head, TlsAcceptor::from(tls).accept(stream));
+    if let Ok(Ok(stream)) = accepted.await {
+        let shown = stream.get_ref().1.peer_certificates();
+        let name = shown.and_then(<[_]>::first).and_then(certificate_name);
+        answer_plain(stream, address, name, service, seat).await;
+    }
+}
+
+async fn answer_plain(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    address: SocketAddr,
+    certificate_name: Option<String>,
+    service: Service,
+    seat: &Seat,
+) {
+    let router = TowerToHyperService::new(service.router);
+    let peer = Peer {
+        address,
+        certificate_name,
+    };
     let answer = |mut request: Request<Incoming>| {
         seat.keep();
         request.extensions_mut().insert(seat.source);
+        request.extensions_mut().insert(peer.clone());
         router.call(request)
     };
-    let conversation = http1::Builder::new()
+    let _ = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(head)
+        .header_read_timeout(service.head)
         .keep_alive(false)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(Impatient::new(stream)), service_fn(answer));
-    tokio::select! {
-        // What ended it is of no interest: a peer that broke off or said nonsense.
-        _ = conversation => {}
-        () = seat.lost.notified() => {}
-    }
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .await;
 }
 
 impl Seats {

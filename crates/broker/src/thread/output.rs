@@ -10,7 +10,7 @@ use thicket_storage::StorageError;
 
 use super::input::literal;
 use super::{Phase, Thread};
-use crate::authenticator::Request;
+use crate::authenticator::{Asker, Request};
 use crate::dials::Dial;
 use crate::event;
 use crate::mailbox::{Letter, Summary};
@@ -241,9 +241,11 @@ impl Thread {
             return;
         };
         let request = Request {
-            worker: self.id,
-            connection,
-            serial: socket.serial,
+            asker: Asker::Connection {
+                worker: self.id,
+                connection,
+                serial: socket.serial,
+            },
             listener,
             peer,
             client_id,

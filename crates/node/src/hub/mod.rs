@@ -537,6 +537,7 @@ impl Hub {
             Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::TopicRates(rates) => self.handle_topic_rates(from, rates),
+            Content::PlaceAsked(asked) => self.tell_place(now, from, asked),
             Content::Movable(movable) => self.handle_movable(now, from, movable),
             Content::Habits {
                 asker,
@@ -603,6 +604,7 @@ impl Hub {
             | Content::OfferTaken { .. }
             | Content::Relocation { .. }
             | Content::Elsewhere(_)
+            | Content::PlaceTold(..)
             | Content::MovableAsked
             | Content::HabitsAsked { .. }
             | Content::TopicRatesAsked

@@ -17,6 +17,7 @@ use super::{
     authentication::Reauthentication,
     close::Cause,
     connection::{AliasesOut, Attached},
+    places::Places,
     redirect::MessageCount,
     relocate::{FIRST_WAIT, Following},
     sessions::{NEVER, Session},
@@ -199,7 +200,7 @@ impl Worker {
         };
         let client_id: Arc<str> = name.into();
         let redirectable = self.redirectable(id, connect);
-        let (asks, placed) = match self.placement_asked(id, connect, &client_id) {
+        let (asks, placed) = match self.placement_asked(id, connect) {
             Some(Ok(request)) => (Some(Arc::new(request)), None),
             Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
             None => (None, None),
@@ -682,6 +683,7 @@ impl Worker {
             reauthentication: connect.authentication_method.map(Reauthentication::new),
             following: Following::new(now.instant, FIRST_WAIT),
             count: MessageCount::new(now.instant),
+            places: Places::of(connect),
         };
         self.serve(now, id, attached, now.instant);
     }

@@ -10,6 +10,7 @@ use super::{
     SessionKey,
     authentication::Reauthentication,
     copies::{Level, Progress},
+    places::Places,
     redirect::MessageCount,
     relocate::Following,
 };
@@ -92,6 +93,8 @@ pub(super) struct Attached {
     pub following: Following,
     /// How much it has to do.
     pub count: MessageCount,
+    /// `None`: it does not follow better nodes by topic.
+    pub places: Option<Box<Places>>,
 }
 
 /// Topic aliases from us to a client: the first topics get them and keep them.

@@ -25,6 +25,7 @@ mod minority;
 mod moves;
 mod operate;
 mod pending;
+mod places;
 mod placing;
 mod publish;
 mod quota;
@@ -529,6 +530,7 @@ impl Worker {
                     self.handle_claim_refused(connection, serial, reason_code, &instead);
                 }
             }
+            Content::PlaceTold(asked, node) => self.handle_place_told(&asked, node),
             Content::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
             Content::TopicRatesAsked => self.handle_topic_rates_asked(now),
             Content::MovableAsked => self.handle_movable_asked(now),
@@ -644,6 +646,7 @@ impl Worker {
             | Content::Promoted { .. }
             | Content::Movable(_)
             | Content::Habits { .. }
+            | Content::PlaceAsked(_)
             | Content::TopicRates(_)
             | Content::Contested { .. }
             | Content::Covered(_)

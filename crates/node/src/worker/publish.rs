@@ -93,6 +93,7 @@ impl Worker {
         let route = self.route(publish.topic);
         route.published.set(route.published.get() + 1);
         self.follow(now, id, &route, publish);
+        self.consider_place(now, id, publish, &route);
         self.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
             .refusal

@@ -7,7 +7,7 @@ use thicket_mqtt::{
 };
 use thicket_session::server::Acknowledged;
 
-use super::{Phase, Refusal, SessionKey, Worker};
+use super::{Phase, Refusal, SessionKey, Worker, places::PLACE};
 use crate::{ConnectionId, Direction, Now, WorkerOutput};
 
 impl Worker {
@@ -358,10 +358,13 @@ impl Worker {
             let Some(connection) = self.connection_mut(id) else {
                 return;
             };
-            let is_attached = connection.attached().is_some_and(|attached| {
-                attached.maximum_packet_size as usize >= PLAIN_ACKNOWLEDGEMENT_LEN
-            });
-            if is_attached {
+            let Some(attached) = connection.attached() else {
+                return;
+            };
+            if attached.places.is_some() && kind == AcknowledgementKind::Puback {
+                return self.acknowledge_with_place(id, packet_id, reason_code);
+            }
+            if attached.maximum_packet_size as usize >= PLAIN_ACKNOWLEDGEMENT_LEN {
                 let bytes = encode_plain_acknowledgement(kind, packet_id);
                 connection.out.bytes.extend_from_slice(&bytes);
                 self.mark_dirty(id);
@@ -370,12 +373,33 @@ impl Worker {
         }
         let ack = Acknowledgement::new(packet_id, reason_code);
         let packet = match kind {
-            AcknowledgementKind::Puback => Packet::Puback(ack),
+            AcknowledgementKind::Puback => {
+                return self.acknowledge_with_place(id, packet_id, reason_code);
+            }
             AcknowledgementKind::Pubrec => Packet::Pubrec(ack),
             AcknowledgementKind::Pubrel => Packet::Pubrel(ack),
             AcknowledgementKind::Pubcomp => Packet::Pubcomp(ack),
         };
         self.send(id, &packet);
+    }
+
+    /// A PUBACK, which names a better node for the topic if that is owed.
+    fn acknowledge_with_place(
+        &mut self,
+        id: ConnectionId,
+        packet_id: PacketId,
+        reason_code: ReasonCode,
+    ) {
+        let reference = self
+            .take_owed_place(id, packet_id)
+            .filter(|_| !reason_code.is_error())
+            .and_then(|node| self.server_reference(id, &[node]));
+        let place = reference.as_deref().map(|reference| (PLACE, reference));
+        let ack = Acknowledgement {
+            user_properties: place.into_iter().collect(),
+            ..Acknowledgement::new(packet_id, reason_code)
+        };
+        self.send(id, &Packet::Puback(ack));
     }
 
     /// Appends a packet to a connection in service.

@@ -25,6 +25,7 @@ use super::{
     authentication::Reauthentication,
     connection::{AliasesOut, Attached, Connection, Phase},
     interests::Route,
+    places::Places,
     redirect::MessageCount,
     sessions::Session,
     timers::Timer,
@@ -153,6 +154,7 @@ pub(crate) struct Relocated {
     aliases_out: AliasesOut,
     prefix: Arc<str>,
     reauthentication: Option<Box<Reauthentication>>,
+    places: Option<Box<Places>>,
     wait: Duration,
     reloads: u64,
 }
@@ -459,6 +461,7 @@ impl Worker {
             aliases_out: attached.aliases_out,
             prefix: (*attached.prefix).into(),
             reauthentication: attached.reauthentication,
+            places: attached.places,
             wait: attached.following.wait,
             reloads: self.relocations.reloads,
         };
@@ -520,6 +523,7 @@ impl Worker {
             reauthentication: relocated.reauthentication,
             following: Following::new(now.instant, relocated.wait),
             count: MessageCount::new(now.instant),
+            places: relocated.places,
         };
         let peer = connection.peer;
         self.insert_connection(id, connection);

@@ -8,7 +8,7 @@ use thicket_mqtt::{
 };
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
-use super::{Refusal, SessionKey, Worker, copies::Level, interests::Member};
+use super::{Refusal, SessionKey, Worker, copies::Level, interests::Member, places::PLACE};
 use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, InterestChange},
@@ -41,6 +41,8 @@ struct GatedSuback {
     session_serial: u64,
     packet_id: PacketId,
     reason_codes: Vec<ReasonCode>,
+    /// HOST:PORT of a better node for its only filter.
+    place: Option<String>,
     /// Retained messages to be sent afterwards.
     replays: Vec<(SubscriptionFilter, Subscription)>,
 }
@@ -54,6 +56,24 @@ impl Gates {
             }
             Gate::Import { .. } => false,
         })
+    }
+
+    /// A SUBACK that waits is to name a better node.
+    pub(super) fn name_place(
+        &mut self,
+        connection: ConnectionId,
+        serial: u64,
+        packet_id: PacketId,
+        reference: Option<String>,
+    ) {
+        for (_, gate) in &mut self.waiting {
+            if let Gate::Suback(gated) = gate
+                && (gated.connection, gated.connection_serial) == (connection, serial)
+                && gated.packet_id == packet_id
+            {
+                gated.place.clone_from(&reference);
+            }
+        }
     }
 
     /// What is retained is not sent for a filter that was unsubscribed before its SUBACK went out [MQTT-3.10.4-2].
@@ -102,8 +122,9 @@ impl Worker {
             }
         }
         self.note_uncovered(key);
-        if changes.is_empty() && !replays.is_empty() {
-            // Nothing is new to others, but the hub must say where the retained messages stand.
+        let asks_place = self.ask_place_of(id, subscribe);
+        if changes.is_empty() && (!replays.is_empty() || asks_place) {
+            // Nothing is new to others, but the hub must say where the retained messages stand, and what is asked has to be answered.
             self.tell_hub(changes);
         } else {
             self.announce(changes);
@@ -122,6 +143,7 @@ impl Worker {
             session_serial: session.serial,
             packet_id: subscribe.packet_id,
             reason_codes,
+            place: None,
             replays,
         };
         self.wait_for_interests(Gate::Suback(gated));
@@ -137,6 +159,21 @@ impl Worker {
             let filters: Vec<_> = plain.map(|filter| filter.filter).collect();
             self.choose_backup_again(now, key, &filters);
         }
+    }
+
+    /// A better node is asked for a filter that comes alone: it is clear then what the answer is about.
+    fn ask_place_of(&mut self, id: ConnectionId, subscribe: &Subscribe<'_>) -> bool {
+        let [asked] = &subscribe.filters[..] else {
+            return false;
+        };
+        let follows = self
+            .connection(id)
+            .and_then(|it| it.attached())
+            .is_some_and(|attached| attached.places.is_some());
+        follows
+            && self
+                .parse_filter(id, asked.filter)
+                .is_ok_and(|filter| self.ask_place_of_filter(id, subscribe.packet_id, &filter))
     }
 
     /// One filter. Outer error: the connection ends; inner error: the code for this filter.
@@ -380,10 +417,13 @@ impl Worker {
             return;
         }
         self.hold_output_until(gated.connection, gated.session, Level::Held);
-        self.send(
-            gated.connection,
-            &Packet::Suback(Suback::new(gated.packet_id, gated.reason_codes)),
-        );
+        let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
+        let place = gated.place.as_deref().filter(|_| is_granted);
+        let suback = Suback {
+            user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
+            ..Suback::new(gated.packet_id, gated.reason_codes)
+        };
+        self.send(gated.connection, &Packet::Suback(suback));
         if self
             .sessions
             .get_same(gated.session, gated.session_serial)

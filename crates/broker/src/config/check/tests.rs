@@ -379,3 +379,41 @@ fn a_dns_name_alone_adds_dns_to_multicast() {
     assert!(config.multicast.is_some());
     assert_eq!(config.dns.expect("dns").names, ["brokers:1883"]);
 }
+
+#[test]
+fn the_listener_for_placements_belongs_to_one_for_clients() {
+    let text = |text: &str| Some(text.to_owned());
+    let two = || Settings {
+        listen: Some(vec!["127.0.0.1:1883".into(), "127.0.0.1:1884".into()]),
+        placement_listen: text("127.0.0.1:18832"),
+        ..Settings::default()
+    };
+    let of = |settings: Settings| {
+        settings
+            .check()
+            .map(|it| it.placement.map(|it| it.listener))
+    };
+    let only = Settings {
+        placement_listen: text("127.0.0.1:18832"),
+        ..on("127.0.0.1:1883")
+    };
+    assert_eq!(of(only).expect("only one"), text("127.0.0.1:1883"));
+    let named = Settings {
+        placement_listener: text("127.0.0.1:1884"),
+        ..two()
+    };
+    assert_eq!(of(named).expect("named"), text("127.0.0.1:1884"));
+    let error = of(two()).expect_err("which of them?").to_string();
+    assert!(error.contains("placement_listener = nothing"), "{error}");
+    let open = Settings {
+        placement_listen: text("0.0.0.0:18832"),
+        ..on("127.0.0.1:1883")
+    };
+    let error = of(open.clone()).expect_err("open").to_string();
+    assert!(error.contains("lets everybody in"), "{error}");
+    let chosen = Settings {
+        allow_anonymous: Some(true),
+        ..open
+    };
+    assert!(of(chosen).is_ok(), "somebody said so");
+}

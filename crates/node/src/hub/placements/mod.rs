@@ -13,6 +13,7 @@
 //! nodes that see different nodes may both answer for a moment: then placements are less good, and nothing else.
 
 mod names;
+mod topics;
 mod wire;
 
 use std::{

@@ -5,7 +5,7 @@
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
 
-use crate::{Now, PlacedName, hub::Hub, scope::client_id_of};
+use crate::{Now, PlacedName, hub::Hub, mail::PlaceQuestion, scope::client_id_of};
 
 impl Hub {
     /// Whose session has this name, and what its client publishes there; `None`: no placement asked for it.
@@ -36,6 +36,24 @@ impl Hub {
         further
             .map(|session| session_client_id(client_id, session.number))
             .collect()
+    }
+
+    /// The node where a client should do what it does with a topic or filter, by the name of one of its sessions: what its placement says.
+    pub(in crate::hub) fn topic_placed_at(
+        &self,
+        now: Now,
+        name: &str,
+        question: &PlaceQuestion,
+    ) -> Option<NodeId> {
+        let (placement, _) = self.placed_session(now, name)?;
+        let names = |session: &&PlacedSession| match question {
+            PlaceQuestion::Filter { filter, .. } => {
+                session.subscribe.iter().any(|it| *it.0 == **filter)
+            }
+            PlaceQuestion::Topic { topic, .. } => session.publish.iter().any(|it| *it.0 == **topic),
+        };
+        let session = placement.sessions.iter().find(names)?;
+        Some(NodeId(session.node))
     }
 
     /// The node where the session of a client should be, by its name.

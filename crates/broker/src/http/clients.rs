@@ -1,0 +1,289 @@
+//! The placement API for clients elsewhere, on a listener of its own: with the credentials, rights and topic prefix of an MQTT listener.
+//!
+//! | path | answer |
+//! | --- | --- |
+//! | POST `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | as at the node's API, for the client that the credentials allow |
+//! | `/v1/openapi.json` | these, for machines |
+//!
+//! A client proves who it is as it does in CONNECT: name and password (Basic), a token (Bearer), or the certificate of its connection. What
+//! its session would be called over MQTT is what is placed, so no client sees or changes what belongs to another user.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use thicket_access::Grant;
+use thicket_node::{
+    ListenerId, PlacementAsked, PlacementClient, PlacementEntry, PlacementError, ProblemEntry,
+    SessionScope, Verdict,
+};
+use tokio::sync::mpsc;
+
+use super::guard::credentials_of;
+use super::inspect::PATIENCE;
+use super::placement::{place_checked, problem, read, remove_checked};
+use super::serve::Peer;
+use super::{Inspector, openapi, silent};
+use crate::authenticator::{Asker, Authenticator, Request};
+use crate::entrance::Entrance;
+
+/// What the listener for clients knows.
+#[derive(Debug, Clone)]
+pub(crate) struct Clients {
+    pub(crate) inspector: Inspector,
+    pub(crate) authenticator: Authenticator,
+    /// The MQTT listener whose clients ask here.
+    pub(crate) listener: ListenerId,
+    pub(crate) entrance: Arc<Entrance>,
+    pub(crate) topic_prefix: Arc<str>,
+    pub(crate) session_scope: SessionScope,
+    /// Longest client identifier.
+    pub(crate) client_id_bytes: u16,
+}
+
+/// Credentials as a CONNECT would carry them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Login {
+    user_name: Option<String>,
+    password: Option<Vec<u8>>,
+}
+
+pub(super) fn router(clients: Clients) -> Router {
+    Router::new()
+        .route("/v1/placements", post(place))
+        .route("/v1/placements/{client_id}", get(one).delete(remove))
+        .with_state(clients)
+        .route("/v1/openapi.json", get(describe))
+        .fallback(|| async { refusal(StatusCode::NOT_FOUND, "there is nothing at this path") })
+}
+
+async fn describe() -> Json<serde_json::Value> {
+    Json(openapi::placements())
+}
+
+async fn place(
+    State(clients): State<Clients>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: Result<Json<PlacementAsked>, JsonRejection>,
+) -> Response {
+    let asked = match read(body) {
+        Ok(asked) => asked,
+        Err(refusal) => return problem(refusal),
+    };
+    let checked = asked.check();
+    let request = match checked.and_then(|request| clients.check(request.client_id.len(), request))
+    {
+        Ok(request) => request,
+        Err(error) => return problem((&error).into()),
+    };
+    let grant = match clients.grant(&peer, &headers, &request.client_id).await {
+        Ok(grant) => grant,
+        Err(response) => return response,
+    };
+    match clients.client(grant.as_deref()).request(request) {
+        Ok(request) => place_checked(&clients.inspector, request, &clients.topic_prefix).await,
+        Err(error) => problem((&error).into()),
+    }
+}
+
+async fn one(
+    State(clients): State<Clients>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Path(client_id): Path<String>,
+) -> Response {
+    match clients.find(&peer, &headers, client_id).await {
+        Ok((_, entry)) => Json(entry).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn remove(
+    State(clients): State<Clients>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Path(client_id): Path<String>,
+) -> Response {
+    match clients.find(&peer, &headers, client_id).await {
+        Ok((name, _)) => remove_checked(&clients.inspector, name).await,
+        Err(response) => response,
+    }
+}
+
+impl Clients {
+    fn client<'a>(&'a self, grant: Option<&'a Grant>) -> PlacementClient<'a> {
+        PlacementClient {
+            topic_prefix: &self.topic_prefix,
+            grant,
+            session_scope: self.session_scope,
+        }
+    }
+
+    /// Gives the request back unless its client identifier is longer than that of a CONNECT may be.
+    fn check<T>(&self, client_id_bytes: usize, request: T) -> Result<T, PlacementError> {
+        let most = self.client_id_bytes;
+        if client_id_bytes <= usize::from(most) {
+            return Ok(request);
+        }
+        Err(PlacementError::BadField {
+            field: "client_id".into(),
+            problem: format!("must have at most {most} bytes"),
+        })
+    }
+
+    /// A placement that the client may see, and the name of its session.
+    async fn find(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        client_id: String,
+    ) -> Result<(String, PlacementEntry), Response> {
+        let refused = |error: &PlacementError| problem(error.into());
+        let client_id = self
+            .check(client_id.len(), client_id)
+            .map_err(|error| refused(&error))?;
+        let grant = self.grant(peer, headers, &client_id).await?;
+        let client = self.client(grant.as_deref());
+        let name = client
+            .session_name(&client_id)
+            .map_err(|error| refused(&error))?;
+        let known = self.inspector.placement(name.clone()).await;
+        let report = known
+            .map_err(silent)?
+            .filter(|report| client.may_see(report))
+            .ok_or_else(|| refused(&PlacementError::Unknown))?;
+        Ok((name, PlacementEntry::new(&report, &self.topic_prefix)))
+    }
+
+    /// What a client may do, if it is let in at the MQTT listener.
+    async fn grant(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        client_id: &str,
+    ) -> Result<Option<Arc<Grant>>, Response> {
+        let login = Login::of(headers).ok_or_else(unauthorized)?;
+        let (sender, mut answer) = mpsc::channel(1);
+        let request = Request {
+            asker: Asker::Http(sender),
+            listener: self.listener,
+            peer: peer.address,
+            client_id: client_id.to_owned(),
+            user_name: login.user_name,
+            password: login.password,
+            certificate_name: peer.certificate_name.clone(),
+            enhanced: None,
+        };
+        let verdict = match self.authenticator.ask(request) {
+            Some(verdict) => Some(verdict),
+            None => {
+                let answered = tokio::time::timeout(PATIENCE, answer.recv()).await;
+                answered.ok().flatten()
+            }
+        };
+        match verdict {
+            Some(Verdict::Allowed(admission)) => Ok(admission.grant),
+            Some(Verdict::NotAuthorized | Verdict::BadUserNameOrPassword) => Err(unauthorized()),
+            Some(
+                Verdict::Unavailable | Verdict::Continue { .. } | Verdict::BadAuthenticationMethod,
+            )
+            | None => {
+                let later = [(header::RETRY_AFTER, "1")];
+                let words = "nobody can say now who you are: try again";
+                Err((later, refusal(StatusCode::SERVICE_UNAVAILABLE, words)).into_response())
+            }
+        }
+    }
+}
+
+impl Login {
+    /// `None`: there is an Authorization header that makes no sense.
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        if !headers.contains_key(header::AUTHORIZATION) {
+            return Some(Self::default());
+        }
+        let (scheme, credentials) = credentials_of(headers)?;
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Some(Self {
+                user_name: None,
+                password: Some(credentials.as_bytes().to_vec()),
+            });
+        }
+        let is_basic = scheme.eq_ignore_ascii_case("basic");
+        let plain = is_basic.then(|| STANDARD.decode(credentials).ok())??;
+        let at = plain.iter().position(|byte| *byte == b':')?;
+        Some(Self {
+            user_name: Some(String::from_utf8(plain[..at].to_vec()).ok()?),
+            password: Some(plain[at + 1..].to_vec()),
+        })
+    }
+}
+
+fn unauthorized() -> Response {
+    let words = "expected the name and password (Basic), the token (Bearer) or the certificate of a client of this listener";
+    // A line each, as RFC 9110 allows: not every client looks for a second challenge in one.
+    let challenges: AppendHeaders<[(HeaderName, &str); 2]> = AppendHeaders([
+        (header::WWW_AUTHENTICATE, "Basic realm=\"thicket\""),
+        (header::WWW_AUTHENTICATE, "Bearer"),
+    ]);
+    (challenges, refusal(StatusCode::UNAUTHORIZED, words)).into_response()
+}
+
+fn refusal(status: StatusCode, words: &str) -> Response {
+    problem(ProblemEntry {
+        title: "refused".into(),
+        status: status.as_u16(),
+        detail: words.to_owned(),
+        field: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn login(value: Option<&str>) -> Option<Login> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = value {
+            headers.insert(header::AUTHORIZATION, value.parse().expect("a value"));
+        }
+        Login::of(&headers)
+    }
+
+    #[test]
+    fn credentials_are_those_of_a_connect() {
+        let of = |user: Option<&str>, password: Option<&[u8]>| {
+            Some(Login {
+                user_name: user.map(str::to_owned),
+                password: password.map(<[u8]>::to_vec),
+            })
+        };
+        let basic = |plain: &[u8]| format!("Basic {}", STANDARD.encode(plain));
+        assert_eq!(login(None), of(None, None));
+        assert_eq!(
+            login(Some(&basic(b"ann:p:w"))),
+            of(Some("ann"), Some(b"p:w"))
+        );
+        assert_eq!(
+            login(Some(&basic(b"ann:\xff"))),
+            of(Some("ann"), Some(b"\xff"))
+        );
+        assert_eq!(login(Some("bearer a.b.c")), of(None, Some(b"a.b.c")));
+    }
+
+    #[test]
+    fn an_authorization_that_makes_no_sense_is_nobodys() {
+        let no_colon = format!("Basic {}", STANDARD.encode("ann"));
+        let no_text = format!("Basic {}", STANDARD.encode(b"\xff:x"));
+        for value in ["Basic", "Basic %%%", "Digest x", &no_colon, &no_text] {
+            assert_eq!(login(Some(value)), None, "{value}");
+        }
+    }
+}

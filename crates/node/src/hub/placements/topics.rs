@@ -1,0 +1,55 @@
+//! Better nodes by topic, for clients that follow them.
+
+use thicket_overlay::NodeId;
+use thicket_session::topic::TopicFilter;
+
+use crate::{
+    Now, WorkerId,
+    hub::Hub,
+    mail::{Content, PlaceAsked, PlaceQuestion},
+};
+
+/// A node is better for a filter if so many times as much of what it matches is published there: rates are told in powers of two, and
+/// what is told stays within a factor of two.
+const BETTER: u64 = 4;
+
+impl Hub {
+    /// A worker asks for a client.
+    pub(in crate::hub) fn tell_place(&mut self, now: Now, worker: WorkerId, asked: PlaceAsked) {
+        let node = self.better_node(now, &asked);
+        self.mail(worker, Content::PlaceTold(asked, node));
+    }
+
+    /// What the client was placed with decides; else where the topic is published, or wanted.
+    fn better_node(&self, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
+        let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
+        let better = placed.or_else(|| match &asked.question {
+            PlaceQuestion::Filter { filter, .. } => self.most_published_at(filter),
+            PlaceQuestion::Topic { node, .. } => self.overlay.node_of(*node),
+        })?;
+        let serves = self.loads.of(better).is_some_and(|state| state.serves());
+        (better != self.own() && serves).then_some(better)
+    }
+
+    /// The node where far more of what a filter matches is published than here.
+    fn most_published_at(&self, filter: &str) -> Option<NodeId> {
+        let parsed = TopicFilter::new(filter).ok()?;
+        let is_wild = filter.contains(['+', '#']);
+        let (mut here, mut best) = (0, None);
+        for (node, rates) in self.rates_by_node() {
+            let rate: u64 = if is_wild {
+                let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
+                matching.map(|(_, rate)| rate).sum()
+            } else {
+                rates.get(filter).copied().unwrap_or(0)
+            };
+            if node == self.own() {
+                here = rate;
+            } else {
+                best = best.max(Some((rate, node)));
+            }
+        }
+        let (rate, node) = best?;
+        (rate > 0 && rate >= here * BETTER).then_some(node)
+    }
+}

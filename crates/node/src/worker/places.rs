@@ -1,0 +1,256 @@
+//! Better nodes by topic, for clients that follow them: a SUBACK names the node where most of what its filter matches is published, a PUBACK
+//! the node where all subscribers of its topic are. A client says in its CONNECT that it follows; nobody else costs anything.
+//!
+//! The hub is asked, as it knows placements and rates. A subscriber is told at once. A publisher is told when two answers, [`REST`] apart, are the same:
+//! a subscriber that moves towards it at the same time has then arrived.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use thicket_mqtt::{Connect, PacketId, ProtocolVersion, Publish, Qos};
+use thicket_overlay::NodeId;
+use thicket_session::{time::Instant, topic::SubscriptionFilter};
+
+use super::{Worker, interests::Route};
+use crate::{
+    ConnectionId, Now, Peer,
+    mail::{Content, PlaceAsked, PlaceQuestion},
+};
+
+/// The user property, in both directions.
+pub(super) const PLACE: &str = "thicket-place";
+/// What it says in a CONNECT.
+const FOLLOWS: &str = "1";
+/// Time between two questions about a topic.
+const REST: Duration = Duration::from_secs(1);
+/// Topics of one client that are asked about; those it publishes to first.
+const TOPICS: usize = 1000;
+
+/// What is known for one client that follows.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    topics: HashMap<Box<str>, TopicPlace>,
+    /// PUBACKs that are to name a node.
+    owed: Vec<(PacketId, NodeId)>,
+}
+
+/// What is known of a topic that the client publishes to.
+#[derive(Debug)]
+struct TopicPlace {
+    asked_at: Instant,
+    /// The last answer.
+    answer: Option<NodeId>,
+    /// It came twice, and the client has not been told.
+    is_owed: bool,
+    /// What the client was told since the answer was none.
+    told: Option<NodeId>,
+}
+
+impl Places {
+    /// Those of a client that says that it follows.
+    pub fn of(connect: &Connect<'_>) -> Option<Box<Self>> {
+        let mut properties = connect.user_properties.iter();
+        let follows = connect.version == ProtocolVersion::V5
+            && properties.any(|property| *property == (PLACE, FOLLOWS));
+        follows.then(Box::default)
+    }
+
+    /// A PUBLISH came. The node that its PUBACK is to name is noted; true: the hub is to be asked about the topic.
+    fn publish(&mut self, now: Instant, topic: &str, packet_id: PacketId) -> bool {
+        let Some(known) = self.topics.get_mut(topic) else {
+            let has_room = self.topics.len() < TOPICS;
+            if has_room {
+                let asked = TopicPlace {
+                    asked_at: now,
+                    answer: None,
+                    is_owed: false,
+                    told: None,
+                };
+                self.topics.insert(topic.into(), asked);
+            }
+            return has_room;
+        };
+        if let (true, Some(node)) = (std::mem::take(&mut known.is_owed), known.answer) {
+            known.told = Some(node);
+            self.owed.push((packet_id, node));
+        }
+        let is_due = now.since(known.asked_at) >= REST;
+        if is_due {
+            thicket_session::reach!("time worker/places REST");
+            known.asked_at = now;
+        }
+        is_due
+    }
+
+    fn answer(&mut self, topic: &str, node: Option<NodeId>) {
+        if let Some(known) = self.topics.get_mut(topic) {
+            known.told = known.told.filter(|_| node.is_some());
+            known.is_owed = node.is_some() && known.answer == node && known.told != node;
+            known.answer = node;
+        }
+    }
+
+    /// The node that a PUBACK is to name.
+    fn take_owed(&mut self, packet_id: PacketId) -> Option<NodeId> {
+        let at = self.owed.iter().position(|(owed, _)| *owed == packet_id)?;
+        Some(self.owed.swap_remove(at).1)
+    }
+}
+
+impl Worker {
+    /// Asks for a better node for a subscription. True: the answer comes before that to the next change of interests.
+    pub(super) fn ask_place_of_filter(
+        &mut self,
+        id: ConnectionId,
+        packet_id: PacketId,
+        filter: &SubscriptionFilter,
+    ) -> bool {
+        if self.places(id).is_none() || filter.is_shared() {
+            return false;
+        }
+        let filter = filter.filter.as_str().into();
+        self.ask_place(id, PlaceQuestion::Filter { filter, packet_id })
+    }
+
+    /// A client publishes: a better node for its topic is asked for now and then, if it follows and nobody here wants the topic.
+    pub(super) fn consider_place(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        publish: &Publish<'_>,
+        route: &Route,
+    ) {
+        let is_wanted_here =
+            !(route.takers.is_empty() && route.groups.is_empty() && route.workers.is_empty());
+        if publish.qos != Qos::AtLeastOnce || is_wanted_here {
+            return;
+        }
+        if let ([node], Some(packet_id)) = (&route.nodes_all[..], publish.packet_id)
+            && let node = *node
+            && let Some(places) = self.places(id)
+            && places.publish(now.instant, publish.topic, packet_id)
+        {
+            let topic = publish.topic.into();
+            self.ask_place(id, PlaceQuestion::Topic { topic, node });
+        }
+    }
+
+    /// The node that a PUBACK is to name; named once.
+    pub(super) fn take_owed_place(
+        &mut self,
+        id: ConnectionId,
+        packet_id: PacketId,
+    ) -> Option<NodeId> {
+        self.places(id)?.take_owed(packet_id)
+    }
+
+    fn places(&mut self, id: ConnectionId) -> Option<&mut Places> {
+        let attached = self.connection_mut(id)?.attached_mut()?;
+        attached.places.as_deref_mut()
+    }
+
+    fn ask_place(&mut self, id: ConnectionId, question: PlaceQuestion) -> bool {
+        let Some(serial) = self.connection(id).map(|it| it.serial) else {
+            return false;
+        };
+        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let Some(client_id) = session.map(|session| (*session.client_id).into()) else {
+            return false;
+        };
+        let asked = PlaceAsked {
+            connection: id,
+            serial,
+            client_id,
+            question,
+        };
+        self.mail(Peer::Hub, Content::PlaceAsked(asked));
+        true
+    }
+
+    /// The hub's answer.
+    pub(super) fn handle_place_told(&mut self, asked: &PlaceAsked, node: Option<NodeId>) {
+        let id = asked.connection;
+        let is_same = self
+            .connection(id)
+            .is_some_and(|it| it.serial == asked.serial);
+        if !is_same {
+            return;
+        }
+        match (&asked.question, node) {
+            (PlaceQuestion::Filter { packet_id, .. }, Some(node)) => {
+                let reference = self.server_reference(id, &[node]);
+                self.gates
+                    .name_place(id, asked.serial, *packet_id, reference);
+            }
+            (PlaceQuestion::Filter { .. }, None) => {}
+            (PlaceQuestion::Topic { topic, .. }, node) => {
+                if let Some(places) = self.places(id) {
+                    places.answer(topic, node);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    fn packet(id: u16) -> PacketId {
+        PacketId::new(id).expect("not 0")
+    }
+
+    #[test]
+    fn a_publisher_is_told_once_when_two_answers_are_the_same() {
+        let mut places = Places::default();
+        assert!(places.publish(at(0), "a", packet(1)), "the first asks");
+        places.answer("a", Some(NodeId(7)));
+        assert!(!places.publish(at(900), "a", packet(2)), "too early");
+        assert_eq!(
+            places.take_owed(packet(2)),
+            None,
+            "one answer is not enough"
+        );
+        assert!(places.publish(at(1000), "a", packet(3)));
+        places.answer("a", Some(NodeId(7)));
+        assert!(!places.publish(at(1100), "a", packet(4)));
+        assert_eq!(places.take_owed(packet(3)), None);
+        assert_eq!(places.take_owed(packet(4)), Some(NodeId(7)));
+        assert!(places.publish(at(2000), "a", packet(5)));
+        places.answer("a", Some(NodeId(7)));
+        assert!(!places.publish(at(2100), "a", packet(6)));
+        assert_eq!(places.take_owed(packet(5)), None, "it was told");
+        assert_eq!(places.take_owed(packet(6)), None, "it was told");
+        for (ms, node) in [(3000, None), (4000, Some(7)), (5000, Some(7))] {
+            assert!(places.publish(at(ms), "a", packet(7)));
+            places.answer("a", node.map(NodeId));
+        }
+        assert!(!places.publish(at(5100), "a", packet(8)));
+        assert_eq!(places.take_owed(packet(8)), Some(NodeId(7)), "it came back");
+    }
+
+    #[test]
+    fn answers_that_differ_say_nothing() {
+        let mut places = Places::default();
+        for (ms, node) in [(0, Some(7)), (1000, Some(8)), (2000, None), (3000, Some(8))] {
+            assert!(places.publish(at(ms), "a", packet(1)));
+            places.answer("a", node.map(NodeId));
+        }
+        assert!(!places.publish(at(3500), "a", packet(2)));
+        assert_eq!(places.take_owed(packet(2)), None);
+    }
+
+    #[test]
+    fn so_many_topics_are_asked_about_and_no_more() {
+        let mut places = Places::default();
+        for number in 0..TOPICS {
+            assert!(places.publish(at(0), &number.to_string(), packet(1)));
+        }
+        assert!(!places.publish(at(0), "one more", packet(1)));
+        assert!(places.publish(at(5000), "0", packet(1)));
+    }
+}
