@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 22] = [
+const NOT_REACHED: [(&str, &str); 23] = [
     (
         "worker/publish: a refused publication came again",
         "scenarios/cluster: a_publisher_that_is_back_before_its_message_is_refused_hears_so",
@@ -43,7 +43,7 @@ const NOT_REACHED: [(&str, &str); 22] = [
         "no plan has clients that only publish: scenarios/relocation",
     ),
     (
-        "time REST",
+        "time hub/mod REST",
         "no time-out: how long a hub may reuse the deadline it has computed",
     ),
     (
@@ -75,6 +75,10 @@ const NOT_REACHED: [(&str, &str); 22] = [
     (
         "time hub/placements/mod PATIENCE",
         "no plan places clients: tests/interop/test_placement.py",
+    ),
+    (
+        "time worker/places REST",
+        "no plan has clients that follow topics: tests/interop/test_placement.py",
     ),
     ("time FOLLOWED", "hub/redirection/decisions, tests"),
     (
