@@ -35,7 +35,7 @@ pub struct Dispatch {
     /// What of a broker's load counts: cpu, messages, connections or combined
     #[arg(long, default_value = "combined")]
     policy: Policy,
-    /// Where health, brokers and metrics are told over HTTP, or `off`
+    /// Address of health, brokers and metrics over HTTP, or `off`
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18860")]
     http: String,
     /// Connections of clients at a time

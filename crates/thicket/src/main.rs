@@ -52,7 +52,7 @@ enum Command {
     Health(health::Health),
     /// Show what a running node knows
     Ctl(ctl::Ctl),
-    /// Send clients to the broker with most room, in front of any brokers
+    /// Send each client to the broker with most capacity, in front of any brokers
     Dispatch(dispatch::Dispatch),
     /// Serve unchanged clients with sessions where their topics are
     Place(place::Place),

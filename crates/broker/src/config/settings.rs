@@ -44,7 +44,7 @@ pub struct Settings {
     /// PEM file of its key
     #[arg(long, env = "THICKET_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// PEM file of the authorities whose clients are believed
+    /// PEM file of the trusted authorities for client certificates
     #[arg(long, env = "THICKET_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
     /// Whether clients show certificates [default: off]
@@ -59,7 +59,7 @@ pub struct Settings {
     /// Where the HTTP API listens, on loopback, or `off` [default: 127.0.0.1:18830]
     #[arg(long, env = "THICKET_HTTP", value_name = "HOST:PORT")]
     pub http: Option<String>,
-    /// Where probes ask `/live` and `/ready` without a user, on any address: nothing else is told there [default: off]
+    /// Address of a port that serves only `/live` and `/ready`, without users [default: off]
     #[arg(long, env = "THICKET_PROBE", value_name = "HOST:PORT")]
     pub probe: Option<String>,
     /// Where clients elsewhere ask for placements, and for nothing else, as clients of an MQTT listener: over TLS where that has TLS [default: off]
@@ -141,21 +141,21 @@ pub struct Settings {
     /// Directory for what must survive a restart [default: nothing is kept]
     #[arg(long, env = "THICKET_DATA", value_name = "DIRECTORY")]
     pub data: Option<PathBuf>,
-    /// When what is kept is safe from a loss of power: before it is acknowledged, within a second, or nothing is kept [default: interval]
+    /// When stored data is safe from a loss of power: before it is acknowledged, within a second, or nothing is stored [default: interval]
     #[arg(long, env = "THICKET_SYNC", value_name = "WHEN")]
     pub sync: Option<SyncMode>,
-    /// Other nodes that hold a copy of each persistent session, 0 to 3: so many may be lost at once [default: 1]
+    /// Backups of each persistent session on other nodes, 0 to 3; as many nodes may be lost at once [default: 1]
     #[arg(long, env = "THICKET_BACKUPS", value_name = "COUNT")]
     pub backups: Option<u32>,
-    /// Bytes of messages kept for the sessions of one node that is out; for all such nodes four times as many [default: 64MiB]
+    /// Bytes of messages kept for sessions of one node that is down (hinted handoff); four times as much for all such nodes [default: 64MiB]
     #[arg(long, env = "THICKET_HINT_BYTES", value_name = "SIZE")]
     #[arg(value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub hint_bytes: Option<u64>,
-    /// What an answer to a client waits for: until the copies of its session have it too, or this node alone [default: replicated]
+    /// What an answer to a client waits for: the backups of its session too, or this node alone [default: replicated]
     #[arg(long, env = "THICKET_ACK", value_name = "WHERE")]
     pub ack: Option<Acknowledgement>,
-    /// When the nodes do not all see each other: every side serves, or only one that sees more than half of all that ever joined [default: serve]
+    /// During a partition: every side serves, or only a side with more than half of all members [default: serve]
     #[arg(long, env = "THICKET_PARTITION", value_name = "WHO")]
     pub partition: Option<PartitionChoice>,
     /// Whether clients of MQTT 5.0 are sent to other nodes, by their load or, where that is known, by their topics; the same on all nodes
@@ -175,7 +175,7 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub redirect_policy: Option<RedirectPolicyChoice>,
-    /// Clients sent away a second at most [default: 500]
+    /// Clients redirected a second at most [default: 500]
     #[arg(
         long,
         env = "THICKET_REDIRECT_PER_S",
@@ -200,7 +200,7 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub rebalance: Option<RebalanceChoice>,
-    /// In this time a client is moved at most once, seconds [default: 60]
+    /// Least time between two moves of one client, seconds [default: 60]
     #[arg(
         long,
         env = "THICKET_REBALANCE_REST_S",
@@ -208,7 +208,7 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub rebalance_rest_s: Option<u64>,
-    /// Let clients in that give no user name [default: on loopback listeners without --users]
+    /// Accept clients without a user name [default: on loopback listeners without --users]
     #[arg(long, env = "THICKET_ALLOW_ANONYMOUS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_anonymous: Option<bool>,
     /// Users: a line `name:$argon2id$...` each, as `thicket passwd` prints it
@@ -222,10 +222,10 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub acl: Option<PathBuf>,
-    /// Take the name in a client's verified certificate for its user name, without a password
+    /// Use the name in a client's verified certificate as its user name, without a password
     #[arg(long, env = "THICKET_CERTIFICATE_USERS", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
     pub certificate_users: Option<bool>,
-    /// Take JSON Web Tokens for passwords: the secret or the public key (PEM) they are signed with
+    /// Accept JSON Web Tokens as passwords: the secret or the public key (PEM) they are signed with
     #[arg(
         long,
         env = "THICKET_JWT_KEY",
@@ -257,10 +257,10 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub jwt_audience: Option<String>,
-    /// Take tokens without `exp` too: they hold until the key changes [default: false]
+    /// Accept tokens without `exp`: they are valid until the key changes [default: false]
     #[arg(long, env = "THICKET_JWT_ALLOW_NO_EXPIRY", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
     pub jwt_allow_no_expiry: Option<bool>,
-    /// Ask this URL about clients that nobody else knows: http://HOST:PORT/PATH
+    /// URL to ask about clients that no other source knows: http://HOST:PORT/PATH
     #[arg(
         long,
         env = "THICKET_AUTH_HOOK",
@@ -278,7 +278,7 @@ pub struct Settings {
     #[arg(value_parser = units::millis::<u64>)]
     #[serde(deserialize_with = "units::millis_of_file")]
     pub auth_hook_timeout_ms: Option<u64>,
-    /// How long an answer holds; 0: it is asked each time [default: 60s]
+    /// How long an answer is valid; 0: ask each time [default: 60s]
     #[arg(
         long,
         env = "THICKET_AUTH_HOOK_CACHE_S",
@@ -288,7 +288,7 @@ pub struct Settings {
     #[arg(value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub auth_hook_cache_s: Option<u64>,
-    /// What becomes of a client when there is no answer [default: unavailable]
+    /// What to do with a client when there is no answer [default: unavailable]
     #[arg(
         long,
         env = "THICKET_AUTH_HOOK_ON_FAILURE",
@@ -323,16 +323,16 @@ pub struct Settings {
     /// PEM file of its key
     #[arg(long, env = "THICKET_LINK_TLS_KEY", value_name = "FILE")]
     pub link_tls_key: Option<PathBuf>,
-    /// PEM file of the authority whose certificates make a node of this cluster; it must sign nobody else
+    /// PEM file of the authority that signs the certificates of this cluster's nodes, and no others
     #[arg(long, env = "THICKET_LINK_TLS_CA", value_name = "FILE")]
     pub link_tls_ca: Option<PathBuf>,
-    /// Let every node in that knows the cluster's name, over links that are not encrypted [default: on loopback listeners]
+    /// Accept every node that knows the cluster's name, over links that are not encrypted [default: on loopback listeners]
     #[arg(long, env = "THICKET_INSECURE_LINKS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub insecure_links: Option<bool>,
-    /// Least important lines in the log [default: info]
+    /// Lowest level of lines in the log [default: info]
     #[arg(long, env = "THICKET_LOG_LEVEL", value_name = "LEVEL")]
     pub log_level: Option<LogLevel>,
-    /// How lines of the log look [default: text]
+    /// Format of the log [default: text]
     #[arg(long, env = "THICKET_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Largest packet accepted, bytes [default: 1MiB]

@@ -37,7 +37,7 @@ pub struct Crash {
     /// Starts it again on its data; it may return or stay
     #[arg(long, value_name = "COMMAND")]
     start_cmd: Vec<String>,
-    /// HTTP APIs of the nodes, if they are ours: they tell when every session has its copies
+    /// HTTP APIs of Thicket's nodes, which report when every session is covered
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',')]
     api: Vec<String>,
     /// Kill and restart a node at random, again and again, for so many seconds
@@ -79,10 +79,10 @@ pub struct Crash {
     /// With --random, time a node is down; with --pause, time it stands still
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     down: f64,
-    /// Do not wait for copies before the next death, and only report
+    /// Do not wait until every session is covered before the next death
     #[arg(long)]
     no_wait: bool,
-    /// Waited before a death where nodes do not tell of copies
+    /// Wait before a death, for brokers that do not report their backups
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     settle: f64,
     /// Times the scenario is played

@@ -9,12 +9,12 @@ use thicket_session::client::{CleanStart, ClientConfig, WillConfig};
 
 use super::target::Where;
 
-/// What becomes of a Server Reference.
+/// What to do with a Server Reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Redirect {
     /// The client goes there.
     Follow,
-    /// It is told as an error.
+    /// Report it as an error.
     Ignore,
 }
 

@@ -89,7 +89,7 @@ enum Topic {
         #[arg(long)]
         end_session: bool,
     },
-    /// Let nobody in any more, hand the sessions to the nodes that have their copies, send the clients away
+    /// Refuse new clients, hand the sessions to their backups, disconnect the clients
     Drain {
         /// How long to wait until nothing is left, seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -99,7 +99,7 @@ enum Topic {
     RollingRestart(rolling::RollingRestart),
     /// Which clients should be at other nodes, and what that gains; they are moved unless it is a dry run
     Rebalance(rebalance::Rebalance),
-    /// Remove a node that is out for good: it counts no more among those of which more than half must be there
+    /// Remove a node that is down for good from the members, so that it no longer counts for the quorum
     Forget {
         /// Its name or its identity, as `ctl nodes` shows them
         node: String,
