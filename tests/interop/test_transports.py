@@ -133,18 +133,22 @@ class Transports(RawCases, OneNode):
             "tls": over_tls,
             "websocket": lambda: FramedSocket(self.ws),
         }
-        # A second CONNECT, and one that is refused.
-        cases = (("error", "ordinary", Kind.DISCONNECT, 0x82), ("refusal", "a" * 2000, Kind.CONNACK, 0x85))
-        for (way, open_socket), (name, client_id, kind, code) in itertools.product(ways.items(), cases):
-            with self.subTest(way, case=name):
-                client = RawClient(self.here)
+        # A second CONNECT, and one that is refused. Version 3.1.1 knows no DISCONNECT from a server.
+        cases = (
+            ("error", 5, "ordinary", Kind.DISCONNECT, 0x82),
+            ("refusal", 5, "a" * 2000, Kind.CONNACK, 0x85),
+            ("refusal", 4, "a" * 2000, Kind.CONNACK, 0x02),
+        )
+        for (way, open_socket), (name, version, client_id, kind, code) in itertools.product(ways.items(), cases):
+            with self.subTest(way, case=name, version=version):
+                client = RawClient(self.here, version)
                 self.addCleanup(client.close)
                 client.socket.close()
                 client.socket = open_socket()
                 if name == "error":
                     client.connect(self.client_id(client_id))
-                client.send(connect(client_id))
-                flood = publish_packet("flood", bytes(60_000))
+                client.send(connect(client_id, version=version))
+                flood = publish_packet("flood", bytes(60_000), version=version)
                 for _ in range(100):
                     client.send(flood)
                 *_, last = client.until_closed()
