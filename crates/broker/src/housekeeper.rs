@@ -20,6 +20,9 @@ use system::System;
 
 /// Time between two looks at the memory: short beside the time in which clients fill what is reserved above the bound.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same from this part of the bound on: a client on the same machine fills hundreds of megabytes a second.
+const CLOSE_LOOK: Duration = Duration::from_millis(10);
+const CLOSE: (u64, u64) = (3, 4);
 /// Memory is short no longer when this part of the bound is left.
 const RELIEF: (u64, u64) = (19, 20);
 
@@ -62,8 +65,9 @@ impl Housekeeper {
         // Apart: what follows waits for the other threads, and clients fill memory meanwhile.
         let watcher = Arc::clone(&duties);
         housekeeper.spawn("memory", move |stopped| {
-            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                watcher.watch_memory(limit);
+            let mut pause = LOOK;
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                pause = watcher.watch_memory(limit);
             }
         })?;
         housekeeper.spawn("housekeeper", move |stopped| {
@@ -127,10 +131,20 @@ impl Duties {
         }
     }
 
-    fn watch_memory(&self, limit: Option<u64>) {
+    /// How long until the next look.
+    fn watch_memory(&self, limit: Option<u64>) -> Duration {
         let (Some(limit), Some(resident)) = (limit, resident_bytes()) else {
-            return;
+            return LOOK;
         };
+        self.compare_memory(limit, resident);
+        if resident > limit / CLOSE.1 * CLOSE.0 {
+            CLOSE_LOOK
+        } else {
+            LOOK
+        }
+    }
+
+    fn compare_memory(&self, limit: u64, resident: u64) {
         let is_out = resident > limit + limit / RESERVE;
         self.gate.is_out_of_memory.store(is_out, Ordering::Relaxed);
         let was_short = self.gate.is_short_of_memory.load(Ordering::Relaxed);

@@ -368,6 +368,8 @@ impl Bench<'_> {
                 testbed.links.heal(&all)?;
             }
         }
+        // What was measured until here is whole; with samples on disk it is kept, whenever the interruption comes.
+        self.check_interrupted()?;
         let (samples, time_line) = (measured.samples.as_deref(), measured.time_line.as_deref());
         run.keep(self.options.folder, cell, samples, time_line)?;
         Ok(measured)
@@ -375,8 +377,9 @@ impl Bench<'_> {
 
     /// Adds a run with what became of it. Only an interruption ends the experiment.
     fn keep(&mut self, mut run: Run, measured: Result<Measured, LabError>) -> Result<(), LabError> {
-        if self.options.interrupted.load(Ordering::Relaxed) {
-            return Err(LabError::Interrupted);
+        if measured.is_err() {
+            // Brokers that the interruption ended fail in many ways.
+            self.check_interrupted()?;
         }
         match measured {
             Ok(measured) => {

@@ -328,7 +328,14 @@ impl Cluster {
             Control::Child {
                 faults: Some(faults),
                 ..
-            } => order(faults).map_err(BenchError::system(format!("cannot disturb {name}"))),
+            } => {
+                let told = faults.is_loaded().and_then(|is_loaded| {
+                    let why = "it has not loaded the library: is it linked statically?";
+                    let loaded = is_loaded.then_some(()).ok_or(io::Error::other(why));
+                    loaded.and_then(|()| order(faults))
+                });
+                told.map_err(BenchError::system(format!("cannot disturb {name}")))
+            }
             _ => Err(BenchError::Setting(format!(
                 "{name} was not started with disks that stall and clocks that jump"
             ))),

@@ -1,6 +1,6 @@
 /* Loaded before a node: its disk stalls and its wall clock jumps, as a file says that both processes map.
 
-   struct: 8 bytes: not 0 while syncs wait; 8 bytes: what is added to CLOCK_REALTIME, in nanoseconds, signed. */
+   Three words of 8 bytes: not 0 while syncs wait; what is added to CLOCK_REALTIME, in nanoseconds, signed; 1 once this is loaded. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,6 +14,7 @@
 struct faults {
     volatile int64_t stalled;
     volatile int64_t offset_ns;
+    volatile int64_t is_loaded;
 };
 
 static struct faults none;
@@ -21,10 +22,13 @@ static struct faults *faults = &none;
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("NODE_FAULTS_FILE");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *mapped = mmap(NULL, sizeof none, PROT_READ, MAP_SHARED, file, 0);
-    if (mapped != MAP_FAILED) faults = mapped;
+    void *mapped = mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mapped != MAP_FAILED) {
+        faults = mapped;
+        faults->is_loaded = 1;
+    }
     close(file);
 }
 

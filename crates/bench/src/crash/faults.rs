@@ -55,12 +55,9 @@ impl Library {
     pub(super) fn faults(&self, folder: &Path) -> io::Result<Faults> {
         let path = folder.join("faults");
         let mut options = File::options();
-        let file = options
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .open(&path)?;
-        file.write_all_at(&[0; 16], 0)?;
+        let options = options.create(true).truncate(true).read(true).write(true);
+        let file = options.open(&path)?;
+        file.write_all_at(&[0; 24], 0)?;
         Ok(Faults {
             library: self.0.clone(),
             path,
@@ -74,6 +71,13 @@ impl Faults {
     pub(super) fn dress(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library);
         command.env("NODE_FAULTS_FILE", &self.path);
+    }
+
+    /// Whether the process has loaded the library: one that is linked statically loads none.
+    pub(super) fn is_loaded(&self) -> io::Result<bool> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, 16)?;
+        Ok(i64::from_ne_bytes(word) == 1)
     }
 
     /// Syncs wait until they need not any more.

@@ -213,6 +213,7 @@ fn kill(
             seed,
         } => {
             let mut random = Random::new(seed);
+            let mut directions = vec![0; cluster.len()];
             let end = Instant::now() + during;
             while Instant::now() + every + down < end {
                 std::thread::sleep(every);
@@ -221,7 +222,10 @@ fn kill(
                 }
                 let node = random.below(cluster.len());
                 if fault != Fault::Kill {
-                    let direction = random.below(3) as i64 - 1;
+                    // Another one than the clock has: ahead, right or back.
+                    let turn = 1 + random.below(2) as i64;
+                    directions[node] = (directions[node] + 1 + turn) % 3 - 1;
+                    let direction = directions[node];
                     disturb(cluster, node, (fault, down), direction, ledger, result, say)?;
                     continue;
                 }
@@ -253,16 +257,17 @@ fn disturb(
         Fault::Kill => return Err(BenchError::Setting("a kill ends the node".into())),
         Fault::Pause => {
             cluster.pause(node)?;
-            "stopped"
+            "stopped".to_owned()
         }
         Fault::StallDisk => {
             cluster.stall_disk(node, true)?;
-            "stalled the disk of"
+            "stalled the disk of".to_owned()
         }
         Fault::ClockJump { by } => {
             let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
-            cluster.set_clock(node, direction * by)?;
-            "set the clock of"
+            let offset = direction * by;
+            cluster.set_clock(node, offset)?;
+            format!("{} s from the time is the clock of", offset / 1_000_000_000)
         }
     };
     result.faults_s.push(ledger.now_s());

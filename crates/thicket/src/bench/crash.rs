@@ -46,7 +46,8 @@ pub struct Crash {
     /// Nodes stand still for --down seconds (SIGSTOP) and go on where they were, instead of being killed; with --spawn
     #[arg(long, requires = "spawn")]
     pause: bool,
-    /// The disk of a node syncs nothing for --down seconds, instead of the node being killed; with --spawn, needs `cc`
+    /// The disk of a node syncs nothing for --down seconds, instead of the node being killed; with --spawn and, so that answers wait for
+    /// it, `-- --sync commit`; needs `cc`
     #[arg(long, requires = "spawn", conflicts_with = "pause")]
     stall_disk: bool,
     /// The wall clock of a node jumps so far ahead or back, or to the right time again; with --spawn, needs `cc`
@@ -76,7 +77,7 @@ pub struct Crash {
     /// With --random, least time between two deaths
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     every: f64,
-    /// With --random, time a node is down; with --pause, time it stands still
+    /// With --random, time a node is down; with --pause and --stall-disk, time it stands still
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     down: f64,
     /// Do not wait until every session is covered before the next death
