@@ -249,6 +249,22 @@ fn crash_kills_a_node_of_its_own_and_misses_nothing() {
 }
 
 #[test]
+fn crash_stalls_a_disk_and_sets_a_clock_and_misses_nothing() {
+    for fault in [&["--stall-disk"][..], &["--clock-jump", "3600"]] {
+        let scenario =
+            "crash --spawn 2 --before 0.3 --down 0.5 --after 0.3 --settle 0 --rate 200 --json -q";
+        let scenario = scenario.split(' ').chain(fault.iter().copied());
+        let all: Vec<&str> = scenario.chain(["--", "--sync", "commit"]).collect();
+        let result = json(&bench(&all));
+        let run = &result["repeats"][0];
+        assert_eq!(run["kills"], 1, "{fault:?}");
+        assert!(run["qos_1"]["acknowledged"].as_u64().unwrap() > 0);
+        assert_eq!(run["qos_1"]["missed"], 0, "{fault:?}");
+        assert_eq!(run["sessions_lost"], 0, "{fault:?}");
+    }
+}
+
+#[test]
 fn crash_says_which_commands_it_lacks() {
     let cases: [(&[&str], &str); 4] = [
         (&[], "`--spawn N`"),
