@@ -10,7 +10,7 @@ import pathlib
 import socket
 import subprocess
 
-from nodes import BINARY, PATIENCE_S, BrokerTest, OneNode
+from nodes import BINARY, PATIENCE_S, BrokerTest, OneNode, wait_until
 from test_rights import Files, passwd
 from wire import RawCases
 
@@ -80,7 +80,8 @@ class Strangers(HttpCases):
         self.assertEqual(self.status("/v1/nodes", basic("ann:secret")), 200)
         came = {self.status_of(stream) for stream in streams}
         self.assertLessEqual(came, {401, 429, None}, "somebody was let in, or the node failed")
-        self.assertIn(401, came)
+        # Each of them may have been displaced by those after it; whoever comes now is heard.
+        wait_until(lambda: self.status("/v1/nodes", basic("ann:guess"), source=STRANGER) == 401, "a wrong password to be refused")
         self.assertLess(self.node.memory_bytes("VmHWM") - before, GROWTH_BYTES)
 
     def test_a_name_that_is_not_there_takes_as_much_work_as_a_wrong_password(self):
