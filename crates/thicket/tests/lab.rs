@@ -139,9 +139,22 @@ fn a_lab_that_is_killed_leaves_nothing_behind() {
     wait_for(&mut child, || {
         out.join("brokers/mesh-c0-r1/s3/output.log").is_file()
     });
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
+    let children: String = children.map_while(Result::ok).collect();
+    assert!(children.split_whitespace().count() > 3, "{children}");
     child.kill().unwrap();
     child.wait().unwrap();
     // Its janitor does it, in its own time.
+    let runs = |process: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    for process in children.split_whitespace() {
+        while runs(process) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
     while janitor::found().iter().any(|&(lab, _)| lab == pid) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

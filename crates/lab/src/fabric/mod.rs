@@ -56,17 +56,21 @@ pub fn run() -> io::Result<()> {
     })?;
     let waker = Arc::new(Waker::new(poll.registry(), COMMANDS)?);
     let (sender, commands) = channel();
+    let reader = Arc::clone(&waker);
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
             }
-            let _ = waker.wake();
+            let _ = reader.wake();
         }
         drop(sender);
-        let _ = waker.wake();
+        let _ = reader.wake();
     });
-    fabric.serve(&mut poll, &commands)
+    let served = fabric.serve(&mut poll, &commands);
+    // Until here: a waker that is dropped takes back what it said last, and nobody would hear of the end.
+    drop(waker);
+    served
 }
 
 struct Fabric {
