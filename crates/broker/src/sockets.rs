@@ -154,14 +154,6 @@ impl Sockets {
         }
     }
 
-    /// Whatever comes is read from now on, and what came before first.
-    pub(crate) fn read_to_the_end(&mut self, connection: ConnectionId) {
-        if let Some(socket) = self.slab.get_mut(key(connection)) {
-            socket.reading = true;
-            self.set_readable(connection, false);
-        }
-    }
-
     /// A connection we opened stands and is the hub's now.
     pub(crate) fn set_connected(&mut self, connection: ConnectionId) {
         if let Some(socket) = self.slab.get_mut(key(connection)) {

@@ -46,6 +46,18 @@ pub struct Entrance {
     pub pids: Vec<u32>,
 }
 
+/// Each broker once: systems with one have it under the name of every site.
+#[must_use]
+pub fn each_once(nodes: &[Node]) -> Vec<Node> {
+    let mut brokers: Vec<Node> = Vec::new();
+    for node in nodes {
+        if !brokers.iter().any(|known| known.address == node.address) {
+            brokers.push(node.clone());
+        }
+    }
+    brokers
+}
+
 /// Running brokers.
 #[derive(Debug)]
 pub struct Cluster {
@@ -214,12 +226,7 @@ impl Cluster {
     /// How publishers of the first site find their brokers.
     #[must_use]
     pub fn entrance(&self) -> Entrance {
-        let mut brokers: Vec<Node> = Vec::new();
-        for node in &self.nodes {
-            if !brokers.iter().any(|known| known.address == node.address) {
-                brokers.push(node.clone());
-            }
-        }
+        let brokers = each_once(&self.nodes);
         let children = self.children.iter().flatten();
         let dispatcher = self.driver.dispatcher.as_ref();
         let nodes = match (self.system.attach, dispatcher) {

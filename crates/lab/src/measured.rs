@@ -16,7 +16,7 @@ use thicket_bench::namespace;
 use thicket_bench::search::{Criterion, SearchSettings, Step, search};
 use thicket_mqtt::Qos;
 
-use crate::cluster::Entrance;
+use crate::cluster::{Entrance, each_once};
 use crate::error::LabError;
 use crate::faults::Wanted;
 use crate::results;
@@ -217,18 +217,12 @@ fn death(
     else {
         return Err(LabError::Machine("no death is asked for".to_owned()));
     };
-    // Systems with one broker have it under the name of every site.
-    let mut brokers: Vec<&Node> = Vec::new();
-    for node in nodes {
-        if !brokers.iter().any(|known| known.address == node.address) {
-            brokers.push(node);
-        }
-    }
+    let brokers = each_once(nodes);
     let dies = brokers
         .iter()
         .position(|node| node.name == *site)
         .unwrap_or(0);
-    let control = |node: &&Node| {
+    let control = |node: &Node| {
         let remote = Remote {
             site: node.name.clone(),
             how: *how,

@@ -147,7 +147,8 @@ impl Thread {
         };
         if entrance.has_preface {
             if let Some(connection) = self.keep(transport, Owner::Preface) {
-                self.prefaces.start(now.instant, connection, listener, peer);
+                self.prefaces
+                    .start(now.instant, connection, (listener, peer));
             }
             return;
         }

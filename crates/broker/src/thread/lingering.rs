@@ -3,11 +3,12 @@
 //! Closing a socket with unread bytes resets it, and a reset destroys what the client has not read yet: the DISCONNECT or CONNACK that says why.
 //! So what still comes is read and dropped, until the client ends too, for a bounded time and number of bytes.
 
-use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use thicket_node::ConnectionId;
 use thicket_session::time::Instant;
+
+use super::deadlines::Deadlines;
 
 /// How long a client may take to end its half.
 const LINGER: Duration = Duration::from_secs(2);
@@ -16,68 +17,43 @@ const BYTES: usize = 16 * 1024 * 1024;
 /// Connections of a thread. When there are more, the oldest one is closed.
 const MOST: usize = 256;
 
-/// What is left to one of them.
-#[derive(Debug, Clone, Copy)]
-struct Left {
-    until: Instant,
-    bytes: usize,
-}
-
-/// All of one thread, in the order they ended.
-#[derive(Debug, Default)]
-pub(super) struct Lingering {
-    left: HashMap<ConnectionId, Left>,
-    /// May name some that are closed, or another that took the number.
-    deadlines: VecDeque<(Instant, ConnectionId)>,
-}
+/// All of one thread, with the bytes that are left to each.
+#[derive(Debug)]
+pub(super) struct Lingering(Deadlines<usize>);
 
 impl Lingering {
+    pub(super) fn new() -> Self {
+        Self(Deadlines::new(LINGER))
+    }
+
     pub(super) fn begin(&mut self, now: Instant, connection: ConnectionId) {
-        let until = now + LINGER;
-        let left = Left {
-            until,
-            bytes: BYTES,
-        };
-        self.left.insert(connection, left);
-        self.deadlines.push_back((until, connection));
+        self.0.start(now, connection, BYTES);
     }
 
     /// Its client has sent so many bytes more. `false`: that is enough.
     pub(super) fn note_read(&mut self, connection: ConnectionId, count: usize) -> bool {
-        let Some(left) = self.left.get_mut(&connection) else {
+        let Some(left) = self.0.get_mut(connection) else {
             return false;
         };
-        left.bytes = left.bytes.saturating_sub(count);
-        left.bytes > 0
+        *left = left.saturating_sub(count);
+        *left > 0
     }
 
     /// It is closed.
     pub(super) fn end(&mut self, connection: ConnectionId) {
-        self.left.remove(&connection);
-        self.forget_ended();
+        self.0.finish(connection);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.front().map(|(until, _)| *until)
+        self.0.next_deadline()
     }
 
     /// One to be closed: it took too long, or there are too many.
-    pub(super) fn next_due(&mut self, now: Instant) -> Option<ConnectionId> {
-        self.forget_ended();
-        let is_full = self.left.len() > MOST;
-        let first = self.deadlines.front();
-        let due = first.filter(|(until, _)| is_full || *until <= now);
-        due.map(|(_, connection)| *connection)
-    }
-
-    fn forget_ended(&mut self) {
-        while let Some((until, connection)) = self.deadlines.front() {
-            let left = self.left.get(connection);
-            if left.is_some_and(|left| left.until == *until) {
-                return;
-            }
-            self.deadlines.pop_front();
+    pub(super) fn next_due(&self, now: Instant) -> Option<ConnectionId> {
+        if self.0.len() > MOST {
+            return self.0.first();
         }
+        self.0.next_late(now)
     }
 }
 
@@ -91,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_client_has_some_time_and_some_bytes_to_end() {
-        let mut lingering = Lingering::default();
+        let mut lingering = Lingering::new();
         let [one, two] = [1, 2].map(ConnectionId);
         lingering.begin(at(0), one);
         lingering.begin(at(10), two);
@@ -111,7 +87,7 @@ mod tests {
 
     #[test]
     fn when_there_are_too_many_the_oldest_one_is_closed() {
-        let mut lingering = Lingering::default();
+        let mut lingering = Lingering::new();
         for number in 0..=MOST as u32 {
             assert_eq!(lingering.next_due(at(0)), None);
             lingering.begin(at(0), ConnectionId(number));

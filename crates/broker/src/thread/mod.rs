@@ -3,21 +3,22 @@
 //! A round is one return of the readiness poll: everything there is goes in (`input`), everything ordered comes out and every
 //! connection with something to send is flushed once (`output`).
 
+mod deadlines;
 mod input;
 mod lingering;
 mod output;
-mod prefaces;
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use thicket_node::{
-    ConnectionId, Hub, HubConfig, HubInput, Now, Verdict, Worker, WorkerConfig, WorkerId,
-    WorkerInput,
+    ConnectionId, Hub, HubConfig, HubInput, ListenerId, Now, Verdict, Worker, WorkerConfig,
+    WorkerId, WorkerInput,
 };
 use thicket_session::time::Instant;
 
@@ -31,8 +32,8 @@ use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
+use deadlines::Deadlines;
 use lingering::Lingering;
-use prefaces::Prefaces;
 
 /// The token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -93,7 +94,8 @@ pub(crate) struct Thread {
     listener_tokens: usize,
     sockets: Sockets,
     dials: Dials,
-    prefaces: Prefaces,
+    /// Connections whose PROXY header is still to come: where they came in, and from whom.
+    prefaces: Deadlines<(ListenerId, SocketAddr)>,
     lingering: Lingering,
     worker: Worker,
     hub: Option<Hub>,
@@ -146,7 +148,7 @@ impl Thread {
         let workers = usize::from(worker.workers);
         let now = parts.clock.now();
         let mut hub = parts.hub.map(|(config, seed)| Hub::new(config, now, seed));
-        let prefaces = Prefaces::new(worker.limits.connect_timeout);
+        let prefaces = Deadlines::new(worker.limits.connect_timeout);
         let mut machine = Worker::new(parts.id, worker, worker_seed);
         if let Some(storage) = &mut parts.storage {
             storage.recover(now, &mut machine, hub.as_mut())?;
@@ -164,7 +166,7 @@ impl Thread {
             sockets: Sockets::default(),
             dials: Dials::default(),
             prefaces,
-            lingering: Lingering::default(),
+            lingering: Lingering::new(),
             worker: machine,
             hub,
             authenticator: parts.authenticator,

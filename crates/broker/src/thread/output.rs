@@ -299,7 +299,7 @@ impl Thread {
         if is_client && self.phase == Phase::Running {
             socket.owner = Owner::Lingering;
             socket.transport.leave_seat();
-            self.sockets.read_to_the_end(connection);
+            self.sockets.set_reading(connection, true);
             self.lingering.begin(now.instant, connection);
             return;
         }
