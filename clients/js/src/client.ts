@@ -1,0 +1,125 @@
+/** One object in front of the sessions of a client. */
+
+import type { Address } from "./address.js";
+import type { Login } from "./connection.js";
+import { Director } from "./director.js";
+import { ClosedError } from "./errors.js";
+import { Message, type MessageOptions, type Qos } from "./message.js";
+import { type Options, check, checkQos } from "./options.js";
+import { checkFilter, checkTopic } from "./topics.js";
+
+/** A message that was handed over. */
+export interface Sent {
+  /** Fulfilled when the broker has acknowledged it: at QoS 0 when it is written. */
+  readonly acknowledged: Promise<void>;
+}
+
+/**
+ * An MQTT client. `connect` opens one, `for await` hands out its messages, `close` ends it. The README says what holds.
+ *
+ * @example
+ * ```ts
+ * const client = await connect("mqtt://localhost:1883");
+ * await client.subscribe("site/+/temp", 1);
+ * for await (const message of client) console.log(message.topic, message.text);
+ * ```
+ */
+export class Client {
+  readonly #director: Director;
+
+  private constructor(director: Director) {
+    this.#director = director;
+  }
+
+  /**
+   * Connects.
+   *
+   * @param servers - URLs of brokers, or of nodes of one cluster, all of one scheme: `mqtt://HOST[:PORT]`, `mqtts://`,
+   * `ws://HOST[:PORT][/PATH]` or `wss://`; tried in an order drawn by lot. A browser has WebSocket only.
+   * @throws RangeError for wrong arguments, ConnectError if nobody answers in time, Refused if the broker does not want the client
+   */
+  static async connect(servers: string | readonly string[], options: Options = {}): Promise<Client> {
+    const settings = check(servers, options);
+    const { clientId, version, username, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout } =
+      settings;
+    const login: Login = {
+      clientId, version, username, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout,
+    }; // prettier-ignore
+    const director = new Director(settings, login);
+    await director.open();
+    return new Client(director);
+  }
+
+  /** The client identifier, of the first session. */
+  get clientId(): string {
+    return this.#director.clientId;
+  }
+
+  /** The sessions that are connected, by number from 1: the address of each. */
+  get sessions(): ReadonlyMap<number, Address> {
+    return this.#director.addresses;
+  }
+
+  /** Whether a control plane has answered. */
+  get isPlaced(): boolean {
+    return this.#director.isPlaced;
+  }
+
+  /** The latest problem with a connection or the control plane, also one that passed. */
+  get lastProblem(): string {
+    return this.#director.lastProblem;
+  }
+
+  /** Waits until `sessions` are connected, each at its address, and no others. */
+  async waitForSessions(sessions: ReadonlyMap<number, Address>): Promise<void> {
+    const isAsWanted = (): boolean =>
+      this.sessions.size === sessions.size &&
+      [...sessions].every(([number, address]) => this.sessions.get(number) === address);
+    while (!isAsWanted()) {
+      this.#director.throwIfEnded();
+      await this.#director.changes.next();
+    }
+  }
+
+  /** Subscribes; answers the QoS that the broker grants. Again for the same filter, the QoS of the first time stays. */
+  async subscribe(filter: string, qos: Qos = 0): Promise<Qos> {
+    checkFilter(filter);
+    checkQos(qos);
+    return this.#director.subscribe(filter, qos);
+  }
+
+  /** Ends a subscription, on all sessions. Messages that are under way still come. */
+  async unsubscribe(filter: string): Promise<void> {
+    return this.#director.unsubscribe(filter);
+  }
+
+  /** Publishes, and waits for the acknowledgement of QoS 1 or 2. Without a connection it waits for the next. */
+  async publish(topic: string, payload: Uint8Array | string = "", options: MessageOptions = {}): Promise<void> {
+    const { acknowledged } = await this.send(new Message(topic, payload, options));
+    await acknowledged;
+  }
+
+  /** Hands a message over, in order. Waits while the queue of its session is full. */
+  async send(message: Message): Promise<Sent> {
+    checkTopic(message.topic);
+    checkQos(message.qos);
+    const reply = await this.#director.send(message);
+    return { acknowledged: reply.promise };
+  }
+
+  /** Sends what was handed over, ends the sessions, or with `resume` leaves them at the broker, and disconnects. */
+  async close(): Promise<void> {
+    await this.#director.end(new ClosedError("the client is closed"));
+  }
+
+  /** The messages of all subscriptions, until the client is closed; TakenOver if another client took its place. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Message, void, undefined> {
+    for (;;) {
+      const message = await this.#director.nextMessage();
+      if (message === undefined) {
+        return;
+      }
+      yield message;
+    }
+  }
+}

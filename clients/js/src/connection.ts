@@ -1,0 +1,363 @@
+/**
+ * One connection of a session: a client of mqtt.js that never connects again by itself.
+ *
+ * What outlives a connection is in its two stores, which the next one takes over when the broker has accepted it and says that
+ * it has the session. So nothing is sent again that the session does not know, and nothing that an old connection still does
+ * has an effect on the new one.
+ */
+
+import mqtt from "mqtt";
+import type { IClientOptions, MqttClient } from "mqtt";
+import type { IConnackPacket, IDisconnectPacket, IPublishPacket, Packet, UserProperties } from "mqtt-packet";
+
+import { type Address, type Scheme, defaultPort, parseReference, splitAddress } from "./address.js";
+import { Refused } from "./errors.js";
+import { type Message, toProperties, userObject } from "./message.js";
+import type { Subscription } from "./plan.js";
+
+const USE_ANOTHER_SERVER = 0x9c;
+const SERVER_MOVED = 0x9d;
+const SESSION_TAKEN_OVER = 0x8e;
+/** Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection. */
+const PASSING = new Set([0x80, 0x83, 0x88, 0x89, 0x8b, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9f]);
+/** The only refusal of 3.1.1 that passes: server unavailable. */
+const UNAVAILABLE_311 = 3;
+/** Messages of QoS 1 and 2 that a broker may send ahead of our acknowledgements, a session. */
+const RECEIVE_MAXIMUM = 1024;
+/** Retain Handling. */
+const SEND_RETAINED = 0;
+const DO_NOT_SEND = 2;
+/** Longest wait until a DISCONNECT is written and the broker has closed the connection. */
+const FAREWELL_MS = 3000;
+
+/** Files in PEM, for `mqtts` and `wss` in Node; a browser has its own. */
+export interface Tls {
+  readonly ca?: string | Uint8Array;
+  readonly cert?: string | Uint8Array;
+  readonly key?: string | Uint8Array;
+  readonly passphrase?: string;
+  readonly servername?: string;
+  readonly rejectUnauthorized?: boolean;
+}
+
+/** How a client is known to its brokers. Times in seconds. */
+export interface Login {
+  readonly clientId: string;
+  readonly version: 4 | 5;
+  readonly username: string | undefined;
+  readonly password: string | undefined;
+  readonly scheme: Scheme;
+  readonly path: string;
+  readonly tls: Tls | undefined;
+  readonly keepAlive: number;
+  readonly sessionExpiry: number;
+  readonly will: Message | undefined;
+  readonly dialTimeout: number;
+}
+
+/** How a connection ended. */
+export type End =
+  | { readonly kind: "lost"; readonly problem: string }
+  | { readonly kind: "redirected"; readonly addresses: Address[] }
+  | { readonly kind: "refused"; readonly error: Refused }
+  | { readonly kind: "takenOver" };
+
+/** What a connection tells its session. */
+export interface Listener {
+  /** Whether there is room for messages. */
+  mayRead(): boolean;
+  /** The broker has accepted the connection; nothing that it says after that was acted on yet. */
+  onAccepted(connection: Connection, connack: IConnackPacket): void;
+  /** What was under way is acknowledged: now it can be used. */
+  onReady(connection: Connection): void;
+  onMessage(connection: Connection, packet: IPublishPacket): void;
+  onAcknowledged(connection: Connection, packetId: number, reasonCode: number, user: UserProperties | undefined): void;
+  /** There is room to write again. */
+  onWritten(connection: Connection): void;
+  onEnd(connection: Connection, end: End): void;
+}
+
+/** The answer to a SUBSCRIBE of one filter. */
+export interface Granted {
+  readonly code: number;
+  readonly user: UserProperties | undefined;
+}
+
+/** What is under way in one direction. */
+class Underway extends mqtt.Store {
+  readonly packets = new Map<number, Packet>();
+
+  override put(...[packet, callback]: Parameters<mqtt.Store["put"]>): this {
+    this.packets.set(packet.messageId ?? 0, packet);
+    super.put(packet, callback);
+    return this;
+  }
+
+  override del(...[packet, callback]: Parameters<mqtt.Store["del"]>): this {
+    this.packets.delete(packet.messageId ?? 0);
+    super.del(packet, callback);
+    return this;
+  }
+
+  /** A connection that has ended keeps what it has, for the next. */
+  override close(...[callback]: Parameters<mqtt.Store["close"]>): void {
+    callback();
+  }
+
+  takeFrom(other: Underway): void {
+    for (const packet of other.packets.values()) {
+      // Another delivery of the same message [MQTT-3.3.1-1].
+      this.put(packet.cmd === "publish" ? { ...packet, dup: true } : packet, () => undefined);
+    }
+  }
+}
+
+/** One connection. See the module. */
+export class Connection {
+  readonly address: Address;
+  readonly #login: Login;
+  readonly #listener: Listener;
+  readonly #client: MqttClient;
+  readonly #outgoing = new Underway();
+  readonly #incoming = new Underway();
+  #isReady = false;
+  #hasEnded = false;
+  /** Goes on with a message that waits for room. */
+  #held: (() => void) | undefined;
+  #pinging: ReturnType<typeof setInterval> | undefined;
+
+  /** Begins to connect. */
+  constructor(
+    address: Address,
+    login: Login,
+    cleanStart: boolean,
+    user: ReadonlyArray<readonly [string, string]>,
+    listener: Listener,
+  ) {
+    this.address = address;
+    this.#login = login;
+    this.#listener = listener;
+    this.#client = mqtt.connect(this.#options(cleanStart, user));
+    // Acknowledgements are small: they would wait for one another, 40 ms each.
+    (this.#client.stream as { setNoDelay?: (on: boolean) => void }).setNoDelay?.(true);
+    this.#client.handleMessage = (packet, done): void => this.#onMessage(packet, done);
+    this.#client.on("packetreceive", (packet) => this.#onPacket(packet));
+    this.#client.on("connect", () => this.#onReady());
+    this.#client.on("error", (error) => this.#end({ kind: "lost", problem: error.message || String(error) }));
+    this.#client.on("close", () => this.#end({ kind: "lost", problem: "the connection was closed" }));
+  }
+
+  /** Whether it can be used. */
+  get isReady(): boolean {
+    return this.#isReady && !this.#hasEnded;
+  }
+
+  /** Whether it takes no more at the moment: what was written is still on its way out. */
+  get isCongested(): boolean {
+    return this.#client.stream.writableNeedDrain;
+  }
+
+  /** The session goes on here: what was under way on `other` is under way on this one. To be called in `onAccepted`. */
+  continueFrom(other: Connection): void {
+    this.#outgoing.takeFrom(other.#outgoing);
+    this.#incoming.takeFrom(other.#incoming);
+  }
+
+  /** Writes a PUBLISH. Answers its packet identifier; 0 for QoS 0. */
+  publish(message: Message, identity: string | undefined): number {
+    const properties = this.#login.version === 5 ? toProperties(message, identity) : {};
+    const options = { qos: message.qos, retain: message.retain, properties };
+    this.#client.publish(message.topic, message.payload as Buffer, options);
+    return message.qos === 0 ? 0 : this.#client.getLastMessageId();
+  }
+
+  /** Subscribes to one filter. Undefined: the connection ended before the answer. */
+  async subscribe(filter: string, how: Subscription): Promise<Granted | undefined> {
+    return new Promise((resolve) => {
+      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : SEND_RETAINED };
+      this.#client.subscribe(filter, options, (_error, _granted, packet) => {
+        const code = packet?.granted[0];
+        resolve(code === undefined ? undefined : { code: Number(code), user: packet?.properties?.userProperties });
+      });
+    });
+  }
+
+  /** Ends subscriptions. Answers whether the broker answered. */
+  async unsubscribe(filters: string[]): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.#client.unsubscribe(filters, (error) => resolve(error === undefined || error === null));
+    });
+  }
+
+  /** There is room for messages again. */
+  resumeReading(): void {
+    const goOn = this.#held;
+    this.#letGo();
+    goOn?.();
+  }
+
+  /** Sends DISCONNECT; `endsSession` also ends the session at the broker. Nothing is told any more. */
+  async disconnect(endsSession: boolean): Promise<void> {
+    this.#hasEnded = true;
+    this.#letGo();
+    // mqtt.js would wait for what is unanswered; who leaves has waited already.
+    Object.keys(this.#client.outgoing).forEach((id) => this.#client.removeOutgoingMessage(Number(id)));
+    const properties = endsSession && this.#login.version === 5 ? { properties: { sessionExpiryInterval: 0 } } : {};
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    await new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, FAREWELL_MS);
+      this.#client.end(false, { reasonCode: 0, ...properties }, () => resolve());
+    });
+    clearTimeout(timer);
+    this.#client.stream.destroy();
+  }
+
+  /** Ends the connection without a word. Nothing is told any more. */
+  drop(): void {
+    this.#hasEnded = true;
+    this.#letGo();
+    this.#client.end(true);
+  }
+
+  #options(cleanStart: boolean, user: ReadonlyArray<readonly [string, string]>): IClientOptions {
+    const { scheme, version, will } = this.#login;
+    const { host, port } = splitAddress(this.address);
+    const isWebSocket = scheme === "ws" || scheme === "wss";
+    const properties = {
+      receiveMaximum: RECEIVE_MAXIMUM,
+      ...(this.#login.sessionExpiry > 0 && { sessionExpiryInterval: this.#login.sessionExpiry }),
+      ...(user.length > 0 && { userProperties: userObject(user) }),
+    };
+    return {
+      protocol: scheme,
+      host: isWebSocket && host.includes(":") ? `[${host}]` : host,
+      port,
+      protocolVersion: version,
+      clientId: this.#login.clientId,
+      clean: cleanStart,
+      keepalive: this.#login.keepAlive,
+      connectTimeout: this.#login.dialTimeout * 1000,
+      reconnectPeriod: 0,
+      resubscribe: false,
+      messageIdProvider: new mqtt.UniqueMessageIdProvider(),
+      outgoingStore: this.#outgoing,
+      incomingStore: this.#incoming,
+      ...(isWebSocket && { path: this.#login.path }),
+      ...((scheme === "mqtts" || scheme === "wss") && (this.#login.tls as IClientOptions)),
+      ...(this.#login.username !== undefined && { username: this.#login.username }),
+      ...(this.#login.password !== undefined && { password: this.#login.password }),
+      ...(version === 5 && { properties }),
+      ...(will !== undefined && { will: this.#will(will) }),
+    };
+  }
+
+  #will(will: Message): NonNullable<IClientOptions["will"]> {
+    const { topic, qos, retain } = will;
+    const properties = this.#login.version === 5 ? { properties: toProperties(will) } : {};
+    return { topic, payload: will.payload as Buffer, qos, retain, ...properties };
+  }
+
+  #onPacket(packet: Packet): void {
+    if (this.#hasEnded) {
+      return;
+    }
+    switch (packet.cmd) {
+      case "connack":
+        this.#onConnack(packet);
+        break;
+      case "puback":
+      case "pubcomp":
+        this.#onAcknowledgement(packet);
+        break;
+      case "pubrec":
+        if ((packet.reasonCode ?? 0) >= 0x80) {
+          this.#onAcknowledgement(packet);
+        }
+        break;
+      case "disconnect":
+        this.#end(this.#endOf(packet.reasonCode ?? 0, packet.properties));
+        break;
+      default:
+    }
+  }
+
+  #onConnack(connack: IConnackPacket): void {
+    const code = (this.#login.version === 5 ? connack.reasonCode : connack.returnCode) ?? 0;
+    if (code === 0) {
+      this.#listener.onAccepted(this, connack);
+    } else if (this.#login.version === 5 ? PASSING.has(code) : code === UNAVAILABLE_311) {
+      this.#end(this.#endOf(code, connack.properties));
+    } else {
+      this.#end({ kind: "refused", error: new Refused(code, reasonOf(code)) });
+    }
+  }
+
+  #onAcknowledgement(packet: { messageId?: number; reasonCode?: number; properties?: unknown }): void {
+    const properties = packet.properties as { userProperties?: UserProperties } | undefined;
+    this.#listener.onAcknowledged(this, packet.messageId ?? 0, packet.reasonCode ?? 0, properties?.userProperties);
+  }
+
+  #endOf(code: number, properties: IDisconnectPacket["properties"] | IConnackPacket["properties"]): End {
+    const reference = properties?.serverReference;
+    if ((code === USE_ANOTHER_SERVER || code === SERVER_MOVED) && reference !== undefined) {
+      const addresses = parseReference(reference, defaultPort(this.#login.scheme));
+      return addresses.length > 0
+        ? { kind: "redirected", addresses }
+        : { kind: "lost", problem: `sent to ${JSON.stringify(reference)}, which is no server` };
+    }
+    return code === SESSION_TAKEN_OVER ? { kind: "takenOver" } : { kind: "lost", problem: reasonOf(code) };
+  }
+
+  #onReady(): void {
+    if (!this.#hasEnded) {
+      this.#isReady = true;
+      this.#client.stream.on("drain", () => this.#listener.onWritten(this));
+      this.#listener.onReady(this);
+    }
+  }
+
+  /** A message is acknowledged when `done` is called, so not before the application has room for it. */
+  #onMessage(packet: IPublishPacket, done: (error?: Error) => void): void {
+    if (this.#hasEnded || !this.#client.connected) {
+      // The broker sends it again on the next connection.
+      done(new Error("the connection has ended"));
+    } else if (this.#listener.mayRead()) {
+      this.#listener.onMessage(this, packet);
+      done();
+    } else {
+      this.#hold(packet, done);
+    }
+  }
+
+  #hold(packet: IPublishPacket, done: (error?: Error) => void): void {
+    // Nothing is read, so no answer to a PINGREQ either: that is no sign of a broker that died.
+    const ping = (): void => {
+      this.#client.sendPing();
+      this.#client.reschedulePing(true);
+    };
+    const period = (this.#client.keepalive * 1000) / 2;
+    this.#pinging = period > 0 ? setInterval(ping, period) : undefined;
+    this.#held = (): void => this.#onMessage(packet, done);
+  }
+
+  #letGo(): void {
+    clearInterval(this.#pinging);
+    this.#held = undefined;
+  }
+
+  #end(end: End): void {
+    if (!this.#hasEnded) {
+      this.drop();
+      this.#listener.onEnd(this, end);
+    }
+  }
+}
+
+function reasonOf(code: number): string {
+  return mqtt.ReasonCodes[code as keyof typeof mqtt.ReasonCodes] || `reason code ${code}`;
+}
+
+/** The error of an answer; undefined if it is none. */
+export function refusal(code: number): Refused | undefined {
+  return code >= 0x80 ? new Refused(code, reasonOf(code)) : undefined;
+}

@@ -1,0 +1,145 @@
+/** Asking control planes by HTTP: when the client begins, and again when its topics change. */
+
+import type { Request } from "./placement.js";
+import { Wake } from "./waiting.js";
+
+const TIMEOUT_MS = 2000;
+/** Topics that change together are asked for together. */
+const GATHER_S = 0.02;
+/** Longest wait before a control plane that did not answer is asked again; drawn evenly. */
+const ASK_AGAIN_S = 20;
+/** How often topics that were published to without having been declared are looked for. */
+const LOOK_S = 1;
+
+/** What becomes of a request. */
+export interface Answers {
+  onAnswer(text: string): void;
+  onProblem(problem: string): void;
+}
+
+/** Asks control planes as long as the client lives; without any it does nothing. */
+export class Asking {
+  readonly #urls: readonly string[];
+  readonly #authorization: string | undefined;
+  readonly #request: () => Request;
+  readonly #answers: Answers;
+  readonly #wake = new Wake();
+  #asked: Request | undefined;
+  #later: ReturnType<typeof setTimeout> | undefined;
+  #isOver = false;
+
+  constructor(
+    urls: readonly string[],
+    { username, password }: { username: string | undefined; password: string | undefined },
+    request: () => Request,
+    answers: Answers,
+  ) {
+    this.#urls = urls;
+    this.#authorization = username === undefined ? undefined : basicAuthorization(username, password ?? "");
+    this.#request = request;
+    this.#answers = answers;
+  }
+
+  /** Asks, and goes on asking. Fulfilled after the first time. */
+  async start(): Promise<void> {
+    if (this.#urls.length > 0) {
+      await this.#ask();
+      void this.#goOn();
+    }
+  }
+
+  /** Topics have changed, or a connection was lost. */
+  soon(): void {
+    this.#wake.set();
+  }
+
+  stop(): void {
+    this.#isOver = true;
+    clearTimeout(this.#later);
+    this.#wake.set();
+  }
+
+  async #goOn(): Promise<void> {
+    while (!this.#isOver) {
+      const isAsked = await this.#wake.wait(LOOK_S);
+      if (!isAsked && this.#asked?.publish.length === this.#request().publish.length) {
+        continue;
+      }
+      await new Promise<void>((resolve) => setTimeout(resolve, GATHER_S * 1000));
+      if (!this.#isOver) {
+        await this.#ask();
+      }
+    }
+  }
+
+  async #ask(): Promise<void> {
+    this.#asked = this.#request();
+    try {
+      const text = await ask(this.#urls, this.#authorization, JSON.stringify(this.#asked));
+      if (!this.#isOver) {
+        this.#answers.onAnswer(text);
+      }
+    } catch (error) {
+      this.#answers.onProblem(error instanceof Error ? error.message : String(error));
+      this.#askLater();
+    }
+  }
+
+  #askLater(): void {
+    clearTimeout(this.#later);
+    if (!this.#isOver) {
+      this.#later = setTimeout(() => this.soon(), Math.random() * ASK_AGAIN_S * 1000);
+    }
+  }
+}
+
+/** Asks one after the other, in an order drawn by lot. Throws Error with the last problem if none answers. */
+async function ask(urls: readonly string[], authorization: string | undefined, body: string): Promise<string> {
+  let problem = "no control plane is named";
+  for (const url of shuffled(urls)) {
+    try {
+      const headers = { "content-type": "application/json", ...(authorization && { authorization }) };
+      const signal = AbortSignal.timeout(TIMEOUT_MS);
+      const answer = await fetch(`${url.replace(/\/+$/, "")}/v1/placements`, { method: "POST", headers, body, signal });
+      if (answer.ok) {
+        return await answer.text();
+      }
+      problem = `${url}: ${answer.status}: ${reasonOf(await answer.text())}`;
+    } catch (error) {
+      problem = `${url}: ${describe(error)}`;
+    }
+  }
+  throw new Error(problem);
+}
+
+/** What a problem document (RFC 9457) says. */
+function reasonOf(body: string): string {
+  try {
+    const problem: { detail?: unknown; title?: unknown } | null = JSON.parse(body);
+    return String(problem?.detail ?? problem?.title ?? "no reason given");
+  } catch {
+    return "no reason given";
+  }
+}
+
+/** `fetch` hides the reason of a failure in its cause. */
+function describe(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  return cause instanceof Error ? cause.message || cause.name : String(cause);
+}
+
+/** The value of `Authorization: Basic`. */
+function basicAuthorization(username: string, password: string): string {
+  const bytes = new TextEncoder().encode(`${username}:${password}`);
+  return `Basic ${btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))}`;
+}
+
+/** In an order drawn by lot. */
+export function shuffled<T>(values: readonly T[]): T[] {
+  const drawn = [...values];
+  for (let index = drawn.length - 1; index > 0; index -= 1) {
+    const other = Math.floor(Math.random() * (index + 1));
+    [drawn[index], drawn[other]] = [drawn[other] as T, drawn[index] as T];
+  }
+  return drawn;
+}

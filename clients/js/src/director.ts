@@ -1,0 +1,426 @@
+/** Keeps the sessions of a client as its plan has them. */
+
+import type { Address } from "./address.js";
+import type { Login } from "./connection.js";
+import { Asking } from "./control.js";
+import type { Outgoing } from "./duties.js";
+import { ClosedError, ConnectError, type Refused, TakenOver, type ThicketError } from "./errors.js";
+import { Ledger } from "./ledger.js";
+import type { Message, Qos } from "./message.js";
+import { type Settings, randomName } from "./options.js";
+import { PLACE, parseAnswer, type Request, requestProperties, sessionName, sortedUnique } from "./placement.js";
+import { Plan } from "./plan.js";
+import { Routes } from "./routes.js";
+import { type Leave, type Owner, Session } from "./session.js";
+import { Changes, Reply } from "./waiting.js";
+
+/** Brokers remembered at most. */
+const KNOWN = 64;
+/** After its last message on the old session a moved filter's messages may still wait on the new one. */
+const LATE_S = 2;
+
+/** See the module. */
+export class Director implements Owner {
+  /** Notified when a session comes, goes or has room. */
+  readonly changes = new Changes();
+  isPlaced = false;
+  lastProblem = "";
+  readonly #settings: Settings;
+  readonly #login: Login;
+  readonly #known: Address[];
+  readonly #plan: Plan;
+  readonly #ledger = new Ledger();
+  readonly #routes = new Routes();
+  readonly #sessions = new Map<number, Session>();
+  readonly #running = new Map<number, Promise<void>>();
+  readonly #addresses = new Map<number, Address>();
+  readonly #messages: Message[] = [];
+  readonly #arrivals = new Changes();
+  readonly #connecting = new Reply<void>();
+  readonly #subscribing = new Map<string, Array<Reply<Qos>>>();
+  readonly #unsubscribing = new Map<string, Array<Reply<void>>>();
+  readonly #granted = new Map<string, Qos>();
+  readonly #timers = new Set<ReturnType<typeof setTimeout>>();
+  /** Control planes by HTTP. */
+  readonly #asking: Asking;
+  #toBeRead = new Set<number>();
+  #ended: ClosedError | undefined;
+  readonly #run = randomName();
+  #published = 0;
+
+  constructor(settings: Settings, login: Login) {
+    this.#settings = settings;
+    this.#login = login;
+    this.#known = [...settings.addresses];
+    this.#plan = new Plan(settings.maxSessions);
+    const urls = settings.placement === null || settings.placement === "mqtt" ? [] : settings.placement;
+    this.#asking = new Asking(urls, settings, () => this.#request(), {
+      onAnswer: (text) => {
+        this.#follow(text);
+        this.#settle();
+      },
+      onProblem: (problem) => (this.lastProblem = problem),
+    });
+  }
+
+  // Life
+
+  /** Connects; what was declared is subscribed to on every session before anybody relies on it. */
+  async open(): Promise<void> {
+    const declared = [...this.#settings.subscribe].map(([filter, qos]) => this.#wish(filter, qos));
+    await this.#asking.start();
+    this.#settle();
+    const { connectTimeout } = this.#settings;
+    const timer = this.#later(connectTimeout, () => {
+      const problem = this.#connecting.isDone
+        ? `subscriptions were not answered within ${connectTimeout} s`
+        : `no broker can be reached: ${this.lastProblem}`;
+      const error = new ConnectError(problem);
+      [this.#connecting, ...declared].filter((reply) => !reply.isDone).forEach((reply) => reply.reject(error));
+    });
+    try {
+      await this.#connecting.promise;
+      await Promise.all(declared.map((reply) => reply.promise));
+    } catch (error) {
+      await this.#end(new ClosedError("the client is closed"), "now");
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Ends all sessions, as the application asks. */
+  async end(why: ClosedError): Promise<void> {
+    await this.#end(why, this.#settings.resume ? "nowAndKeep" : "now");
+  }
+
+  async #end(why: ClosedError, leave: Leave): Promise<void> {
+    this.#ended ??= why;
+    this.#asking.stop();
+    this.#routes.closeAll();
+    for (const session of this.#sessions.values()) {
+      session.assign({ ...session.assignment, leave });
+    }
+    await Promise.all(this.#running.values());
+    this.#timers.forEach((timer) => clearTimeout(timer));
+    this.#timers.clear();
+    this.#failAll(this.#ended);
+  }
+
+  #failAll(why: ClosedError): void {
+    const replies = [this.#connecting, ...this.#subscribing.values(), ...this.#unsubscribing.values()].flat();
+    replies.filter((reply) => !reply.isDone).forEach((reply) => reply.reject(why));
+    this.changes.notify();
+    this.#arrivals.notify();
+  }
+
+  throwIfEnded(): void {
+    if (this.#ended !== undefined) {
+      throw this.#ended;
+    }
+  }
+
+  // What an application does
+
+  get clientId(): string {
+    return this.#login.clientId;
+  }
+
+  get addresses(): ReadonlyMap<number, Address> {
+    return new Map([...this.#addresses].sort(([one], [other]) => one - other));
+  }
+
+  async subscribe(filter: string, qos: Qos): Promise<Qos> {
+    this.throwIfEnded();
+    const granted = this.#granted.get(filter);
+    if (this.#plan.isHome(filter) && granted !== undefined) {
+      return granted;
+    }
+    const reply = this.#wish(filter, qos);
+    this.#asking.soon();
+    this.#settle();
+    return reply.promise;
+  }
+
+  #wish(filter: string, qos: Qos): Reply<Qos> {
+    this.#plan.subscribe(filter, qos);
+    return addTo(this.#subscribing, filter, new Reply<Qos>());
+  }
+
+  async unsubscribe(filter: string): Promise<void> {
+    this.throwIfEnded();
+    this.#granted.delete(filter);
+    if (!this.#plan.unsubscribe(filter)) {
+      return;
+    }
+    const reply = addTo(this.#unsubscribing, filter, new Reply<void>());
+    this.#asking.soon();
+    this.#settle();
+    await reply.promise;
+  }
+
+  async send(message: Message): Promise<Reply<void>> {
+    this.throwIfEnded();
+    this.#published += 1;
+    const isNamed = message.qos === 2 && this.isPlaced;
+    const identity = isNamed ? `${this.#run}-${this.#published.toString(16)}` : undefined;
+    const number = await this.#routes.enter(message.topic);
+    if (number === undefined) {
+      throw this.#ended ?? new ClosedError("the client is closed");
+    }
+    while ((this.#sessions.get(number)?.duties.outgoing.length ?? 0) >= this.#settings.sendQueue) {
+      await this.changes.next();
+    }
+    const session = this.#sessions.get(number);
+    if (session === undefined || this.#ended !== undefined) {
+      this.#routes.leave(message.topic);
+      throw this.#ended ?? new ClosedError("the client is closed");
+    }
+    const reply = new Reply<void>();
+    session.duties.outgoing.push({ message, identity, reply });
+    session.wake();
+    return reply;
+  }
+
+  /** The next message; undefined: there will be none. */
+  async nextMessage(): Promise<Message | undefined> {
+    for (;;) {
+      const wasFull = this.isFull();
+      const message = this.#messages.shift();
+      if (message !== undefined) {
+        if (wasFull && !this.isFull()) {
+          this.#sessions.forEach((session) => session.resumeReading());
+        }
+        return message;
+      }
+      if (this.#ended instanceof TakenOver) {
+        throw this.#ended;
+      }
+      if (this.#ended !== undefined) {
+        return undefined;
+      }
+      await this.#arrivals.next();
+    }
+  }
+
+  // What sessions tell
+
+  isFull(): boolean {
+    return this.#messages.length >= this.#settings.receiveQueue;
+  }
+
+  known(): readonly Address[] {
+    return this.#known;
+  }
+
+  onMessage(number: number, message: Message, identity: string | undefined): void {
+    if (this.#ledger.admits(number, message, identity)) {
+      this.#messages.push(message);
+      this.#arrivals.notify();
+    }
+  }
+
+  onConnected(number: number, address: Address, placement: string | undefined): void {
+    this.#plan.noteAddress(number, address);
+    this.#addresses.set(number, address);
+    if (placement !== undefined && number === 1 && this.#settings.placement === "mqtt") {
+      this.#follow(placement);
+    }
+    if (number === 1 && !this.#connecting.isDone) {
+      this.#connecting.resolve();
+    }
+    this.#settle();
+    this.changes.notify();
+  }
+
+  onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void {
+    let isDone = false;
+    if (error === undefined) {
+      this.#plan.onSubscribed(number, filter);
+      this.#granted.set(filter, qos);
+      isDone = this.#plan.home(filter) === number;
+    } else {
+      isDone = !this.#plan.onRefused(number, filter);
+    }
+    if (isDone) {
+      const waiting = takeFrom(this.#subscribing, filter);
+      waiting.forEach((reply) => (error === undefined ? reply.resolve(qos) : reply.reject(error)));
+    }
+    this.#settle();
+  }
+
+  onUnsubscribed(number: number, filter: string): void {
+    if (this.#plan.onUnsubscribed(number, filter)) {
+      takeFrom(this.#unsubscribing, filter).forEach((reply) => reply.resolve());
+    }
+    this.#settle();
+  }
+
+  onDrained(number: number): void {
+    this.#endMoves(this.#plan.onDrained(number));
+    this.#settle();
+  }
+
+  onBetter(topic: string, address: Address, kind: "filter" | "topic"): void {
+    if (kind === "filter" && !this.#plan.mayMove(topic)) {
+      return;
+    }
+    const number = this.#plan.sessionAt(address);
+    if (number === undefined) {
+      return;
+    }
+    if (kind === "topic") {
+      this.#routes.place(topic, number);
+    } else if (this.#plan.moveTo(topic, number)) {
+      this.#ledger.begin(topic);
+    }
+    this.#settle();
+  }
+
+  onRefused(number: number, error: Refused): void {
+    this.lastProblem = error.message;
+    const session = this.#sessions.get(number);
+    if (number > 1 && session !== undefined) {
+      // A further session that the broker does not want: its topics are served by the first.
+      this.#plan.giveUp(number);
+      this.#routes.forget(number);
+      session.assign({ target: undefined, filters: new Map(), properties: [], leave: "now" });
+      this.#settle();
+    } else if (!this.#connecting.isDone) {
+      this.#connecting.reject(error);
+    }
+  }
+
+  onProblem(problem: string): void {
+    this.lastProblem = problem;
+    this.#asking.soon();
+  }
+
+  onDisconnected(number: number): void {
+    this.#addresses.delete(number);
+    this.changes.notify();
+  }
+
+  onTakenOver(): void {
+    if (this.#ended === undefined) {
+      void this.#end(new TakenOver("another client took over the session"), "now");
+    }
+  }
+
+  onSettled({ message, reply }: Outgoing, error: ThicketError | undefined): void {
+    this.#routes.leave(message.topic);
+    if (error === undefined) {
+      reply.resolve();
+    } else {
+      reply.reject(error);
+    }
+    this.changes.notify();
+  }
+
+  onLeft(number: number): void {
+    this.#addresses.delete(number);
+    this.#sessions.delete(number);
+    this.#running.delete(number);
+    this.#routes.close(number);
+    this.#toBeRead.delete(number);
+    this.#endMoves(this.#plan.onLeft(number, this.#routes.uses(number)));
+    this.#settle();
+    this.changes.notify();
+  }
+
+  // Placement
+
+  #request(): Request {
+    return {
+      client_id: this.clientId,
+      publish: sortedUnique([...this.#settings.publish, ...this.#routes.learned]),
+      subscribe: sortedUnique(this.#plan.wishes),
+      max_sessions: this.#settings.maxSessions,
+      rates: this.#settings.rates,
+    };
+  }
+
+  /** Follows an answer, if it can be followed. */
+  #follow(text: string): void {
+    const { maxSessions, scheme } = this.#settings;
+    let placed;
+    try {
+      placed = parseAnswer(text, this.clientId, maxSessions, scheme);
+    } catch (error) {
+      this.lastProblem = `the placement is not followed: ${error instanceof Error ? error.message : String(error)}`;
+      return;
+    }
+    this.#plan.apply(placed).forEach((filter) => this.#ledger.begin(filter));
+    const isIdle = [...placed].filter(([, { publish, subscribe }]) => publish.length + subscribe.length === 0);
+    this.#toBeRead = new Set(isIdle.map(([number]) => number));
+    this.#routes.replace(new Map([...placed].flatMap(([number, it]) => it.publish.map((topic) => [topic, number]))));
+    for (const { address } of placed.values()) {
+      if (address !== undefined && !this.#known.includes(address) && this.#known.length < KNOWN) {
+        this.#known.push(address);
+      }
+    }
+    this.isPlaced = true;
+  }
+
+  #endMoves(filters: readonly string[]): void {
+    filters.forEach((filter) => this.#later(LATE_S, () => this.#ledger.end(filter)));
+  }
+
+  /** Opens the sessions that are missing and says to each what it shall be. */
+  #settle(): void {
+    if (this.#ended !== undefined) {
+      return;
+    }
+    const { placement } = this.#settings;
+    const place: Array<[string, string]> = placement === null ? [] : [[PLACE, "1"]];
+    const request = placement === "mqtt" ? requestProperties(this.#request()) : [];
+    for (const number of this.#plan.sessions()) {
+      const session = this.#sessions.get(number) ?? this.#open(number);
+      const isUsed = this.#routes.uses(number) && !this.#toBeRead.has(number);
+      const isLeft = !isUsed && this.#plan.leaves(number);
+      if (isLeft) {
+        this.#routes.close(number);
+      }
+      session.assign({
+        target: this.#plan.target(number),
+        filters: this.#plan.filters(number),
+        properties: number === 1 ? [...place, ...request] : place,
+        leave: isLeft ? "whenRead" : "stay",
+      });
+    }
+  }
+
+  #open(number: number): Session {
+    const will = number === 1 ? this.#login.will : undefined;
+    const login = { ...this.#login, clientId: sessionName(this.clientId, number), will };
+    const cleanStart = !(this.#settings.resume || this.#toBeRead.has(number));
+    const session = new Session(number, this, login, this.#settings, cleanStart);
+    this.#sessions.set(number, session);
+    this.#routes.open(number);
+    this.#running.set(
+      number,
+      Promise.resolve().then(() => session.run()),
+    );
+    return session;
+  }
+
+  #later(seconds: number, action: () => void): ReturnType<typeof setTimeout> {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      action();
+    }, seconds * 1000);
+    this.#timers.add(timer);
+    return timer;
+  }
+}
+
+function addTo<T>(waiting: Map<string, Array<Reply<T>>>, key: string, reply: Reply<T>): Reply<T> {
+  waiting.set(key, [...(waiting.get(key) ?? []), reply]);
+  return reply;
+}
+
+function takeFrom<T>(waiting: Map<string, Array<Reply<T>>>, key: string): Array<Reply<T>> {
+  const replies = (waiting.get(key) ?? []).filter((reply) => !reply.isDone);
+  waiting.delete(key);
+  return replies;
+}

@@ -1,0 +1,12 @@
+/** An MQTT client whose sessions are where its topics are. */
+
+import { Client } from "./client.js";
+
+export { Client, type Sent } from "./client.js";
+export type { Tls } from "./connection.js";
+export { ClosedError, ConnectError, OutcomeUnknown, Refused, TakenOver, ThicketError } from "./errors.js";
+export { Message, type MessageOptions, type Qos } from "./message.js";
+export type { Options, Placement } from "./options.js";
+
+/** Connects: {@link Client.connect}. */
+export const connect = Client.connect;

@@ -1,0 +1,118 @@
+/** A message, in either direction. */
+
+import type { IPublishPacket, UserProperties } from "mqtt-packet";
+
+/** A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2. */
+const MESSAGE_ID = "thicket-id";
+
+/** Quality of service. */
+export type Qos = 0 | 1 | 2;
+
+/** What may be said of a message besides its topic and payload. */
+export interface MessageOptions {
+  readonly qos?: Qos;
+  readonly retain?: boolean;
+  /** Seconds (5.0). */
+  readonly expiry?: number;
+  readonly contentType?: string;
+  readonly responseTopic?: string;
+  readonly correlationData?: Uint8Array;
+  /** Pairs of name and value. Those of one name keep their order. */
+  readonly userProperties?: Iterable<readonly [string, string]>;
+}
+
+/** A message that was received, or is to be published. */
+export class Message {
+  readonly topic: string;
+  readonly payload: Uint8Array;
+  readonly qos: Qos;
+  readonly retain: boolean;
+  /** Whether the payload is said to be text (Payload Format Indicator). */
+  readonly isText: boolean;
+  /** Seconds (5.0). */
+  readonly expiry: number | undefined;
+  readonly contentType: string | undefined;
+  readonly responseTopic: string | undefined;
+  readonly correlationData: Uint8Array | undefined;
+  readonly userProperties: ReadonlyArray<readonly [string, string]>;
+
+  constructor(topic: string, payload: Uint8Array | string = "", options: MessageOptions & { isText?: boolean } = {}) {
+    this.topic = topic;
+    this.payload = typeof payload === "string" ? new TextEncoder().encode(payload) : payload;
+    this.qos = options.qos ?? 0;
+    this.retain = options.retain ?? false;
+    this.isText = options.isText ?? typeof payload === "string";
+    this.expiry = options.expiry;
+    this.contentType = options.contentType;
+    this.responseTopic = options.responseTopic;
+    this.correlationData = options.correlationData;
+    this.userProperties = [...(options.userProperties ?? [])];
+  }
+
+  /** The payload as text; throws TypeError if it is none. */
+  get text(): string {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(this.payload);
+  }
+}
+
+/** What came, and the identity that its publisher gave it. */
+export function received(packet: IPublishPacket): { message: Message; identity: string | undefined } {
+  const properties = packet.properties ?? {};
+  const user = userPairs(properties.userProperties);
+  const payload = typeof packet.payload === "string" ? new TextEncoder().encode(packet.payload) : packet.payload;
+  const options = {
+    qos: packet.qos,
+    retain: packet.retain,
+    isText: Boolean(properties.payloadFormatIndicator),
+    userProperties: user.filter(([name]) => name !== MESSAGE_ID),
+    ...given({
+      expiry: properties.messageExpiryInterval,
+      contentType: properties.contentType,
+      responseTopic: properties.responseTopic,
+      correlationData: properties.correlationData,
+    }),
+  };
+  return {
+    message: new Message(packet.topic, payload, options),
+    identity: user.find(([name]) => name === MESSAGE_ID)?.[1],
+  };
+}
+
+/** The properties of the PUBLISH, or of a will. */
+export function toProperties(message: Message, identity?: string): NonNullable<IPublishPacket["properties"]> {
+  const user: Array<readonly [string, string]> = [...message.userProperties];
+  if (identity !== undefined) {
+    user.push([MESSAGE_ID, identity]);
+  }
+  return given({
+    messageExpiryInterval: message.expiry,
+    payloadFormatIndicator: message.isText || undefined,
+    contentType: message.contentType,
+    responseTopic: message.responseTopic,
+    correlationData: message.correlationData as Buffer | undefined,
+    userProperties: user.length > 0 ? userObject(user) : undefined,
+  });
+}
+
+/** User properties as the codec has them. */
+export function userObject(pairs: Iterable<readonly [string, string]>): UserProperties {
+  const properties: Record<string, string[]> = Object.create(null);
+  for (const [name, value] of pairs) {
+    (properties[name] ??= []).push(value);
+  }
+  return properties;
+}
+
+/** User properties as pairs. */
+export function userPairs(properties: UserProperties | undefined): Array<[string, string]> {
+  return Object.entries(properties ?? {}).flatMap(([name, values]) =>
+    [values].flat().map((value): [string, string] => [name, value]),
+  );
+}
+
+type Given<T> = { [K in keyof T]?: Exclude<T[K], undefined> };
+
+/** Without the keys that have no value. */
+function given<T extends object>(values: T): Given<T> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Given<T>;
+}

@@ -1,0 +1,163 @@
+/** What a client is told. */
+
+import { type Address, type Scheme, parseServers } from "./address.js";
+import type { Tls } from "./connection.js";
+import type { Message, Qos } from "./message.js";
+import { checkFilter } from "./topics.js";
+
+/** Most sessions a client may ask for. */
+const MOST_SESSIONS = 16;
+const IS_BROWSER = typeof process === "undefined" || process.versions?.node === undefined;
+
+/** Who is asked where to connect: the broker itself, in the CONNECT of the first session; control planes, by URL; or nobody. */
+export type Placement = "mqtt" | readonly string[] | null;
+
+/** What a client is told besides its servers. Times are in seconds. */
+export interface Options {
+  /** Of the first session; if empty, one is drawn by lot. Further sessions are named `ID~2`, `ID~3` and so on. */
+  readonly clientId?: string;
+  /** 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection. */
+  readonly version?: 4 | 5;
+  readonly username?: string;
+  readonly password?: string;
+  /** For `mqtts` and `wss` in Node. */
+  readonly tls?: Tls;
+  /** Of the first session. */
+  readonly will?: Message;
+  readonly keepAlive?: number;
+  /** How long the broker keeps the sessions of a client it has lost. */
+  readonly sessionExpiry?: number;
+  /** Take up the session of an earlier run, and leave it at the broker when the client closes. */
+  readonly resume?: boolean;
+  readonly placement?: Placement;
+  /** 1 to 16. */
+  readonly maxSessions?: number;
+  /** Topics or filters that will be published to, for the placement; others may be, too. */
+  readonly publish?: Iterable<string>;
+  /** What to subscribe to from the beginning. */
+  readonly subscribe?: Readonly<Record<string, Qos>>;
+  /** Messages a second by topic, for the placement. */
+  readonly rates?: Readonly<Record<string, number>>;
+  /** Messages that wait for the application; at this many no more is read from the broker. */
+  readonly receiveQueue?: number;
+  /** Messages that wait to be sent, in each session; at this many `publish` waits. */
+  readonly sendQueue?: number;
+  /** How long a connection to one address may take, CONNACK included. */
+  readonly dialTimeout?: number;
+  /** How long `connect` tries. */
+  readonly connectTimeout?: number;
+  /** Longest pause before the second attempt to connect again; it doubles with each. */
+  readonly firstPause?: number;
+  /** Longest pause of all. Each is drawn evenly between nothing and its length. */
+  readonly longestPause?: number;
+  /** How long a session that lost a subscription must be silent before it counts as read to its end. */
+  readonly quiet?: number;
+}
+
+/** Checked, with nothing left out. */
+export interface Settings {
+  readonly scheme: Scheme;
+  readonly path: string;
+  readonly addresses: Address[];
+  readonly clientId: string;
+  readonly version: 4 | 5;
+  readonly username: string | undefined;
+  readonly password: string | undefined;
+  readonly tls: Tls | undefined;
+  readonly will: Message | undefined;
+  readonly keepAlive: number;
+  readonly sessionExpiry: number;
+  readonly resume: boolean;
+  readonly placement: Placement;
+  readonly maxSessions: number;
+  readonly publish: readonly string[];
+  readonly subscribe: ReadonlyMap<string, Qos>;
+  readonly rates: Readonly<Record<string, number>>;
+  readonly receiveQueue: number;
+  readonly sendQueue: number;
+  readonly dialTimeout: number;
+  readonly connectTimeout: number;
+  readonly firstPause: number;
+  readonly longestPause: number;
+  readonly quiet: number;
+}
+
+/** Checks options; RangeError that names the key if one is no good. */
+export function check(servers: string | readonly string[], options: Options): Settings {
+  const { scheme, path, addresses } = parseServers(typeof servers === "string" ? [servers] : servers);
+  const settings: Settings = {
+    scheme,
+    path,
+    addresses,
+    clientId: options.clientId || `thicket-${randomName()}`,
+    version: options.version ?? 5,
+    username: options.username,
+    password: options.password,
+    tls: options.tls,
+    will: options.will,
+    keepAlive: options.keepAlive ?? 60,
+    sessionExpiry: options.sessionExpiry ?? 300,
+    resume: options.resume ?? false,
+    placement: options.version === 4 || options.placement === null ? null : (options.placement ?? "mqtt"),
+    maxSessions: options.maxSessions ?? 4,
+    publish: [...(options.publish ?? [])],
+    subscribe: new Map(Object.entries(options.subscribe ?? {})),
+    rates: { ...options.rates },
+    receiveQueue: options.receiveQueue ?? 1024,
+    sendQueue: options.sendQueue ?? 256,
+    dialTimeout: options.dialTimeout ?? 3,
+    connectTimeout: options.connectTimeout ?? 20,
+    firstPause: options.firstPause ?? 0.1,
+    longestPause: options.longestPause ?? 10,
+    quiet: options.quiet ?? 0.5,
+  };
+  checkNumbers(settings);
+  if (IS_BROWSER && scheme !== "ws" && scheme !== "wss") {
+    throw new RangeError(`servers: ${scheme}: expected ws or wss, as a browser has WebSocket only`);
+  }
+  if (settings.version !== 4 && settings.version !== 5) {
+    throw new RangeError(`version: ${settings.version}: expected 4 (3.1.1) or 5 (5.0)`);
+  }
+  if (settings.resume && !(options.clientId && settings.sessionExpiry)) {
+    throw new RangeError("resume: expected a clientId, and a sessionExpiry above 0");
+  }
+  if (typeof options.placement === "string" && options.placement !== "mqtt") {
+    throw new RangeError(`placement: ${JSON.stringify(options.placement)}: expected "mqtt", a list of URLs, or null`);
+  }
+  [...settings.publish, ...settings.subscribe.keys()].forEach(checkFilter);
+  settings.subscribe.forEach(checkQos);
+  return settings;
+}
+
+function checkNumbers(settings: Settings): void {
+  for (const name of ["receiveQueue", "sendQueue", "maxSessions"] as const) {
+    if (!(Number.isInteger(settings[name]) && settings[name] >= 1)) {
+      throw new RangeError(`${name}: ${settings[name]}: expected a whole number, at least 1`);
+    }
+  }
+  if (settings.maxSessions > MOST_SESSIONS) {
+    throw new RangeError(`maxSessions: ${settings.maxSessions}: expected 1 to ${MOST_SESSIONS}`);
+  }
+  for (const name of ["keepAlive", "sessionExpiry"] as const) {
+    if (!(Number.isInteger(settings[name]) && settings[name] >= 0)) {
+      throw new RangeError(`${name}: ${settings[name]}: expected whole seconds, 0 or more`);
+    }
+  }
+  for (const name of ["dialTimeout", "connectTimeout", "firstPause", "longestPause", "quiet"] as const) {
+    if (!(settings[name] >= 0)) {
+      throw new RangeError(`${name}: ${settings[name]}: expected seconds, 0 or more`);
+    }
+  }
+}
+
+/** Throws RangeError unless `qos` is 0, 1 or 2. */
+export function checkQos(qos: number): void {
+  if (qos !== 0 && qos !== 1 && qos !== 2) {
+    throw new RangeError(`qos: ${JSON.stringify(qos)}: expected 0, 1 or 2`);
+  }
+}
+
+/** A name that nobody else draws. */
+export function randomName(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

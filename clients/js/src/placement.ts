@@ -1,0 +1,153 @@
+/** The contract with the control plane (docs/clients.md): what is asked, and what is answered. */
+
+import type { Address, Scheme } from "./address.js";
+import { defaultPort, parseReference } from "./address.js";
+import { isExact, overlap } from "./topics.js";
+
+/** User properties of CONNECT that ask for a placement; the first two once a topic or filter. */
+const PUBLISH = "thicket-publish";
+const SUBSCRIBE = "thicket-subscribe";
+const MAX_SESSIONS = "thicket-max-sessions";
+const RATES = "thicket-rates";
+/** In CONNACK: the answer. */
+export const PLACEMENT = "thicket-placement";
+/** In CONNECT: the client follows it. In SUBACK and PUBACK: a better node. */
+export const PLACE = "thicket-place";
+/** In CONNECT: how many redirections in a row led here. */
+export const REDIRECTED = "thicket-redirected";
+
+/** What is asked of the control plane. */
+export interface Request {
+  readonly client_id: string;
+  readonly publish: readonly string[];
+  readonly subscribe: readonly string[];
+  readonly max_sessions: number;
+  readonly rates: Readonly<Record<string, number>>;
+}
+
+/** The user properties of a CONNECT that ask the same. */
+export function requestProperties(request: Request): Array<[string, string]> {
+  const properties: Array<[string, string]> = [[MAX_SESSIONS, String(request.max_sessions)]];
+  properties.push(...request.publish.map((topic): [string, string] => [PUBLISH, topic]));
+  properties.push(...request.subscribe.map((filter): [string, string] => [SUBSCRIBE, filter]));
+  if (Object.keys(request.rates).length > 0) {
+    properties.push([RATES, JSON.stringify(request.rates)]);
+  }
+  return properties;
+}
+
+/** One session of the client. Without topics it holds messages still: it is read to its end, and left. */
+export interface Placed {
+  /** Where; undefined if its node has no listener of the client's kind. */
+  readonly address: Address | undefined;
+  readonly publish: readonly string[];
+  subscribe: string[];
+}
+
+/** The field of an answer that has the address, by scheme. */
+const FIELDS: Readonly<Record<Scheme, string>> = { mqtt: "address", mqtts: "tls", ws: "ws", wss: "wss" };
+
+/** The name of session `number`, from 1. */
+export function sessionName(clientId: string, number: number): string {
+  return number === 1 ? clientId : `${clientId}~${number}`;
+}
+
+/** Reads and checks an answer, by number of session; RangeError if it cannot be followed. Filters that overlap come together. */
+export function parseAnswer(text: string, clientId: string, maximum: number, scheme: Scheme): Map<number, Placed> {
+  const placed = new Map<number, Placed>();
+  for (const session of sessionsOf(text)) {
+    const name = textOf(session["client_id"]);
+    const number = sessionNumber(clientId, name);
+    if (placed.has(number)) {
+      throw new RangeError(`the placement names the session ${JSON.stringify(name)} twice`);
+    }
+    const reference = session[FIELDS[scheme]] ?? undefined;
+    placed.set(number, {
+      address: reference === undefined ? undefined : parseReference(textOf(reference), defaultPort(scheme))[0],
+      publish: textsOf(session["publish"]),
+      subscribe: textsOf(session["subscribe"]),
+    });
+  }
+  const serving = [...placed.values()].filter(({ publish, subscribe }) => publish.length + subscribe.length > 0).length;
+  if (placed.size === 0 || serving > maximum) {
+    throw new RangeError(`the placement has ${placed.size} sessions, expected 1 to ${maximum}`);
+  }
+  const named = [...placed].flatMap(([number, { subscribe }]) => subscribe.map((it): [string, number] => [it, number]));
+  const homes = unite(new Map(named));
+  for (const [number, session] of placed) {
+    session.subscribe = [...homes].filter(([, home]) => home === number).map(([filter]) => filter);
+  }
+  return placed;
+}
+
+function sessionsOf(text: string): Array<Record<string, unknown>> {
+  let answer: unknown;
+  try {
+    answer = JSON.parse(text);
+  } catch {
+    throw new RangeError("the placement is no JSON");
+  }
+  const sessions = isObject(answer) ? answer["sessions"] : undefined;
+  if (!Array.isArray(sessions) || !sessions.every(isObject)) {
+    throw new RangeError("the placement is no JSON of the kind expected: sessions");
+  }
+  return sessions;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function textOf(value: unknown): string {
+  if (typeof value !== "string") {
+    throw new RangeError(`the placement is no JSON of the kind expected: ${JSON.stringify(value)} is no text`);
+  }
+  return value;
+}
+
+function textsOf(value: unknown): string[] {
+  if (value !== undefined && !Array.isArray(value)) {
+    throw new RangeError(`the placement is no JSON of the kind expected: ${JSON.stringify(value)} is no list`);
+  }
+  return (value ?? []).map(textOf);
+}
+
+function sessionNumber(clientId: string, name: string): number {
+  if (name === clientId) {
+    return 1;
+  }
+  const found = name.startsWith(clientId) ? /^~([1-9][0-9]{0,2})$/.exec(name.slice(clientId.length)) : null;
+  if (found === null || found[1] === "1") {
+    const shown = JSON.stringify(name);
+    throw new RangeError(
+      `the placement names the session ${shown}, expected the client identifier or it with ~2 and so on`,
+    );
+  }
+  return Number(found[1]);
+}
+
+/** Two sessions whose filters match one topic would each get its messages: such filters get one home, the first's. */
+export function unite(homes: ReadonlyMap<string, number>): Map<string, number> {
+  const united = new Map(homes);
+  const order = [...united.keys()];
+  const wild = order.filter((filter) => !isExact(filter));
+  let hasChanged = true;
+  while (hasChanged) {
+    hasChanged = false;
+    for (const one of wild) {
+      for (const other of order) {
+        if (united.get(one) !== united.get(other) && overlap(one, other)) {
+          const [first, second] = order.indexOf(one) < order.indexOf(other) ? [one, other] : [other, one];
+          united.set(second, united.get(first) as number);
+          hasChanged = true;
+        }
+      }
+    }
+  }
+  return united;
+}
+
+/** Each once, in an order that is always the same. */
+export function sortedUnique(topics: Iterable<string>): string[] {
+  return [...new Set(topics)].sort();
+}

@@ -1,0 +1,431 @@
+/**
+ * One session of a client: a loop that keeps it connected and makes it what its Assignment says.
+ *
+ * Where it connects, which redirections it follows and when it leaves is here; what it does on a connection is in `Duties`.
+ */
+
+import type { IConnackPacket, IPublishPacket, UserProperties } from "mqtt-packet";
+
+import { type Address, defaultPort, parseReference } from "./address.js";
+import { Connection, type End, type Listener, type Login } from "./connection.js";
+import { shuffled } from "./control.js";
+import { type Outgoing, Duties } from "./duties.js";
+import { ClosedError, type Refused, type ThicketError } from "./errors.js";
+import { type Message, type Qos, received, userPairs } from "./message.js";
+import { PLACE, PLACEMENT, REDIRECTED } from "./placement.js";
+import type { Subscription, Target } from "./plan.js";
+import { Wake, now } from "./waiting.js";
+
+/** A connection that ended sooner counts as an attempt that failed. */
+const LASTING_S = 1;
+/** Redirections followed in a row before the pause of a failed attempt. */
+const MOST_HOPS = 4;
+/** Longest wait for acknowledgements when the client closes. */
+const LAST_WORDS_S = 3;
+
+/** Whether a session is to be left. */
+export type Leave =
+  | "stay"
+  /** When nothing comes any more and all that was to be sent is acknowledged. The session ends. */
+  | "whenRead"
+  /** When all that was to be sent is acknowledged, or it takes too long. */
+  | "now"
+  | "nowAndKeep";
+
+/** What a session shall be; only the latest counts. */
+export interface Assignment {
+  readonly target: Target | undefined;
+  readonly filters: ReadonlyMap<string, Subscription>;
+  /** User properties of CONNECT. */
+  readonly properties: ReadonlyArray<readonly [string, string]>;
+  readonly leave: Leave;
+}
+
+/** Bounds and pauses, in seconds. */
+export interface Timing {
+  readonly firstPause: number;
+  readonly longestPause: number;
+  readonly quiet: number;
+}
+
+/** What a session tells its client. */
+export interface Owner {
+  isFull(): boolean;
+  known(): readonly Address[];
+  onMessage(number: number, message: Message, identity: string | undefined): void;
+  onConnected(number: number, address: Address, placement: string | undefined): void;
+  onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void;
+  onUnsubscribed(number: number, filter: string): void;
+  onDrained(number: number): void;
+  onBetter(topic: string, address: Address, kind: "filter" | "topic"): void;
+  onRefused(number: number, error: Refused): void;
+  onDisconnected(number: number): void;
+  onProblem(problem: string): void;
+  onTakenOver(): void;
+  onSettled(outgoing: Outgoing, error: ThicketError | undefined): void;
+  onLeft(number: number): void;
+}
+
+type Outcome = End | { readonly kind: "left" };
+
+/** One session. See the module. */
+export class Session implements Listener {
+  readonly number: number;
+  readonly duties: Duties;
+  readonly #owner: Owner;
+  readonly #login: Login;
+  readonly #timing: Timing;
+  readonly #wake = new Wake();
+  #assignment: Assignment = { target: undefined, filters: new Map(), properties: [], leave: "stay" };
+  #cleanStart: boolean;
+  /** The connection that serves, or is to serve if nothing else does. */
+  #current: Connection | undefined;
+  /** The connection to where the control plane wants the session, while the current one serves. */
+  #next: Connection | undefined;
+  /** The last connection that was accepted: it has what is under way. */
+  #accepted: Connection | undefined;
+  #end: Outcome | undefined;
+  #candidates: Address[] = [];
+  #last: Address | undefined;
+  #followed = 0;
+  #hops = 0;
+  #failures = 0;
+  #lastArrival = 0;
+  /** Since when silence is waited for; undefined: it is not. */
+  #quietSince: number | undefined;
+  #isDrained = false;
+  #closingUntil: number | undefined;
+
+  constructor(number: number, owner: Owner, login: Login, timing: Timing, cleanStart: boolean) {
+    this.number = number;
+    this.#owner = owner;
+    this.#login = login;
+    this.#timing = timing;
+    this.#cleanStart = cleanStart;
+    this.duties = new Duties(this, owner);
+  }
+
+  get assignment(): Assignment {
+    return this.#assignment;
+  }
+
+  /** Says what the session shall be from now on. */
+  assign(assignment: Assignment): void {
+    if (!this.#isLeavingNow()) {
+      this.#assignment = assignment;
+      this.wake();
+    }
+  }
+
+  /** Has the session look at what it should do. */
+  wake(): void {
+    this.#wake.set();
+  }
+
+  /** There is room for messages again. */
+  resumeReading(): void {
+    this.#current?.resumeReading();
+    this.wake();
+  }
+
+  /** Serves until the session is left. */
+  async run(): Promise<void> {
+    try {
+      await this.#serveAll();
+    } finally {
+      this.#current?.drop();
+      this.#next?.drop();
+      this.duties.abandon(new ClosedError("the client is closed"));
+      this.#owner.onLeft(this.number);
+    }
+  }
+
+  async #serveAll(): Promise<void> {
+    for (;;) {
+      const address = await this.#nextAddress();
+      if (address === undefined) {
+        return;
+      }
+      const begun = now();
+      const end = await this.#serve(address);
+      if (now() - begun > LASTING_S) {
+        this.#failures = 0;
+      }
+      this.#owner.onDisconnected(this.number);
+      switch (end.kind) {
+        case "lost":
+          this.#hops = 0;
+          this.#owner.onProblem(`${this.#last}: ${end.problem}`);
+          break;
+        case "redirected":
+          this.#hops += 1;
+          this.#candidates = this.#hops <= MOST_HOPS ? [...end.addresses] : [];
+          this.#hops %= MOST_HOPS + 1;
+          break;
+        case "refused":
+          this.#hops = 0;
+          this.#owner.onRefused(this.number, end.error);
+          break;
+        case "takenOver":
+          this.#owner.onTakenOver();
+          return;
+        case "left":
+          return;
+      }
+    }
+  }
+
+  /** The next address to try. Undefined: the session is to be left, and there is nothing to be read. */
+  async #nextAddress(): Promise<Address | undefined> {
+    while (!this.#isLeavingNow()) {
+      const next = this.#candidates.shift();
+      if (next !== undefined) {
+        return next;
+      }
+      if (this.#last !== undefined || this.#failures > 0) {
+        await this.#pause();
+        if (this.#isLeavingNow()) {
+          return undefined;
+        }
+      }
+      this.#failures += 1;
+      this.#candidates = this.#freshCandidates();
+    }
+    return undefined;
+  }
+
+  async #pause(): Promise<void> {
+    const limit = Math.min(this.#timing.firstPause * 2 ** Math.min(this.#failures, 16), this.#timing.longestPause);
+    const until = now() + Math.random() * limit;
+    while (now() < until && !this.#isLeavingNow()) {
+      await this.#wake.wait(until - now());
+    }
+  }
+
+  /** Where it was, where it should be, and then any other. */
+  #freshCandidates(): Address[] {
+    const first = this.#last === undefined ? [] : [this.#last];
+    const { target } = this.#assignment;
+    if (target !== undefined) {
+      if (target.answer > this.#followed) {
+        first.unshift(target.address);
+      } else {
+        first.push(target.address);
+      }
+      this.#followed = Math.max(this.#followed, target.answer);
+    }
+    return [...new Set([...first, ...shuffled(this.#owner.known())])];
+  }
+
+  #isLeavingNow(): boolean {
+    return this.#assignment.leave === "now" || this.#assignment.leave === "nowAndKeep";
+  }
+
+  async #serve(address: Address): Promise<Outcome> {
+    this.#end = undefined;
+    this.#last = address;
+    try {
+      this.#current = this.#dial(address);
+    } catch (error) {
+      return { kind: "lost", problem: String(error) };
+    }
+    for (;;) {
+      const end = this.#look(this.#current);
+      if (end !== undefined) {
+        await this.#finish(end);
+        return end;
+      }
+      await this.#wake.wait(this.#nextDeadline());
+    }
+  }
+
+  /** Does what there is to do. Answers how it ended, if it has. */
+  #look(connection: Connection): Outcome | undefined {
+    if (this.#end === undefined && connection.isReady) {
+      this.#act(connection);
+    } else if (this.#end === undefined && this.#isLeavingNow()) {
+      this.#leaveUnready(connection);
+    }
+    return this.#end;
+  }
+
+  async #finish(end: Outcome): Promise<void> {
+    this.#next?.drop();
+    this.#next = undefined;
+    if (end.kind === "left" && this.#current?.isReady) {
+      await this.#current.disconnect(this.#login.sessionExpiry > 0 && this.#assignment.leave !== "nowAndKeep");
+    }
+    this.#current = undefined;
+  }
+
+  /** Throws if the platform has no such connection: a page that came by HTTPS may not use `ws`. */
+  #dial(address: Address): Connection {
+    const user = [...this.#assignment.properties];
+    if (this.#hops > 0) {
+      user.push([REDIRECTED, String(this.#hops)]);
+    }
+    return new Connection(address, this.#login, this.#cleanStart, this.#login.version === 5 ? user : [], this);
+  }
+
+  #act(connection: Connection): void {
+    this.duties.act(connection);
+    this.#followPlacement(connection);
+    this.#lookForSilence();
+    this.#leave();
+  }
+
+  /** Connects where the control plane wants the session; the connection here serves until the broker there has accepted it. */
+  #followPlacement(connection: Connection): void {
+    const { target } = this.#assignment;
+    if (target === undefined || target.answer <= this.#followed) {
+      return;
+    }
+    this.#followed = target.answer;
+    this.#next?.drop();
+    this.#next = undefined;
+    if (target.address !== connection.address) {
+      try {
+        this.#next = this.#dial(target.address);
+      } catch (error) {
+        this.#owner.onProblem(`${target.address}: ${error}`);
+      }
+    }
+  }
+
+  #lookForSilence(): void {
+    if (this.#quietSince === undefined || this.#owner.isFull()) {
+      return;
+    }
+    if (now() - Math.max(this.#quietSince, this.#lastArrival) >= this.#timing.quiet) {
+      this.#quietSince = undefined;
+      this.#isDrained = true;
+      this.#owner.onDrained(this.number);
+    }
+  }
+
+  #leave(): void {
+    switch (this.#assignment.leave) {
+      case "stay":
+        return;
+      case "whenRead":
+        if (this.#quietSince === undefined && !this.#isDrained) {
+          this.#quietSince = now();
+        }
+        if (!this.duties.isSent || !this.#isDrained) {
+          return;
+        }
+        break;
+      case "now":
+      case "nowAndKeep":
+        this.#closingUntil ??= now() + LAST_WORDS_S;
+        if (!this.duties.isSent && now() < this.#closingUntil) {
+          return;
+        }
+    }
+    this.#end = { kind: "left" };
+  }
+
+  /** What is sent again after a lost connection gets its time, too; a broker that has not answered gets none. */
+  #leaveUnready(connection: Connection): void {
+    this.#closingUntil ??= now() + LAST_WORDS_S;
+    if (connection !== this.#accepted || now() >= this.#closingUntil) {
+      connection.drop();
+      this.#end = { kind: "left" };
+    }
+  }
+
+  #nextDeadline(): number | undefined {
+    const deadlines: number[] = [];
+    if (this.#quietSince !== undefined && this.#current?.isReady && !this.#owner.isFull()) {
+      deadlines.push(Math.max(this.#quietSince, this.#lastArrival) + this.#timing.quiet);
+    }
+    if (this.#closingUntil !== undefined) {
+      deadlines.push(this.#closingUntil);
+    }
+    return deadlines.length > 0 ? Math.min(...deadlines) - now() : undefined;
+  }
+
+  /** What is left on the old session may still come: it is silent no earlier than this. */
+  onUnsubscribed(): void {
+    this.#isDrained = false;
+    this.#quietSince = now();
+  }
+
+  /** Tells the client of a better node that an answer names. */
+  noteBetter(topic: string, user: UserProperties | undefined, kind: "filter" | "topic"): void {
+    for (const [name, value] of userPairs(user)) {
+      const [address] = name === PLACE ? parseReference(value, defaultPort(this.#login.scheme)) : [];
+      if (address !== undefined) {
+        this.#owner.onBetter(topic, address, kind);
+      }
+    }
+  }
+
+  // What connections tell
+
+  mayRead(): boolean {
+    return !this.#owner.isFull();
+  }
+
+  onAccepted(connection: Connection, connack: IConnackPacket): void {
+    if (connection !== this.#current) {
+      // The broker has moved the session: what the old connection has under way goes on here.
+      this.#current?.drop();
+      this.#next = undefined;
+      this.#current = connection;
+      this.#last = connection.address;
+    }
+    if (connack.sessionPresent && this.#accepted !== undefined) {
+      connection.continueFrom(this.#accepted);
+    } else {
+      this.duties.onSessionLost();
+    }
+    this.#accepted = connection;
+    this.#cleanStart = false;
+    this.#hops = 0;
+    this.#candidates = [];
+    if (this.#quietSince !== undefined) {
+      this.#quietSince = now();
+    }
+    this.duties.onConnected(connack.properties?.receiveMaximum);
+    const placement = userPairs(connack.properties?.userProperties).find(([name]) => name === PLACEMENT)?.[1];
+    this.#owner.onConnected(this.number, connection.address, placement);
+  }
+
+  onReady(): void {
+    this.wake();
+  }
+
+  onWritten(): void {
+    this.wake();
+  }
+
+  onMessage(_connection: Connection, packet: IPublishPacket): void {
+    this.#lastArrival = now();
+    const { message, identity } = received(packet);
+    this.#owner.onMessage(this.number, message, identity);
+  }
+
+  onAcknowledged(connection: Connection, packetId: number, code: number, user: UserProperties | undefined): void {
+    if (connection === this.#current) {
+      this.duties.onAcknowledged(packetId, code, user);
+      this.wake();
+    }
+  }
+
+  onEnd(connection: Connection, end: End): void {
+    if (connection === this.#next) {
+      this.#next = undefined;
+      const problem = end.kind === "lost" ? end.problem : end.kind === "refused" ? end.error.message : end.kind;
+      this.#owner.onProblem(`${connection.address}: ${problem}`);
+    } else if (connection === this.#current && this.#next !== undefined) {
+      // The broker there may have the session already, and closed this connection for that.
+      this.#current = this.#next;
+      this.#last = this.#next.address;
+      this.#next = undefined;
+    } else if (connection === this.#current) {
+      this.#end ??= end;
+    }
+    this.wake();
+  }
+}

@@ -1,0 +1,396 @@
+/** What the client says and does, packet by packet, against brokers made by hand. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { promisify } from "node:util";
+
+import { ConnectError, Message, OutcomeUnknown, Refused, connect } from "thicket-mqtt";
+
+import { HandBroker } from "./support/hand.js";
+import { Control, freePort, placement } from "./support/nodes.js";
+
+const [USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN] = [0x9c, 0x9d, 0x87, 0x86];
+const IDENTIFIER_NOT_FOUND = 0x92;
+
+/** @param {import("node:test").TestContext} t */
+async function twoBrokers(t) {
+  const [first, second] = [await HandBroker.start(t), await HandBroker.start(t)];
+  /** @param {import("thicket-mqtt").Options} options */
+  const open = (options = {}) =>
+    connect(`mqtt://${first.address}`, { clientId: "c", firstPause: 0.01, quiet: 0.05, ...options });
+  return { first, second, open };
+}
+
+describe("redirection", () => {
+  test("CONNACK with a Server Reference is followed and said", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    assert.ok(connection.says("thicket-max-sessions", "4") && connection.says("thicket-place", "1"));
+    assert.ok(!connection.says("thicket-redirected", "1"));
+    connection.refuse(USE_ANOTHER_SERVER, second.address);
+    const there = await second.next();
+    assert.ok(there.says("thicket-redirected", "1"));
+    there.refuse(SERVER_MOVED, `bad@host ${first.address}`);
+    const back = await first.next();
+    assert.ok(back.says("thicket-redirected", "2"));
+    back.accept();
+    const client = await opening;
+    assert.deepEqual(client.sessions, new Map([[1, first.address]]));
+    await client.close();
+  });
+
+  test("a circle of redirections is left", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    for (let turn = 0; turn < 5; turn += 1) {
+      const [broker, other] = turn % 2 === 0 ? [first, second] : [second, first];
+      (await broker.next()).refuse(USE_ANOTHER_SERVER, other.address);
+    }
+    const last = await first.next();
+    assert.ok(!last.connect.properties?.userProperties?.["thicket-redirected"], "it begins anew");
+    last.accept();
+    await (await opening).close();
+  });
+
+  test("DISCONNECT with a Server Reference takes the session along", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 1 } });
+    const connection = await first.next();
+    connection.accept();
+    connection.grant(await connection.expect("subscribe"), 1);
+    const client = await opening;
+    const publishing = client.publish("t", "1", { qos: 1 });
+    const sent = await connection.expect("publish");
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: SERVER_MOVED, properties });
+    const there = await second.next();
+    assert.equal(there.connect.clean, false);
+    there.accept({ sessionPresent: true });
+    const again = await there.expect("publish");
+    assert.deepEqual([again.messageId, again.payload, again.dup], [sent.messageId, sent.payload, true]);
+    there.acknowledge(again);
+    await publishing;
+    const closing = client.close();
+    assert.equal((await there.expect("disconnect")).properties?.sessionExpiryInterval, 0);
+    there.close();
+    await closing;
+  });
+
+  test("a session is moved without a gap: the connection there is accepted before the one here ends", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 1 } });
+    const connection = await first.next();
+    connection.accept();
+    connection.grant(await connection.expect("subscribe"), 1, undefined);
+    const client = await opening;
+    // The first session asks again at its next CONNECT only; so a control plane is played by that of a lost connection.
+    connection.close();
+    const back = await first.next();
+    const answer = placement(["c", second.address, [], ["a"]]);
+    back.accept({ sessionPresent: true, user: { "thicket-placement": JSON.stringify(answer) } });
+    const there = await second.next();
+    const publishing = client.publish("t", "1", { qos: 1 });
+    back.acknowledge(await back.expect("publish"));
+    await publishing;
+    there.accept({ sessionPresent: true });
+    await client.waitForSessions(new Map([[1, second.address]]));
+    const afterwards = client.publish("t", "2", { qos: 1 });
+    there.acknowledge(await there.expect("publish"));
+    await afterwards;
+    there.close();
+    await client.close();
+  });
+});
+
+describe("exchanges", () => {
+  test("a message of QoS 2 that was received is released after attempts that fail", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const publishing = client.publish("t", "1", { qos: 2 });
+    const { messageId = 0 } = await connection.expect("publish");
+    connection.write({ cmd: "pubrec", messageId });
+    assert.equal((await connection.expect("pubrel")).messageId, messageId);
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: USE_ANOTHER_SERVER, properties });
+    (await second.next()).refuse(USE_ANOTHER_SERVER, first.address);
+    (await first.next()).close();
+    const back = await first.next();
+    back.accept({ sessionPresent: true });
+    assert.equal((await back.expect("pubrel")).messageId, messageId);
+    back.write({ cmd: "pubcomp", messageId, reasonCode: IDENTIFIER_NOT_FOUND });
+    await publishing;
+    back.close();
+    await client.close();
+  });
+
+  test("a lost session has QoS 1 published anew and QoS 2 reported", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 1 } });
+    const connection = await first.next();
+    connection.accept();
+    connection.grant(await connection.expect("subscribe"), 1);
+    const client = await opening;
+    const once = client.publish("one", "1", { qos: 1 });
+    await connection.expect("publish");
+    const twice = assert.rejects(client.publish("two", "2", { qos: 2 }), OutcomeUnknown);
+    const { messageId = 0 } = await connection.expect("publish");
+    connection.write({ cmd: "pubrec", messageId });
+    await connection.expect("pubrel");
+    connection.close();
+    const lost = await first.next();
+    lost.accept();
+    lost.grant(await lost.expect("subscribe"), 1);
+    const again = await lost.expect("publish");
+    assert.deepEqual([again.topic, again.dup], ["one", false]);
+    lost.acknowledge(again);
+    await once;
+    await twice;
+    lost.close();
+    await client.close();
+  });
+
+  test("a message of QoS 2 is delivered once although its exchange goes over two connections", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 2 } });
+    const connection = await first.next();
+    connection.accept();
+    connection.grant(await connection.expect("subscribe"), 2);
+    const client = await opening;
+    /** @type {import("mqtt-packet").IPublishPacket} */
+    const message = { cmd: "publish", topic: "a", payload: "once", qos: 2, retain: false, dup: false, messageId: 7 };
+    connection.write(message);
+    await connection.expect("pubrec");
+    connection.close();
+    const back = await first.next();
+    back.accept({ sessionPresent: true });
+    back.write({ ...message, dup: true });
+    await back.expect("pubrec");
+    back.write({ cmd: "pubrel", messageId: 7 });
+    await back.expect("pubcomp");
+    // The PUBCOMP may have been lost.
+    back.write({ cmd: "pubrel", messageId: 7 });
+    await back.expect("pubcomp");
+    back.write({ ...message, payload: "last", messageId: 8 }, { cmd: "pubrel", messageId: 8 });
+    const seen = [];
+    for await (const { text } of client) {
+      seen.push(text);
+      if (text === "last") {
+        break;
+      }
+    }
+    assert.deepEqual(seen, ["once", "last"]);
+    back.close();
+    await client.close();
+  });
+
+  test("the properties of a message go both ways", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open({ will: new Message("w", "gone", { qos: 1, retain: true }) });
+    const connection = await first.next();
+    const { will } = connection.connect;
+    assert.deepEqual([will?.topic, String(will?.payload), will?.qos, will?.retain], ["w", "gone", 1, true]);
+    connection.accept();
+    const client = await opening;
+    const options = {
+      expiry: 9,
+      contentType: "text/plain",
+      responseTopic: "r",
+      correlationData: Uint8Array.of(1, 2),
+      userProperties: /** @type {[string, string][]} */ ([
+        ["k", "1"],
+        ["k", "2"],
+      ]),
+    };
+    await client.publish("t", "ü", options);
+    const sent = await connection.expect("publish");
+    connection.write({ ...sent, cmd: "publish", payload: sent.payload });
+    for await (const message of client) {
+      const { expiry, contentType, responseTopic, correlationData, userProperties } = message;
+      assert.deepEqual(
+        { expiry, contentType, responseTopic, correlationData: Uint8Array.from(correlationData ?? []), userProperties },
+        options,
+      );
+      assert.deepEqual([message.text, message.isText], ["ü", true]);
+      break;
+    }
+    connection.close();
+    await client.close();
+  });
+});
+
+describe("placement", () => {
+  test("the placement of CONNACK is followed", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ publish: ["x"], subscribe: { a: 1, b: 2 }, rates: { x: 3.5 } });
+    const connection = await first.next();
+    for (const [name, value] of Object.entries({ publish: "x", subscribe: "b", rates: '{"x":3.5}' })) {
+      assert.ok(connection.says(`thicket-${name}`, value), name);
+    }
+    const answer = placement(["c", first.address, [], ["a"]], ["c~2", second.address, ["x"], ["b"]]);
+    connection.accept({ user: { "thicket-placement": JSON.stringify(answer) } });
+    const there = await second.next();
+    assert.equal(there.connect.clientId, "c~2");
+    assert.ok(!there.says("thicket-max-sessions", "4"), "only the first session asks");
+    there.accept();
+    const request = await connection.expect("subscribe");
+    assert.equal(request.subscriptions[0]?.topic, "a");
+    connection.grant(request, 1);
+    const other = await there.expect("subscribe");
+    assert.equal(other.subscriptions[0]?.topic, "b");
+    there.grant(other, 2);
+    const client = await opening;
+    assert.equal(client.isPlaced, true);
+    const publishing = client.publish("x", "1", { qos: 1 });
+    there.acknowledge(await there.expect("publish"));
+    await publishing;
+    [connection, there].forEach((it) => it.close());
+    await client.close();
+  });
+
+  test("a better node for a filter or a topic is followed", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 1, stays: 1 } });
+    const connection = await first.next();
+    connection.accept();
+    for (let number = 0; number < 2; number += 1) {
+      const request = await connection.expect("subscribe");
+      connection.grant(request, 1, request.subscriptions[0]?.topic === "a" ? second.address : undefined);
+    }
+    const there = await second.next();
+    there.accept();
+    const moved = await there.expect("subscribe");
+    assert.equal(moved.subscriptions[0]?.rh, 2, "nothing retained: that has come already");
+    there.grant(moved, 1);
+    const { messageId = 0, unsubscriptions } = await connection.expect("unsubscribe");
+    assert.deepEqual(unsubscriptions, ["a"]);
+    connection.write({ cmd: "unsuback", messageId, granted: [0] });
+    const client = await opening;
+    const here = client.publish("t", "1", { qos: 1 });
+    connection.acknowledge(await connection.expect("publish"), second.address);
+    await here;
+    const elsewhere = client.publish("t", "2", { qos: 1 });
+    there.acknowledge(await there.expect("publish"));
+    await elsewhere;
+    [connection, there].forEach((it) => it.close());
+    await client.close();
+  });
+
+  test("a further session that is refused leaves its topics to the first", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 1 } });
+    const connection = await first.next();
+    const answer = placement(["c", first.address, [], []], ["c~2", second.address, ["x"], ["a"]]);
+    connection.accept({ user: { "thicket-placement": JSON.stringify(answer) } });
+    (await second.next()).refuse(NOT_AUTHORIZED);
+    connection.grant(await connection.expect("subscribe"), 1);
+    const client = await opening;
+    const publishing = client.publish("x", "1", { qos: 1 });
+    connection.acknowledge(await connection.expect("publish"));
+    await publishing;
+    connection.close();
+    await client.close();
+  });
+});
+
+describe("credentials", () => {
+  test("name and password go to the broker and to the control plane", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const control = await Control.start(t);
+    control.answer = placement(["c", first.address, [], []]);
+    const opening = open({ username: "u", password: "pä", placement: [control.url] });
+    const connection = await first.next();
+    assert.deepEqual([connection.connect.username, String(connection.connect.password)], ["u", "pä"]);
+    assert.deepEqual(control.authorizations, [`Basic ${Buffer.from("u:pä").toString("base64")}`]);
+    assert.ok(!connection.says("thicket-max-sessions", "4"), "a control plane was asked already");
+    connection.accept();
+    const client = await opening;
+    assert.equal(client.isPlaced, true);
+    connection.close();
+    await client.close();
+  });
+
+  test("TLS takes a broker whose certificate the authorities vouch for, and no other", async (t) => {
+    const tls = await selfSigned(t);
+    const broker = await HandBroker.start(t, tls);
+    const refused = connect(`mqtts://${broker.address}`, { connectTimeout: 0.5 });
+    await assert.rejects(refused, (error) => error instanceof ConnectError && /self-signed/.test(error.message));
+    const opening = connect(`mqtts://${broker.address}`, { tls: { ca: tls.cert } });
+    const connection = await broker.next();
+    connection.accept();
+    const client = await opening;
+    connection.close();
+    await client.close();
+  });
+});
+
+/**
+ * A certificate for 127.0.0.1 and its key, in PEM.
+ * @param {import("node:test").TestContext} t
+ */
+async function selfSigned(t) {
+  const folder = await mkdtemp(join(tmpdir(), "thicket-js-"));
+  t.after(() => rm(folder, { recursive: true }));
+  const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
+  const kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"];
+  const whose = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"];
+  await promisify(execFile)("openssl", ["req", ...kind, ...whose, "-keyout", key, "-out", cert]);
+  return { key: await readFile(key, "utf8"), cert: await readFile(cert, "utf8") };
+}
+
+describe("errors", () => {
+  test("refusals are told with their code", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const refused = open();
+    (await first.next()).refuse(BAD_LOGIN);
+    await assert.rejects(refused, (error) => error instanceof Refused && error.reasonCode === BAD_LOGIN);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const subscribing = client.subscribe("a");
+    connection.grant(await connection.expect("subscribe"), NOT_AUTHORIZED);
+    await assert.rejects(subscribing, Refused);
+    const publishing = client.publish("a", "", { qos: 2 });
+    const { messageId = 0 } = await connection.expect("publish");
+    connection.write({ cmd: "pubrec", messageId, reasonCode: NOT_AUTHORIZED });
+    await assert.rejects(publishing, (error) => error instanceof Refused && error.reasonCode === NOT_AUTHORIZED);
+    connection.close();
+    await client.close();
+  });
+
+  test("wrong arguments are named", async () => {
+    /** @type {Record<string, [string | string[], object]>} */
+    const wrong = {
+      servers: ["http://a", {}],
+      "one scheme": [["mqtt://a", "mqtts://b"], {}],
+      "one path": [["ws://a/x", "ws://b/y"], {}],
+      maxSessions: ["mqtt://a", { maxSessions: 0 }],
+      receiveQueue: ["mqtt://a", { receiveQueue: 1.5 }],
+      keepAlive: ["mqtt://a", { keepAlive: -1 }],
+      quiet: ["mqtt://a", { quiet: Number.NaN }],
+      resume: ["mqtt://a", { resume: true }],
+      filter: ["mqtt://a", { subscribe: { "a#": 1 } }],
+      qos: ["mqtt://a", { subscribe: { a: 3 } }],
+      version: ["mqtt://a", { version: 3 }],
+      placement: ["mqtt://a", { placement: "http" }],
+    };
+    for (const [name, [servers, options]] of Object.entries(wrong)) {
+      const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);
+      await assert.rejects(connect(servers, options), isNamed, name);
+    }
+  });
+
+  test("where nobody listens is told", async () => {
+    const port = await freePort();
+    const opening = connect(`mqtt://127.0.0.1:${port}`, { connectTimeout: 0.3 });
+    await assert.rejects(opening, (error) => error instanceof ConnectError && error.message.includes(String(port)));
+  });
+});

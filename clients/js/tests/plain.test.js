@@ -1,0 +1,75 @@
+/** A plain broker: one session, no placement; and the README's examples. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+import { connect } from "thicket-mqtt";
+
+import { freePort, startCluster, startMosquitto } from "./support/nodes.js";
+
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+
+test("every QoS goes through in both versions", async (t) => {
+  const port = await startMosquitto(t);
+  if (port === undefined) {
+    t.skip("Mosquitto is not installed");
+    return;
+  }
+  for (const version of /** @type {const} */ ([4, 5])) {
+    const client = await connect(`mqtt://127.0.0.1:${port}`, { version });
+    assert.deepEqual([[...client.sessions.keys()], client.isPlaced], [[1], false]);
+    assert.equal(await client.subscribe("a/+", 2), 2);
+    for (const qos of /** @type {const} */ ([0, 1, 2])) {
+      await client.publish(`a/${qos}`, Uint8Array.of(qos), { qos });
+    }
+    const found = [];
+    for await (const { topic, payload, qos } of client) {
+      found.push([topic, ...payload, qos]);
+      if (found.length === 3) {
+        break;
+      }
+    }
+    assert.deepEqual(found, [0, 1, 2].map((qos) => [`a/${qos}`, qos, qos])); // prettier-ignore
+    await client.unsubscribe("a/+");
+    await client.close();
+  }
+});
+
+test("WebSocket goes through in Node", async (t) => {
+  const [node] = await startCluster(t, 1);
+  const client = await connect(node?.webSocketUrl ?? "", { subscribe: { a: 1 }, maxSessions: 2 });
+  await client.publish("a", "x".repeat(100_000), { qos: 2 });
+  for await (const { payload } of client) {
+    assert.equal(payload.length, 100_000);
+    break;
+  }
+  await client.close();
+});
+
+test("a server that says nothing is given up", async (t) => {
+  const port = await freePort();
+  const server = createServer(() => {}).listen(port, "127.0.0.1");
+  t.after(() => server.close());
+  const opening = connect(`mqtt://127.0.0.1:${port}`, { dialTimeout: 0.1, connectTimeout: 0.5 });
+  await assert.rejects(opening, /connack timeout/);
+});
+
+test("the examples of the README run", async (t) => {
+  const port = (await startMosquitto(t)) ?? (await startCluster(t, 1))[0]?.ports.mqtt;
+  const readme = await readFile(`${HERE}../README.md`, "utf8");
+  const examples = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, code = ""]) => code);
+  assert.equal(examples.length, 2);
+  for (const example of examples) {
+    const code = example.replaceAll("localhost:1883", `127.0.0.1:${port}`);
+    const options = { cwd: HERE, timeout: 60_000 };
+    const run = promisify(execFile)(process.execPath, ["--input-type=module", "--eval", code], options);
+    const { stdout, stderr } = await run;
+    assert.equal(stderr, "", example);
+    assert.notEqual(stdout, "", example);
+  }
+});
