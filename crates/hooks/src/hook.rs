@@ -1,0 +1,189 @@
+//! A running hook.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::dead_letters::DeadLetters;
+use crate::delivery::Delivery;
+use crate::queue::Queue;
+use crate::{Event, HookConfig, HookError, agent};
+
+/// A hook that runs. Dropping it gives what waits one more attempt; what is left then is dead.
+#[derive(Debug)]
+pub struct Hook {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What a hook has done since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Events that the receiver has accepted.
+    pub delivered: u64,
+    /// Events written to the dead-letter file.
+    pub dead_letters: u64,
+    /// Events that are lost: there is no such file, or it could not be written.
+    pub dropped: u64,
+    /// Requests that the receiver has accepted.
+    pub requests_accepted: u64,
+    /// Requests that it refused, or did not answer in time.
+    pub requests_failed: u64,
+    /// Events that wait.
+    pub queue_events: u64,
+    /// Their bytes.
+    pub queue_bytes: u64,
+}
+
+/// What the threads of a hook share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: HookConfig,
+    pub(crate) node: String,
+    pub(crate) run: String,
+    pub(crate) queue: Queue,
+    /// What found no place, on its way to the file: no worker waits for a disk.
+    overflow: Queue,
+    dead_letters: Option<Mutex<DeadLetters>>,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) delivered: AtomicU64,
+    dead_letters: AtomicU64,
+    dropped: AtomicU64,
+    pub(crate) requests_accepted: AtomicU64,
+    pub(crate) requests_failed: AtomicU64,
+}
+
+/// Events written to the file of dead letters at a time.
+const WRITTEN: usize = 1000;
+
+impl Hook {
+    /// Starts a hook of the node `node`. `run` names this run of the node: identifiers of events begin with it.
+    ///
+    /// # Errors
+    /// Certificates or the dead-letter file are no good, or the system has no thread left.
+    pub fn start(config: HookConfig, node: &str, run: &str) -> Result<Self, HookError> {
+        let agent = agent(&config.url, config.authorities.as_deref())?;
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        let open = |path: &std::path::PathBuf| {
+            DeadLetters::open(path, config.dead_letter_bytes)
+                .map(Mutex::new)
+                .map_err(|source| HookError::DeadLetters {
+                    path: path.clone(),
+                    source,
+                })
+        };
+        let shared = Arc::new(Shared {
+            dead_letters: config.dead_letters.as_ref().map(open).transpose()?,
+            queue: Queue::new(config.queue_events, config.queue_bytes),
+            // A short queue must not mean that a burst is lost on its way to the file.
+            overflow: Queue::new(config.queue_events.max(WRITTEN), config.queue_bytes),
+            config,
+            node: node.to_owned(),
+            run: run.to_owned(),
+            counts: Counts::default(),
+        });
+        let this = Self {
+            shared: Arc::clone(&shared),
+            threads: Mutex::default(),
+        };
+        let overflow = Arc::clone(&shared);
+        this.spawn("hook-overflow", move || {
+            while let Some(events) = overflow.overflow.take(WRITTEN) {
+                overflow.bury("the queue is full", &events);
+            }
+        })?;
+        let delivery = Delivery::new(shared, agent, u64::from_ne_bytes(seed));
+        this.spawn("hook-delivery", move || delivery.run())?;
+        Ok(this)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(run)?;
+        self.threads().push(thread);
+        Ok(())
+    }
+
+    /// Puts an event into the queue. Waits neither for the receiver nor for a disk.
+    pub fn submit(&self, event: Event) {
+        let shared = &self.shared;
+        let Some(event) = shared.queue.push(event) else {
+            return;
+        };
+        if shared.dead_letters.is_none() || shared.overflow.push(event).is_some() {
+            shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let shared = &self.shared;
+        let (events, bytes) = shared.queue.size();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Statistics {
+            delivered: count(&shared.counts.delivered),
+            dead_letters: count(&shared.counts.dead_letters),
+            dropped: count(&shared.counts.dropped),
+            requests_accepted: count(&shared.counts.requests_accepted),
+            requests_failed: count(&shared.counts.requests_failed),
+            queue_events: events as u64,
+            queue_bytes: bytes as u64,
+        }
+    }
+}
+
+impl Hook {
+    /// Takes nothing more and waits for the threads; see [`Hook`]. A second call does nothing.
+    pub fn close(&self) {
+        self.shared.queue.close(self.shared.config.timeout);
+        self.shared.overflow.close(self.shared.config.timeout);
+        for thread in std::mem::take(&mut *self.threads()) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// Events that are not delivered, and why.
+    pub(crate) fn bury(&self, reason: &str, events: &[Event]) {
+        let count = if let Some(dead_letters) = &self.dead_letters {
+            let mut dead_letters = dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
+            match dead_letters.write(&self.config.name, &self.run, reason, events) {
+                Ok(()) => &self.counts.dead_letters,
+                Err(error) => {
+                    let hook = &self.config.name;
+                    tracing::debug!(hook, %error, "dead letters could not be written");
+                    &self.counts.dropped
+                }
+            }
+        } else {
+            &self.counts.dropped
+        };
+        count.fetch_add(events.len() as u64, Ordering::Relaxed);
+    }
+}
