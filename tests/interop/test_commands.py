@@ -35,6 +35,10 @@ class CommandCases(RawCases):
                     self.assertEqual(subscriber.take(), (self.topic(version), f"{qos}", "0", f"{version} {qos}"))
             thicket("pub", "-p", self.there, "-q", 1, "-t", self.topic("lines"), "--lines", text="one\ntwo\nthree\n")
             self.assertEqual([subscriber.take()[3] for _ in range(3)], ["one", "two", "three"])
+            # Temperatures below zero, and whatever else begins like a flag.
+            for message in ("-5", "--qos", "-x y"):
+                thicket("pub", "-p", self.there, "-q", 1, "-t", self.topic("minus"), "-m", message)
+                self.assertEqual(subscriber.take()[3], message)
 
     def test_thicket_sub_prints_what_mosquitto_pub_sends(self):
         """Retained messages wait for it, so that no test has to wait for its SUBACK."""

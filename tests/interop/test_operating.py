@@ -66,6 +66,31 @@ class Operating(Ctl, RawCases, OneNode):
         self.assertRegex(self.ctl("memory"), r"(?m)^process +- +\d{6,}$")
         self.assertGreater(json.loads(self.ctl("memory", "--json"))["resident_bytes"], 1_000_000)
 
+    def test_what_is_remembered_of_topics_that_were_has_a_bound(self):
+        for number in range(5):
+            publish(self.here, self.topic(str(number)), "x", "-q", 1)
+        ledger = json.loads(self.ctl("memory", "--json"))
+        remembered = {table["what"]: table for table in ledger["remembered"]}
+        routes = remembered["routes of topics to clients"]
+        self.assertGreaterEqual(routes["entries"], 5)
+        self.assertGreater(routes["bytes"], 5 * len(self.topic("0")))
+        for what, table in remembered.items():
+            self.assertLessEqual(table["entries"], table["at_most"], what)
+            self.assertIn(what, self.ctl("memory"))
+
+    def test_a_soak_ends_with_nothing_left_of_its_clients(self):
+        """Each client comes once; the nodes forget its session, its filters and its retained message."""
+        command = [BINARY, "bench", "soak", "--clients", "240", "--nodes", "2", "--step", "120", "--json", "--quiet"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+        result = json.loads(done.stdout)
+        self.assertEqual([mark["clients"] for mark in result["marks"]], [0, 120, 240])
+        for ledger in result["ledgers"]:
+            total = ledger["total"]
+            left = [total[field] for field in ("sessions", "backups", "subscriptions", "queued_messages", "filter_bytes")]
+            self.assertEqual([*left, ledger["retained_messages"]], [0] * 6)
+            entries = {table["what"]: table["entries"] for table in ledger["remembered"]}
+            self.assertEqual(entries["topics without a retained message any more"], 60)
+
     def test_system_topics_are_those_people_expect(self):
         number = r"\d+"
         expected = {

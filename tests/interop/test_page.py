@@ -136,8 +136,43 @@ class Page(PageTest):
             self.assertEqual(status, expected, f"{name}: {words}")
 
 
+    def test_the_audit_log_says_who_changed_what_from_where(self):
+        self.assertEqual(json.loads(self.ask("/v1/audit")[2]), [])
+        self.assertEqual(self.ask("/v1/kick", EYE, "POST", {"client_id": "meter"})[0], 403)
+        self.assertEqual(self.ask("/v1/nothing", ROOT, "POST", {})[0], 404)
+        client = RawClient(self.nodes[0].port)
+        self.addCleanup(client.close)
+        client.connect("meter")
+        for expected in (200, 404, 404):
+            self.assertEqual(self.ask("/v1/kick", ROOT, "POST", {"client_id": "meter"})[0], expected)
+        self.assertEqual(self.ask("/v1/sessions/lamp", ROOT, "DELETE")[0], 404)
+        entries = json.loads(self.ask("/v1/audit", EYE)[2])
+        told = [(it["method"], it["path"], it["subject"], it["status"], it["times"]) for it in entries]
+        expected = [
+            ("POST", "/v1/kick", "meter", 200, 1),
+            ("POST", "/v1/kick", "meter", 404, 2),
+            ("DELETE", "/v1/sessions/lamp", None, 404, 1),
+        ]
+        self.assertEqual(told, expected)
+        self.assertEqual({(it["user"], it["peer"]) for it in entries}, {("root", "127.0.0.1")})
+        self.assertEqual([it["number"] for it in entries], [1, 2, 3])
+        later = json.loads(self.ask("/v1/audit?after=1&limit=1")[2])
+        self.assertEqual([it["number"] for it in later], [2])
+        status, _, words = self.ask("/v1/audit?after=x")
+        self.assertEqual(status, 400)
+        self.assertIn("`after`", words)
+
+
 class PageWithoutUsers(PageTest):
     has_users = False
+
+    def test_changes_of_nobody_in_particular_are_in_the_audit_log(self):
+        self.assertEqual(self.ask("/v1/drain", None, "POST", {})[0], 200)
+        api = f"127.0.0.1:{self.nodes[0].http_port}"
+        shown = subprocess.run([BINARY, "ctl", "audit", "--api", api], capture_output=True, text=True, check=True)
+        head, line = shown.stdout.splitlines()
+        self.assertEqual(head.split(), ["WHEN", "USER", "FROM", "REQUEST", "SUBJECT", "STATUS", "TIMES"])
+        self.assertEqual(line.split()[-7:], ["-", "127.0.0.1", "POST", "/v1/drain", "-", "200", "1"])
 
     def test_it_shows_and_changes_nothing(self):
         self.assertEqual(self.ask("/", user=None)[0], 200)

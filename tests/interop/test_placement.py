@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 
 from nodes import BINARY, ThreeNodes, wait_until
+from test_rights import Files, passwd
 from wire import Kind, Property, RawCases, RawClient, publish
 
 
@@ -141,6 +142,43 @@ class OverMqtt(RawCases, ThreeNodes):
         self.assertEqual((connack.reason_code, answer_of(connack)), (0, None))
 
 
+class Rights(Files, RawCases, ThreeNodes):
+    """A client and the further sessions that it was placed with have the same rights."""
+
+    @classmethod
+    def write_files(cls):
+        users = cls.write("users", passwd("ada", "ada"))
+        acl = cls.write("acl", "pattern readwrite devices/%c/#\n")
+        cls.arguments = ("--users", users, "--acl", acl)
+
+    def codes(self, node, client_id, *topics):
+        with RawClient(node.port) as client:
+            client.connect(client_id, user="ada", password="ada")
+            return list(client.subscribe(*((topic, 1) for topic in topics)).codes)
+
+    def test_a_session_above_the_first_has_the_rights_of_its_client(self):
+        nodes, client_id = self.cluster.nodes, self.client_id()
+        topics = [f"devices/{client_id}/{name}" for name in "abc"]
+        for topic in topics:
+            body = {"client_id": topic.replace("/", "-"), "publish": [topic], "rates": {topic: 10}}
+            self.assertEqual(call(nodes[0], "POST", body=body)[0], 200)
+        with RawClient(nodes[0].port) as client:
+            connack = client.try_connect(client_id, user="ada", password="ada", props=asking(4, subscribe=topics))
+        placed = answer_of(connack)
+        self.assertEqual(placed["sessions"][1]["client_id"], f"{client_id}~2")
+        for node in nodes:
+            known = lambda n=node: client_id in [one["client_id"] for one in call(n, "GET")[2]]
+            wait_until(known, "all to know")
+            self.assertEqual(self.codes(node, f"{client_id}~2", topics[0], f"devices/{client_id}~2/x"), [1, 0x87])
+
+    def test_who_merely_calls_itself_so_is_a_client_of_its_own(self):
+        client_id = self.client_id("own")
+        with RawClient(self.cluster.nodes[0].port) as client:
+            client.connect(client_id, user="ada", password="ada", props=asking(1, subscribe=[f"devices/{client_id}/a"]))
+        names = (f"devices/{client_id}/x", f"devices/{client_id}~2/x")
+        self.assertEqual(self.codes(self.cluster.nodes[0], f"{client_id}~2", *names), [0x87, 1])
+
+
 class ByTopics(RawCases, ThreeNodes):
     """`redirect = topics`: a client that is placed goes to the node where its topics are."""
 
@@ -178,6 +216,66 @@ class ByTopics(RawCases, ThreeNodes):
         ).stdout
         self.assertIn("does_not_follow", explained)
         self.assertIn('reason="topics"} 1', elsewhere.ask("/metrics").decode())
+
+
+class Learned(RawCases, ThreeNodes):
+    """`redirect_refusals`: a client of 3.1.1 that asks nobody is refused where its topics are not."""
+
+    arguments = ("--redirect", "topics", "--redirect-refusals", "2")
+
+    def come(self, node, client_id, version=4):
+        """The answer to a CONNECT; connected until the end if it is served."""
+        client = RawClient(node.port, version=version)
+        self.addCleanup(client.close)
+        return client, client.try_connect(client_id, clean_start=False)
+
+    def explain(self, node, client_id):
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{node.http_port}", "--json", "explain", "client", client_id]
+        return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+    def test_a_client_of_3_1_1_comes_to_its_topics_and_finds_its_session_there(self):
+        nodes = self.cluster.nodes
+        for node, topic in zip(nodes, ("x", "y", "hot"), strict=True):
+            other, _ = self.come(node, self.client_id(f"at-{topic}"))
+            other.subscribe((f"{self.unique}/{topic}", 0))
+        name, topic = self.client_id("roamer"), f"{self.unique}/hot"
+        client, came = self.come(nodes[0], name)
+        self.assertEqual(came.reason_code, 0)
+        client.subscribe((topic, 1))
+        for node in nodes:
+            wait_until(lambda n=node: (self.explain(n, name)["learned"] or {}).get("subscribe") == [topic], "it to be learned", 40)
+        client.close()
+        self.assertEqual(self.come(nodes[1], name)[1].reason_code, 3, "its topics are elsewhere")
+        wait_until(lambda: self.explain(nodes[2], name)["learned"]["refused"] == 1, "all to know of it")
+        shown = subprocess.run(
+            [BINARY, "ctl", "--api", f"127.0.0.1:{nodes[1].http_port}", "explain", "client", name],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        self.assertIn("refused: its topics are at", shown)
+        self.assertIn(f"receives {topic}", shown)
+        client, came = self.come(nodes[2], name)
+        self.assertEqual((came.reason_code, came.session_present), (0, True))
+        wait_until(lambda: self.explain(nodes[0], name)["learned"]["refused"] == 0, "it to be served")
+        client.close()
+        codes = [self.come(node, name)[1].reason_code for node in (nodes[0], nodes[1], nodes[0])]
+        self.assertEqual(codes, [3, 3, 0], "two times at most")
+        self.assertIn('reason="refused"} ', nodes[0].ask("/metrics").decode())
+
+    def test_a_client_of_5_that_never_asked_is_sent_to_its_topics(self):
+        nodes = self.cluster.nodes
+        for node, topic in zip(nodes, ("x5", "y5", "hot5"), strict=True):
+            other, _ = self.come(node, self.client_id(f"at-{topic}"))
+            other.subscribe((f"{self.unique}/{topic}", 0))
+        name, topic = self.client_id("new"), f"{self.unique}/hot5"
+        client, came = self.come(nodes[0], name, version=5)
+        client.subscribe((topic, 1))
+        for node in nodes:
+            wait_until(lambda n=node: (self.explain(n, name)["learned"] or {}).get("subscribe") == [topic], "it to be learned", 40)
+        client.close()
+        came = self.come(nodes[1], name, version=5)[1]
+        self.assertEqual((came.reason_code, came.value(Property.SERVER_REFERENCE)), (0x9D, f"127.0.0.1:{nodes[2].port}"))
 
 
 FOLLOWS = (Property.USER_PROPERTY, ("thicket-place", "1"))

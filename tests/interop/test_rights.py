@@ -593,6 +593,8 @@ class HttpUsers(Files, RawCases, BrokerTest):
         self.assertEqual(ctl("nodes", "--api-user", "ann:secret").returncode, 0)
         self.assertIn("403", ctl("reload", "--api-user", "ann:secret").stderr)
         self.assertEqual(ctl("reload", "--api-token", self.token).returncode, 0)
+        # Tokens are random: one may begin like a flag.
+        self.assertIn("401", ctl("reload", "--api-token", "-" + self.token).stderr)
 
     def test_without_users_the_api_stays_at_home(self):
         refused = subprocess.run(

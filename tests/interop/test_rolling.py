@@ -129,15 +129,15 @@ class RollingRestart(unittest.TestCase):
     def ports(self):
         return [node.port for node in self.nodes]
 
-    def without_copies(self, node):
+    def under_replicated(self, node):
         """Sessions of a node that no other node has; None while it does not say."""
         page = (node.ask("/metrics") or b"").decode()
-        found = re.search(r"^thicket_sessions_without_copies (\d+)", page, re.MULTILINE)
+        found = re.search(r"^thicket_under_replicated_sessions (\d+)", page, re.MULTILINE)
         return int(found[1]) if found else None
 
     def wait_until_covered(self):
         wait_until(
-            lambda: all(node.sees() == SIZE and self.without_copies(node) == 0 for node in self.nodes),
+            lambda: all(node.sees() == SIZE and self.under_replicated(node) == 0 for node in self.nodes),
             "every session to have its copy",
         )
 

@@ -59,9 +59,9 @@ class Container:
         return sum(node["reachable"] for node in self.nodes())
 
     def covered(self):
-        """Whether all sessions here have their copies."""
+        """Whether all sessions here have their backups."""
         done = podman("exec", self.name, "/thicket", "ctl", "traffic", "--json", check=False)
-        return done.returncode == 0 and json.loads(done.stdout)["total"]["sessions_without_copies"] == 0
+        return done.returncode == 0 and json.loads(done.stdout)["total"]["under_replicated_sessions"] == 0
 
     def remove(self):
         podman("rm", "--force", "--time", "0", self.name, check=False)

@@ -17,13 +17,22 @@ pub enum Role {
     Admin,
 }
 
+/// A user of the HTTP API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiUser {
+    /// As the file has it, for a token as well.
+    pub name: Box<str>,
+    /// What it may do.
+    pub role: Role,
+}
+
 /// Users of the HTTP API.
 #[derive(Debug, Clone, Default)]
 pub struct ApiUsers {
     passwords: HashMap<Box<str>, (Role, Box<str>)>,
     /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
     decoy: Box<str>,
-    tokens: HashMap<[u8; 32], Role>,
+    tokens: HashMap<[u8; 32], ApiUser>,
 }
 
 const TOKEN_PREFIX: &str = "$sha256$";
@@ -66,7 +75,8 @@ impl ApiUsers {
                 let digest = bytes_of_hex(hex).ok_or(
                     "expected 64 hexadecimal digits after `$sha256$` (`thicket passwd --token` makes them)",
                 )?;
-                self.tokens.insert(digest, role).is_some()
+                let name = name.into();
+                self.tokens.insert(digest, ApiUser { name, role }).is_some()
             }
             None => {
                 users::check_argon2(hash)?;
@@ -82,18 +92,21 @@ impl ApiUsers {
 
     /// Who has this name and password. Slow on purpose, for a name that is not there as well.
     #[must_use]
-    pub fn with_password(&self, name: &str, password: &[u8]) -> Option<Role> {
+    pub fn with_password(&self, name: &str, password: &[u8]) -> Option<ApiUser> {
         let known = self.passwords.get(name);
         let hash = known.map_or(&self.decoy, |(_, hash)| hash);
         let is_good = users::verify_argon2(hash, password);
-        known.filter(|_| is_good).map(|(role, _)| *role)
+        known.filter(|_| is_good).map(|(role, _)| ApiUser {
+            name: name.into(),
+            role: *role,
+        })
     }
 
     /// Who has this token.
     #[must_use]
-    pub fn with_token(&self, token: &[u8]) -> Option<Role> {
+    pub fn with_token(&self, token: &[u8]) -> Option<ApiUser> {
         let digest: [u8; 32] = Sha256::digest(token).into();
-        self.tokens.get(&digest).copied()
+        self.tokens.get(&digest).cloned()
     }
 }
 
@@ -129,11 +142,17 @@ mod tests {
             hash_token(b"a long token")
         );
         let all = ApiUsers::parse(&text).expect("a good file");
-        assert_eq!(all.with_password("ann", b"secret"), Some(Role::Viewer));
+        let user = |name: &str, role| {
+            let name = name.into();
+            Some(ApiUser { name, role })
+        };
+        let ann = user("ann", Role::Viewer);
+        assert_eq!(all.with_password("ann", b"secret"), ann);
         assert_eq!(all.with_password("ann", b"Secret"), None);
         assert_eq!(all.with_password("robot", b"a long token"), None);
         assert_eq!(all.with_password("eve", b"nobody has this password"), None);
-        assert_eq!(all.with_token(b"a long token"), Some(Role::Admin));
+        let robot = user("robot", Role::Admin);
+        assert_eq!(all.with_token(b"a long token"), robot);
         assert_eq!(all.with_token(b"secret"), None);
         assert!(Role::Admin > Role::Viewer);
     }

@@ -15,6 +15,8 @@ use crate::{
 pub struct Grant {
     /// `None`: anonymous.
     pub user_name: Option<Box<str>>,
+    /// Whose rights these are: the client, also for the further sessions it was placed with.
+    client_id: Box<str>,
     /// `None`: everything.
     pub rights: Option<Arc<Rights>>,
     /// When it ends, in seconds since the epoch; `None`: never.
@@ -285,6 +287,7 @@ impl Policy {
             client_id,
         };
         Grant {
+            client_id: client_id.into(),
             user_name: user_name.map(Into::into),
             rights: self.acl.as_ref().map(|acl| Arc::new(acl.rights(client))),
             expires_at_s: None,
@@ -292,10 +295,10 @@ impl Policy {
         }
     }
 
-    /// Whether a grant that an earlier policy gave to `client_id` still holds under this one. What a token or a hook said of rights
+    /// Whether a grant that an earlier policy gave still holds under this one. What a token or a hook said of rights
     /// stays as it was said; what the ACL says is looked up again.
     #[must_use]
-    pub fn review(&self, grant: &Grant, client_id: &str) -> Review {
+    pub fn review(&self, grant: &Grant) -> Review {
         let stays = match grant.source {
             Source::Anonymous { listener } => self.allows_anonymous_at(listener),
             Source::Certificate => self.trusts_certificates,
@@ -323,7 +326,7 @@ impl Policy {
         }
         let renewed = Grant {
             expires_at_s: grant.expires_at_s,
-            ..self.grant(grant.user_name.as_deref(), client_id, grant.source)
+            ..self.grant(grant.user_name.as_deref(), &grant.client_id, grant.source)
         };
         if renewed == *grant {
             Review::Same

@@ -82,15 +82,25 @@ impl Dialog {
         }
         self.stream.write_all(&bytes)?;
         for _ in 0..count {
-            self.expect(|packet| match packet {
-                Packet::Puback(ack) if ack.reason_code.is_error() => {
-                    Some(Err(refused("a message", ack.reason_code)))
-                }
-                Packet::Puback(_) => Some(Ok(())),
-                _ => None,
-            })?;
+            self.expect_puback()?;
         }
         Ok(())
+    }
+
+    /// Publishes one message at QoS 1 and waits for the acknowledgement.
+    pub fn publish(&mut self, publish: Publish<'_>) -> io::Result<()> {
+        self.send(&Packet::Publish(publish))?;
+        self.expect_puback()
+    }
+
+    fn expect_puback(&mut self) -> io::Result<()> {
+        self.expect(|packet| match packet {
+            Packet::Puback(ack) if ack.reason_code.is_error() => {
+                Some(Err(refused("a message", ack.reason_code)))
+            }
+            Packet::Puback(_) => Some(Ok(())),
+            _ => None,
+        })
     }
 
     /// How long a read waits from now on.

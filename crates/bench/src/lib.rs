@@ -52,12 +52,14 @@ pub mod relay;
 pub mod report;
 pub mod search;
 pub mod sequence;
+pub mod soak;
 pub mod stamp;
 pub mod statistics;
 pub mod stored;
 pub mod target;
 pub mod workload;
 
+mod cluster;
 mod dialog;
 mod error;
 mod layer;
@@ -65,6 +67,7 @@ mod metrics;
 mod socket;
 mod wire;
 
+pub use cluster::Confine;
 pub use error::BenchError;
 pub use layer::Layering;
 pub use outcome::Outcome;

@@ -3,6 +3,8 @@
 //! Each publisher has a topic and a subscriber of its own, all sessions outlive their connections. A message carries its number, so a subscriber
 //! knows what is missing and what came twice; and its longest wait between two messages shows what a move costs its client.
 
+mod scattered;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +16,10 @@ use thicket_client::{Client, Message, Options, Placement, Qos};
 use tokio::runtime::Builder;
 
 use crate::BenchError;
-use crate::metrics::{Metrics, REACHABLE};
+use crate::cluster::{READY_WITHIN, addresses, jain, start_node, start_nodes, sum_at};
 use crate::report::{Part, Report, Table};
-use crate::target::{Running, Target};
+use crate::target::Running;
 
-/// Longest wait for the nodes to see each other, and for a client to be served.
-const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Until what was on its way has come.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Time between two looks at what the nodes have done.
@@ -39,6 +39,8 @@ pub enum RebalanceAct {
     Drain,
     /// The rebalancer is killed when some of the clients, all of which began at one node, have been moved.
     Kill,
+    /// Clients that may have several sessions are at random nodes with one each, and are placed anew.
+    Random,
 }
 
 impl RebalanceAct {
@@ -49,6 +51,7 @@ impl RebalanceAct {
             Self::ScaleOut => "scale-out",
             Self::Drain => "drain",
             Self::Kill => "kill",
+            Self::Random => "random",
         }
     }
 }
@@ -83,6 +86,8 @@ pub struct RebalanceOutcome {
     pub took_s: Option<f64>,
     /// Jain's index of the clients at the nodes that are left, at the end.
     pub jain: f64,
+    /// Messages between nodes, in the act that is about them.
+    pub internal: Option<InternalTraffic>,
     /// Clients that were sent away by the rebalancer.
     pub moved: u64,
     /// Messages that a publisher had acknowledged.
@@ -95,6 +100,21 @@ pub struct RebalanceOutcome {
     pub calm_gap_ms: [f64; 3],
     /// The same after it.
     pub gap_ms: [f64; 3],
+}
+
+/// Messages a second between nodes.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct InternalTraffic {
+    /// Measured while all clients are at random nodes.
+    pub random: f64,
+    /// What a dry run says of that.
+    pub planned_random: f64,
+    /// What it promises.
+    pub promised: f64,
+    /// Measured after one pass.
+    pub after: f64,
+    /// Sessions of all clients then.
+    pub sessions: u64,
 }
 
 /// What one subscriber notes.
@@ -124,14 +144,16 @@ pub fn play_rebalancing(
     let mut outcomes = Vec::new();
     for &act in &experiment.acts {
         say(format!("{}: nodes start", act.name()));
-        let mut nodes = Vec::new();
-        for _ in 0..experiment.nodes {
-            nodes.push(start_node(experiment, &addresses(&nodes))?);
-        }
-        wait_for_all(&nodes)?;
+        let arguments = arguments_of(experiment, act);
+        let mut nodes = start_nodes(&experiment.thicket, experiment.nodes, &arguments, None)?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(BenchError::system("the clients' runtime"))?;
-        let outcome = runtime.block_on(play_one(experiment, act, &mut nodes))?;
+        let outcome = match act {
+            RebalanceAct::Random => runtime.block_on(scattered::play(experiment, &nodes))?,
+            RebalanceAct::ScaleOut | RebalanceAct::Drain | RebalanceAct::Kill => {
+                runtime.block_on(play_one(experiment, act, &mut nodes))?
+            }
+        };
         say(format!(
             "{}: {} s, {} moved, {} of {} lost, {} twice",
             act.name(),
@@ -152,42 +174,22 @@ pub fn play_rebalancing(
     Ok(outcomes)
 }
 
-fn addresses(nodes: &[Running]) -> Vec<String> {
-    nodes.iter().map(|node| node.address.to_string()).collect()
-}
-
 fn apis(nodes: &[Running]) -> Vec<SocketAddr> {
     nodes.iter().map(|node| node.other_address).collect()
 }
 
-fn start_node(experiment: &RebalanceExperiment, seeds: &[String]) -> Result<Running, BenchError> {
-    let mut words = vec![
-        "broker".to_owned(),
-        "--listen=127.0.0.1:{port}".to_owned(),
-        "--http=127.0.0.1:{other-port}".to_owned(),
-        "--discover=off".to_owned(),
-        "--discovery-grace-ms=0".to_owned(),
-        "--workers=1".to_owned(),
-        "--rebalance=on".to_owned(),
+/// What its nodes get besides.
+fn arguments_of(experiment: &RebalanceExperiment, act: RebalanceAct) -> [String; 3] {
+    // Messages to backups cross between nodes, too: where those are counted there are none.
+    let (mode, backups) = match act {
+        RebalanceAct::Random => ("suggest", 0),
+        RebalanceAct::ScaleOut | RebalanceAct::Drain | RebalanceAct::Kill => ("on", 1),
+    };
+    [
+        format!("--rebalance={mode}"),
         format!("--redirect-per-s={}", experiment.moves_per_s),
-    ];
-    words.extend(seeds.iter().map(|seed| format!("--seed={seed}")));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    Target::plain("thicket", experiment.thicket.clone(), &words).start()
-}
-
-fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
-    let until = Instant::now() + READY_WITHIN;
-    for api in apis(nodes) {
-        while sum_at(api, REACHABLE) != Some(nodes.len() as u64) {
-            if Instant::now() > until {
-                let found = format!("the nodes do not see each other after {READY_WITHIN:?}");
-                return Err(BenchError::Setting(found));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-    Ok(())
+        format!("--backups={backups}"),
+    ]
 }
 
 /// A node whose clients are still there when the rebalancer is killed.
@@ -205,10 +207,6 @@ fn not_the_rebalancer(nodes: &[Running]) -> Result<usize, BenchError> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-}
-
-fn sum_at(api: SocketAddr, name: &str) -> Option<u64> {
-    Metrics::fetch(api).ok()?.sum(name)
 }
 
 async fn play_one(
@@ -268,7 +266,7 @@ async fn play_one(
     let took = match act {
         RebalanceAct::ScaleOut => scale_out(experiment, nodes).await?,
         RebalanceAct::Drain => drain(experiment, nodes).await?,
-        RebalanceAct::Kill => kill(experiment, nodes).await?,
+        RebalanceAct::Kill | RebalanceAct::Random => kill(experiment, nodes).await?,
     };
     let moved = moves(&apis(nodes)).saturating_sub(moved_before);
     tokio::time::sleep(SETTLE).await;
@@ -278,11 +276,12 @@ async fn play_one(
     }
     tokio::time::sleep(SETTLE).await;
     let gap_ms = gaps(&heard);
-    let jain = jain(&connections(&left(act, nodes)));
+    let jain = jain(&connections(&left(act, nodes))).unwrap_or(0.0);
     let mut outcome = RebalanceOutcome {
         act,
         took_s: took.map(|took| took.as_secs_f64()),
         jain,
+        internal: None,
         moved,
         acknowledged: 0,
         lost: 0,
@@ -313,8 +312,10 @@ async fn scale_out(
     nodes: &mut Vec<Running>,
 ) -> Result<Option<Duration>, BenchError> {
     let began = Instant::now();
-    let (settings, seeds) = (experiment.clone(), addresses(nodes));
-    let joined = tokio::task::spawn_blocking(move || start_node(&settings, &seeds)).await;
+    let (thicket, seeds) = (experiment.thicket.clone(), addresses(nodes));
+    let arguments = arguments_of(experiment, RebalanceAct::ScaleOut);
+    let starts = move || start_node(&thicket, &arguments, &seeds);
+    let joined = tokio::task::spawn_blocking(starts).await;
     let joined = joined.map_err(|_| BenchError::Setting("a node could not be started".into()))?;
     nodes.push(joined?);
     Ok(until(experiment.within, began, apis(nodes), is_even).await)
@@ -392,7 +393,7 @@ async fn until(
 }
 
 fn is_even(apis: &[SocketAddr]) -> bool {
-    jain(&connections(apis)) >= EVEN
+    jain(&connections(apis)).is_some_and(|index| index >= EVEN)
 }
 
 fn moves(apis: &[SocketAddr]) -> u64 {
@@ -411,15 +412,6 @@ fn left(act: RebalanceAct, nodes: &[Running]) -> Vec<SocketAddr> {
 fn connections(apis: &[SocketAddr]) -> Vec<f64> {
     let of = |api: &SocketAddr| sum_at(*api, "thicket_connections").unwrap_or(0) as f64;
     apis.iter().map(of).collect()
-}
-
-fn jain(loads: &[f64]) -> f64 {
-    let sum: f64 = loads.iter().sum();
-    let squares: f64 = loads.iter().map(|load| load * load).sum();
-    if squares == 0.0 {
-        return 0.0;
-    }
-    sum * sum / (loads.len() as f64 * squares)
 }
 
 /// Longest waits of all subscribers since the last call, in milliseconds.
@@ -556,6 +548,7 @@ pub fn rebalance_report(experiment: &RebalanceExperiment, outcomes: &[RebalanceO
         ]);
     }
     report.push(Part::Table(table));
+    scattered::add_table(&mut report, outcomes);
     report
 }
 
@@ -576,11 +569,5 @@ mod tests {
             .collect();
         assert_eq!(gaps(&heard), [51.0, 100.0, 100.0]);
         assert_eq!(gaps(&heard), [0.0; 3]);
-    }
-
-    #[test]
-    fn an_empty_node_makes_the_clients_uneven() {
-        assert_eq!(jain(&[10.0, 10.0, 0.0, 0.0]), 0.5);
-        assert_eq!(jain(&[0.0, 0.0]), 0.0);
     }
 }

@@ -1,5 +1,9 @@
 //! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
 
+pub mod audit;
+pub mod bans;
+pub mod cluster;
+pub mod messages;
 pub mod overlay;
 pub mod recording;
 pub mod redirection;
@@ -10,8 +14,8 @@ use redirection::{NodeStateEntry, state_entry};
 use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
-    HubMemoryReport, MembershipReport, MemoryReport, NodeReport, SessionReport, SubscriptionReport,
-    TopicReport, Traffic,
+    HubMemoryReport, MembershipReport, MemoryReport, NodeReport, Remembered, SessionReport,
+    SubscriptionReport, TopicReport, Traffic,
 };
 
 /// A field of an answer, for the document that describes the API.
@@ -153,7 +157,7 @@ mirror! {
         /// Not delivered since the session began.
         dropped_messages: u64 = dropped_messages,
         /// Other nodes that have all of it.
-        copies: u8 = copies,
+        backups: u8 = backups,
         /// The thread that serves it.
         worker: u8 = worker,
     }
@@ -286,10 +290,10 @@ mirror! {
         sessions: u64 = sessions,
         /// Now.
         subscriptions: u64 = subscriptions,
-        /// Now: copies here of sessions of other nodes.
-        copies: u64 = copies,
-        /// Now: persistent sessions here without a whole copy on another node, though there is one, and others whose will none holds.
-        sessions_without_copies: u64 = sessions_without_copies,
+        /// Now: backups here of sessions of other nodes.
+        backups: u64 = backups,
+        /// Now: persistent sessions here without a whole backup on another node, though there is one, and others whose will none holds.
+        under_replicated_sessions: u64 = under_replicated_sessions,
         /// Now.
         retained_messages: u64 = retained_messages,
         /// Now: their publishers are still owed an acknowledgement.
@@ -331,18 +335,50 @@ mirror! {
         subscriptions: u64 = subscriptions,
         /// Text of the filters of sessions.
         filter_bytes: u64 = filter_bytes,
-        /// Copies here of sessions of other nodes; what is above counts none of them, but for their filters in the matching trees.
-        copies: u64 = copies,
+        /// Backups here of sessions of other nodes; what is above counts none of them, but for their filters in the matching trees.
+        backups: u64 = backups,
         /// Held for them: queued, in flight, or come before the owner spoke of them.
-        copied_messages: u64 = copied_messages,
-        /// Their bytes; a message that several copies hold counts for each.
-        copied_bytes: u64 = copied_bytes,
+        backup_messages: u64 = backup_messages,
+        /// Their bytes; a message that several backups hold counts for each.
+        backup_bytes: u64 = backup_bytes,
         /// Wills held for clients of other nodes whose sessions end with their connections.
         held_wills: u64 = held_wills,
         /// Their bytes, with what it costs to hold them.
         held_will_bytes: u64 = held_will_bytes,
-        /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
-        copy_stream_bytes: u64 = copy_stream_bytes,
+        /// Told to the nodes that hold backups of the sessions here, and not acknowledged.
+        backup_stream_bytes: u64 = backup_stream_bytes,
+    }
+}
+
+mirror! {
+    /// Something that is remembered of what was, such as the routes of topics: a part of `GET /v1/memory`.
+    RememberedEntry of Remembered {
+        /// Of what.
+        what: String = what | str::to_owned,
+        /// How many there are.
+        entries: u64 = entries,
+        /// From so many on the older ones make room.
+        at_most: u64 = at_most,
+        /// Their bytes, where they are counted.
+        bytes: Option<u64> = bytes,
+    }
+}
+
+impl RememberedEntry {
+    /// Adds up the tables of one name, which several threads have.
+    fn sum(tables: impl IntoIterator<Item = Remembered>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for table in tables {
+            match all.iter_mut().find(|known| known.what == table.what) {
+                Some(known) => {
+                    known.entries += table.entries;
+                    known.at_most += table.at_most;
+                    known.bytes = known.bytes.zip(table.bytes).map(|(a, b)| a + b);
+                }
+                None => all.push(table.into()),
+            }
+        }
+        all
     }
 }
 
@@ -366,6 +402,8 @@ pub struct MemoryLedger {
     pub hinted_bytes: u64,
     /// For which there was no room, since the start.
     pub hinted_dropped_messages: u64,
+    /// What is remembered of what was, the tables of all workers together; each has a bound.
+    pub remembered: Vec<RememberedEntry>,
     /// Of all workers.
     pub total: MemoryEntry,
     /// Of each worker, in order.
@@ -379,6 +417,7 @@ impl MemoryLedger {
         resident_bytes: Option<u64>,
         limit_bytes: Option<u64>,
         hub: HubMemoryReport,
+        remembered: impl IntoIterator<Item = Remembered>,
         workers: Vec<MemoryEntry>,
     ) -> Self {
         Self {
@@ -390,6 +429,7 @@ impl MemoryLedger {
             hinted_messages: hub.hinted_messages,
             hinted_bytes: hub.hinted_bytes,
             hinted_dropped_messages: hub.hinted_dropped_messages,
+            remembered: RememberedEntry::sum(remembered),
             total: workers
                 .iter()
                 .fold(MemoryEntry::default(), |sum, worker| sum.plus(*worker)),
@@ -414,12 +454,12 @@ impl MemoryEntry {
             inflight_bytes: self.inflight_bytes + other.inflight_bytes,
             subscriptions: self.subscriptions + other.subscriptions,
             filter_bytes: self.filter_bytes + other.filter_bytes,
-            copies: self.copies + other.copies,
-            copied_messages: self.copied_messages + other.copied_messages,
-            copied_bytes: self.copied_bytes + other.copied_bytes,
+            backups: self.backups + other.backups,
+            backup_messages: self.backup_messages + other.backup_messages,
+            backup_bytes: self.backup_bytes + other.backup_bytes,
             held_wills: self.held_wills + other.held_wills,
             held_will_bytes: self.held_will_bytes + other.held_will_bytes,
-            copy_stream_bytes: self.copy_stream_bytes + other.copy_stream_bytes,
+            backup_stream_bytes: self.backup_stream_bytes + other.backup_stream_bytes,
         }
     }
 }
@@ -542,8 +582,9 @@ impl TrafficCounts {
             connections: self.connections + other.connections,
             sessions: self.sessions + other.sessions,
             subscriptions: self.subscriptions + other.subscriptions,
-            copies: self.copies + other.copies,
-            sessions_without_copies: self.sessions_without_copies + other.sessions_without_copies,
+            backups: self.backups + other.backups,
+            under_replicated_sessions: self.under_replicated_sessions
+                + other.under_replicated_sessions,
             retained_messages: self.retained_messages + other.retained_messages,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
@@ -585,7 +626,7 @@ mod tests {
             queued_bytes: 3,
             inflight: 4,
             dropped_messages: 5,
-            copies: 2,
+            backups: 2,
             worker: 1,
         };
         let json = serde_json::to_value(SessionEntry::from(report)).expect("plain data");

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thicket_access::{Applicant, Grant, Judgement, Policy, scram};
-use thicket_node::{Admission, ConnectionId, Enhanced, ListenerId, Source, Verdict, WorkerId};
+use thicket_node::{Admission, ConnectionId, Enhanced, Hub, ListenerId, Source, Verdict, WorkerId};
 use tokio::sync::mpsc;
 
 use crate::clock::wall_ms;
@@ -123,6 +123,22 @@ impl Authenticator {
         &self.desk
     }
 
+    /// Asks as the client that was placed with a session of this name, if there is one: its rights are those of all its sessions. The hub knows;
+    /// the verdict is sent to the asker.
+    pub(crate) fn ask_as_placed(&self, mut request: Request, name: String) {
+        let authenticator = self.clone();
+        let order = move |hub: &mut Hub, now| {
+            if let Some(placed) = hub.placed_name(now, &name) {
+                request.client_id = placed.client_id;
+            }
+            let asker = request.asker.clone();
+            if let Some(verdict) = authenticator.ask(request) {
+                authenticator.desk.send(asker, verdict);
+            }
+        };
+        self.desk.boxes[0].post(Letter::OrderHub(Box::new(order)));
+    }
+
     /// The verdict if there is one at once; else it is sent to the asker.
     pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
         self.desk.counters.authentications.add_one();
@@ -197,6 +213,10 @@ impl Desk {
     /// Sends a verdict to whoever waits for it.
     pub(crate) fn answer(&self, asker: Asker, verdict: Verdict) {
         let verdict = self.count(verdict);
+        self.send(asker, verdict);
+    }
+
+    fn send(&self, asker: Asker, verdict: Verdict) {
         match asker {
             Asker::Connection {
                 worker,

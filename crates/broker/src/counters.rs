@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::histogram::Histogram;
+
 /// Since the start of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -35,6 +37,10 @@ pub(crate) struct Counters {
     pub(crate) connects_refused: Reasons,
     /// TLS and WebSocket handshakes that came to nothing, by reason.
     pub(crate) handshakes_failed: Reasons,
+    /// How long threads worked between two looks for what is new.
+    pub(crate) rounds: Histogram,
+    /// The same of each message delivered to a client: the length of the round in which it was written.
+    pub(crate) deliveries: Histogram,
 }
 
 /// A number that only rises.

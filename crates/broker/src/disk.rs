@@ -2,23 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use crate::histogram::{Distribution, Histogram, SLOW};
 
 /// What `ready` and the log say of a full disk.
 pub(crate) const NOT_STORED: &str =
     "the disk is full: messages that would have to be stored are refused until there is room";
-
-/// Upper bounds of the buckets of the histogram of sync times, seconds.
-pub(crate) const BUCKETS: [f64; 8] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0];
 
 /// What is known of the disk.
 #[derive(Debug)]
 pub(crate) struct Disk {
     directory: PathBuf,
     workers: Box<[OfWorker]>,
-    syncs: [AtomicU64; BUCKETS.len()],
-    slow_syncs: AtomicU64,
-    sync_nanos: AtomicU64,
+    syncs: Histogram,
 }
 
 /// What one thread stores.
@@ -29,22 +26,12 @@ struct OfWorker {
     is_full: AtomicBool,
 }
 
-/// Sync times as a histogram, each bucket alone.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Syncs {
-    pub(crate) buckets: [u64; BUCKETS.len()],
-    pub(crate) count: u64,
-    pub(crate) seconds: f64,
-}
-
 impl Disk {
     pub(crate) fn new(directory: &Path, workers: u8) -> Self {
         Self {
             directory: directory.to_owned(),
             workers: (0..workers).map(|_| OfWorker::default()).collect(),
-            syncs: Default::default(),
-            slow_syncs: AtomicU64::new(0),
-            sync_nanos: AtomicU64::new(0),
+            syncs: Histogram::new(SLOW),
         }
     }
 
@@ -67,17 +54,8 @@ impl Disk {
     pub(crate) fn time<T>(&self, sync: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = sync();
-        self.note_sync(began.elapsed());
+        self.syncs.add(began.elapsed(), 1);
         result
-    }
-
-    fn note_sync(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let bucket = BUCKETS.iter().position(|bound| seconds <= *bound);
-        let count = bucket.map_or(&self.slow_syncs, |bucket| &self.syncs[bucket]);
-        count.fetch_add(1, Ordering::Relaxed);
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// Whether a thread finds no room for what it would have to store.
@@ -95,14 +73,8 @@ impl Disk {
         (sum(|it| &it.log_bytes), sum(|it| &it.checkpoints))
     }
 
-    pub(crate) fn syncs(&self) -> Syncs {
-        let buckets = std::array::from_fn(|index| self.syncs[index].load(Ordering::Relaxed));
-        let nanos = Duration::from_nanos(self.sync_nanos.load(Ordering::Relaxed));
-        Syncs {
-            buckets,
-            count: buckets.iter().sum::<u64>() + self.slow_syncs.load(Ordering::Relaxed),
-            seconds: nanos.as_secs_f64(),
-        }
+    pub(crate) fn syncs(&self) -> Distribution {
+        self.syncs.read()
     }
 
     /// Bytes free and in all on the file system; `None`: the system does not say.
@@ -126,16 +98,5 @@ mod tests {
         disk.note_log(1, 25, false);
         disk.note_checkpoint(1);
         assert_eq!((disk.is_full(), disk.logs()), (false, (35, 1)));
-    }
-
-    #[test]
-    fn a_sync_counts_in_the_bucket_of_its_length() {
-        let disk = Disk::new(Path::new("/"), 1);
-        for millis in [1, 2, 60_000] {
-            disk.note_sync(Duration::from_millis(millis));
-        }
-        let syncs = disk.syncs();
-        assert_eq!(syncs.buckets, [1, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!((syncs.count, syncs.seconds), (3, 60.003));
     }
 }

@@ -83,15 +83,12 @@ impl HookDesk {
     /// Starts the threads; they end with the last queue.
     pub(crate) fn start(settings: Hook, desk: &Arc<Desk>) -> std::io::Result<HookQueue> {
         let on_failure = settings.on_failure;
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .build();
+        let agent = thicket_hooks::agent(&settings.url, settings.authorities.as_deref())
+            .map_err(std::io::Error::other)?;
         let this = Arc::new(Self {
             settings,
             desk: Arc::clone(desk),
-            agent: config.into(),
+            agent,
             cache: Mutex::default(),
         });
         let serve = move |asked: Asked| this.serve(&asked);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mio::Waker;
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Handover, Hub, Mail, Now, Peer, PlacementError, PlacementReport, Verdict, Worker,
-    WorkerId,
+    ConnectionId, Handover, Hub, Mail, Now, Peer, PlacementError, PlacementReport, Published,
+    Verdict, Worker, WorkerId,
 };
 
 use crate::transport::Transport;
@@ -28,6 +28,12 @@ pub(crate) type PlacementOrder = Box<dyn FnOnce(&mut Hub, Now, u64) + Send>;
 
 /// Hears what came of a placement.
 pub(crate) type PlacementAnswer = Box<dyn FnOnce(Result<PlacementReport, PlacementError>) + Send>;
+
+/// Has the worker publish a message, with the number of its answer.
+pub(crate) type PublishOrder = Box<dyn FnOnce(&mut Worker, Now, u64) + Send>;
+
+/// Hears what came of a publication.
+pub(crate) type PublishAnswer = Box<dyn FnOnce(Published) + Send>;
 
 /// What one thread, or a helper, tells another.
 pub(crate) enum Letter {
@@ -68,6 +74,8 @@ pub(crate) enum Letter {
     OrderHub(HubOrder),
     /// From the HTTP API: an order to the hub with a number, and who hears what came of it.
     Place(PlacementOrder, PlacementAnswer),
+    /// From the HTTP API: a message to publish, and who hears what came of it.
+    Publish(PublishOrder, PublishAnswer),
     /// All threads are ready: open the doors.
     Serve,
     /// Close the doors and say goodbye to the clients.
@@ -171,6 +179,7 @@ impl std::fmt::Debug for Letter {
             Self::Order(_) => "Order",
             Self::OrderHub(_) => "OrderHub",
             Self::Place(..) => "Place",
+            Self::Publish(..) => "Publish",
             Self::Serve => "Serve",
             Self::StopWorker => "StopWorker",
             Self::StopHub => "StopHub",

@@ -26,8 +26,9 @@ use crate::discovery::Discovery;
 use crate::disk::Disk;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
+use crate::hooks::Hooks;
 use crate::housekeeper::{Duties, Housekeeper};
-use crate::http::{Clients, Guard, Hosts, Inspector, Seats, Server, Watchers};
+use crate::http::{Clients, Guard, Hosts, Inspector, Own, Seats, Server, Watchers};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::links::Links;
 use crate::listener::{self, Listener};
@@ -66,6 +67,9 @@ pub enum StartError {
     /// What an earlier start stored cannot be used.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// A hook is no good.
+    #[error(transparent)]
+    Hook(#[from] thicket_hooks::HookError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -110,6 +114,7 @@ pub struct Node {
     placement: Option<Server>,
     housekeeper: Option<Housekeeper>,
     bridges: Bridges,
+    hooks: Arc<Hooks>,
     identity: Option<Identity>,
     guard: Guard,
     reload: Reload,
@@ -161,6 +166,11 @@ impl Node {
             placement: None,
             housekeeper: None,
             bridges: Bridges::default(),
+            hooks: Arc::new(Hooks::start(
+                &config.hooks,
+                &places.name,
+                &format!("{:016x}", random_id()?),
+            )?),
             identity: None,
             guard: Guard::start(hosts(&config))?,
             reload: Reload::default(),
@@ -194,9 +204,14 @@ impl Node {
             Seats::new(config.http_connections as usize),
             config.memory_bytes,
         );
+        inspector.own = Own {
+            name: node.name.clone(),
+            id: id.clone(),
+        };
         inspector.bridges = node.bridges.monitors();
         let shared = config.shared_settings();
         inspector.tell_hub(move |hub, _| hub.set_shared_settings(shared));
+        inspector.hooks = Arc::clone(&node.hooks);
         inspector.links = links;
         inspector.certificates = certificates.clone();
         inspector.watchers = Watchers::new(config.http_connections);
@@ -371,6 +386,7 @@ impl Node {
                 resolver: resolver.clone(),
                 links: self.links.clone(),
                 counters: Arc::clone(&authenticator.desk().counters),
+                hooks: Arc::clone(&self.hooks),
                 stopped: stopped.clone(),
                 storage: storage
                     .as_ref()
@@ -422,6 +438,7 @@ impl Node {
         RedirectionConfig {
             policy: config.redirect,
             by_topics: config.redirect_by_topics,
+            refusals: config.redirect_refusals,
             per_s: config.redirect_per_s,
             rebalance: config.rebalance,
             references: config.redirect_references,
@@ -508,6 +525,7 @@ impl Node {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        self.hooks.close();
         for file in &self.socket_files {
             // Somebody may have removed it.
             let _ = std::fs::remove_file(file);
@@ -789,7 +807,7 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
         limits: config.limits.clone(),
         stores: config.stores(),
         backups: config.backups,
-        waits_for_copies: config.ack == Acknowledgement::Replicated,
+        waits_for_backups: config.ack == Acknowledgement::Replicated,
         small_log_bytes: SMALL_LOG_BYTES,
     }
 }

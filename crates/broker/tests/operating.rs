@@ -239,6 +239,12 @@ fn every_path_of_the_document_answers_with_what_it_says() {
         r#"{"client_id": "c", "subscribe": ["a"]}"#,
     );
     assert_eq!(placed.0, 200, "{}", placed.1);
+    let message = r#"{"topic": "a/b", "payload": "x", "qos": 1, "retain": true, "user_properties": [["k", "v"]]}"#;
+    let banned = r#"{"client_id": "bad", "seconds": 60}"#;
+    for (path, body) in [("/v1/publish", message), ("/v1/bans", banned)] {
+        let (status, body) = http_do(&node, "POST", path, "", body);
+        assert_eq!(status, 200, "{path}: {body}");
+    }
     let mut asked = 0;
     for (path, methods) in document["paths"].as_object().expect("paths") {
         let Some(operation) = methods.get("get") else {
@@ -249,7 +255,7 @@ fn every_path_of_the_document_answers_with_what_it_says() {
             continue;
         }
         let question = match path.as_str() {
-            "/v1/explain" => "?topic=a/b",
+            "/v1/explain" | "/v1/retained/message" => "?topic=a/b",
             _ => "",
         };
         let place = path.replace("{client_id}", "c");
@@ -282,6 +288,11 @@ fn check(
     {
         return check(schemas, &schemas[name], value, &format!("{at} {name}"));
     }
+    if let Some(variants) = schema["oneOf"].as_array() {
+        let is_it = |variant: &&serde_json::Value| (variant["type"] == "null") == value.is_null();
+        let variant = variants.iter().find(is_it).expect("one of them");
+        return check(schemas, variant, value, at);
+    }
     if let Some(items) = value.as_array() {
         assert_eq!(schema["type"], "array", "{at}");
         return items
@@ -290,8 +301,12 @@ fn check(
     }
     if let (Some(fields), Some(properties)) = (value.as_object(), schema["properties"].as_object())
     {
-        let names = |map: &serde_json::Map<_, _>| map.keys().cloned().collect::<Vec<String>>();
-        assert_eq!(names(fields), names(properties), "{at}");
+        let strange = fields.keys().find(|name| !properties.contains_key(*name));
+        assert_eq!(strange, None, "{at}");
+        let required = schema["required"].as_array().into_iter().flatten();
+        let mut names = required.filter_map(serde_json::Value::as_str);
+        let missing = names.find(|name| !fields.contains_key(*name));
+        assert_eq!(missing, None, "{at}");
         return fields.iter().for_each(|(name, value)| {
             check(schemas, &properties[name], value, &format!("{at} {name}"))
         });

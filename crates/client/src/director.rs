@@ -227,10 +227,13 @@ impl Director {
         if let (Some(json), 1, Placement::Mqtt) = (placement, number, &self.options.placement) {
             self.follow(json);
         }
-        if number == 1
-            && let Some(connecting) = self.connecting.take()
-        {
-            let _ = connecting.send(Ok(()));
+        if number > 1 {
+            return;
+        }
+        match self.connecting.take() {
+            Some(connecting) => drop(connecting.send(Ok(()))),
+            // It may have been sent here because its sessions should be elsewhere now.
+            None => self.ask_soon(GATHER),
         }
     }
 

@@ -293,9 +293,7 @@ impl Driver {
     /// The program of the broker.
     pub fn find(&self, system: &System, own_program: &Path) -> Result<PathBuf, LabError> {
         if let Some(prepare) = &self.prepare
-            && !crate::prepare::folder(&system.driver)
-                .join(&prepare.makes)
-                .is_file()
+            && !crate::prepare::is_done(&system.driver, prepare)
         {
             return Err(LabError::Driver {
                 driver: system.driver.clone(),

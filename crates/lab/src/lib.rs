@@ -47,6 +47,7 @@ pub mod kubernetes;
 pub mod limits;
 pub mod links;
 pub mod measured;
+pub mod measures;
 pub mod net;
 pub mod prepare;
 pub mod probe;
@@ -58,6 +59,7 @@ pub mod screen;
 pub mod simulated;
 pub mod testbed;
 pub mod topology;
+pub mod unprivileged;
 
 pub mod compare;
 pub mod report;

@@ -58,6 +58,20 @@ impl Backend {
     }
 }
 
+/// Whether this user may make TAP devices: root may, others as their system has it.
+fn check_tap() -> Result<(), LabError> {
+    const DEVICE: &str = "/dev/net/tun";
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(DEVICE);
+    opened.map(drop).map_err(|error| {
+        LabError::Machine(format!(
+            "links need {DEVICE}, or a kernel with netem, which this one is not: {DEVICE}: {error}"
+        ))
+    })
+}
+
 /// The links of a testbed.
 #[derive(Debug)]
 pub struct Links {
@@ -82,6 +96,9 @@ impl Links {
         groups: &[SocketAddrV4],
         seed: u64,
     ) -> Result<Self, LabError> {
+        if backend == Backend::Wire && !topology.links.is_empty() {
+            check_tap()?;
+        }
         make_devices(backend, topology, sites)?;
         net::make_routes(sites, topology)?;
         if backend == Backend::Netem {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::command;
-use crate::driver::{Driver, write_file};
+use crate::driver::{Driver, Prepare, Template, write_file};
 use crate::error::LabError;
 use crate::scenario::System;
 
@@ -17,6 +17,16 @@ pub fn folder(driver: &str) -> PathBuf {
     // A driver may be the path of a file.
     let name = Path::new(driver).file_stem().unwrap_or_default();
     cache.join("thicket-lab").join(name)
+}
+
+/// Whether a driver's broker was prepared by the files that the driver has now.
+pub(crate) fn is_done(driver: &str, prepare: &Prepare) -> bool {
+    let folder = folder(driver);
+    let is_there = |file: &Template| {
+        let text = std::fs::read_to_string(folder.join(&file.path));
+        text.is_ok_and(|text| text == file.text)
+    };
+    folder.join(&prepare.makes).is_file() && prepare.files.iter().all(is_there)
 }
 
 /// Prepares a driver's broker; `say` gets each command. Answers the folder; a driver that needs none is refused.

@@ -5,7 +5,7 @@ use thicket_placement::{CpuWeights, Prediction, Scenario as Population, TrafficM
 
 use crate::results::Results;
 use crate::scenario::Scenario;
-use crate::summary::rows;
+use crate::summary::{in_words, rows};
 
 /// The figure that grows.
 const RATE: &str = "sustainable_msgs_per_s";
@@ -53,13 +53,11 @@ pub fn growth(results: &Results) -> Vec<Growth> {
         let (Ok(brokers), true) = (sites.parse::<usize>(), rate.mean > 0.0) else {
             continue;
         };
-        let others: Vec<String> = (row.parameters.iter())
-            .filter(|(key, _)| key != SITES)
-            .map(|(key, value)| format!("{key} = {value}"))
-            .collect();
+        let others = row.parameters.iter().filter(|(key, _)| key != SITES);
+        let others = in_words(None, others);
         let growth = Growth {
             system: row.system,
-            others: others.join(", "),
+            others,
             brokers,
             measured: 1.0,
             predicted: Some(1.0),

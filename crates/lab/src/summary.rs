@@ -89,6 +89,30 @@ fn thousands(value: i64) -> String {
     if value < 0 { format!("-{text}") } else { text }
 }
 
+impl Row {
+    /// The system and the parameters for which `is_shown` holds, in words.
+    #[must_use]
+    pub fn name(&self, is_shown: impl Fn(&str) -> bool) -> String {
+        let shown = self.parameters.iter().filter(|(key, _)| is_shown(key));
+        in_words(Some(&self.system), shown)
+    }
+}
+
+/// A system and parameters: `mesh, qos = 1, rtt_ms = 5`.
+pub fn in_words<'a>(
+    system: Option<&str>,
+    parameters: impl IntoIterator<Item = &'a (String, String)>,
+) -> String {
+    let parameters = parameters.into_iter();
+    let parameters = parameters.map(|(key, value)| format!("{} = {value}", short(key)));
+    let words: Vec<String> = system
+        .map(str::to_owned)
+        .into_iter()
+        .chain(parameters)
+        .collect();
+    words.join(", ")
+}
+
 /// The short name of a parameter: the last part of its key.
 #[must_use]
 pub fn short(key: &str) -> &str {

@@ -46,7 +46,7 @@ impl Node {
             stores: false,
             small_log_bytes: u64::MAX,
             backups: 1,
-            waits_for_copies: true,
+            waits_for_backups: true,
         };
         let hub = HubConfig {
             workers: 1,
@@ -74,7 +74,7 @@ impl Node {
         loop {
             self.worker.end_round(self.now);
             let mut busy = false;
-            while let Some(output) = self.worker.poll_output() {
+            while let Some(output) = self.worker.egress().and_then(|mut it| it.poll_output()) {
                 if let WorkerOutput::Mail {
                     to: Peer::Hub,
                     mail,
@@ -91,7 +91,7 @@ impl Node {
                 }
             }
             self.hub.end_round(self.now);
-            while let Some(output) = self.hub.poll_output() {
+            while let Some(output) = self.hub.egress().and_then(|mut it| it.poll_output()) {
                 if let HubOutput::Mail { mail, .. } = output {
                     self.worker.handle_input(
                         self.now,
@@ -147,14 +147,19 @@ impl Node {
     /// Takes all that was written to a connection.
     fn drain(&mut self, connection: u32) -> Vec<u8> {
         let connection = ConnectionId(connection);
-        let bytes = self.worker.pending_output(connection).to_vec();
+        let bytes = self.pending(connection).to_vec();
         self.worker.handle_written(connection, bytes.len());
         bytes
     }
 
+    fn pending(&mut self, connection: ConnectionId) -> &[u8] {
+        let egress = self.worker.egress();
+        egress.map_or(&[], |it| it.pending_output(connection))
+    }
+
     fn discard(&mut self, connection: u32) -> usize {
         let connection = ConnectionId(connection);
-        let len = self.worker.pending_output(connection).len();
+        let len = self.pending(connection).len();
         self.worker.handle_written(connection, len);
         len
     }

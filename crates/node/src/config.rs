@@ -7,7 +7,7 @@ use thicket_placement::Policy;
 
 use crate::{ClientAddress, ListenerLikeness, RebalanceConfig};
 
-/// Nodes that may hold copies of one session, beside its owner.
+/// Nodes that may hold backups of one session, beside its primary.
 pub const MAXIMUM_BACKUPS: u8 = 3;
 
 /// Configuration of a worker.
@@ -25,10 +25,10 @@ pub struct WorkerConfig {
     pub limits: Limits,
     /// Persistent sessions are stored: the shell asks for `unstored` each round.
     pub stores: bool,
-    /// Nodes that hold a copy of each persistent session, beside its owner: at most [`MAXIMUM_BACKUPS`].
+    /// Nodes that hold a backup of each persistent session, beside its primary: at most [`MAXIMUM_BACKUPS`].
     pub backups: u8,
-    /// Clients hear of what was done when the copies hold it; otherwise when this node does.
-    pub waits_for_copies: bool,
+    /// Clients hear of what was done when the backups hold it; otherwise when this node does.
+    pub waits_for_backups: bool,
     /// A log smaller than this is left as it is; a larger one is written again when less than half of it lives.
     pub small_log_bytes: u64,
 }
@@ -78,7 +78,7 @@ pub enum OnFull {
     Refuse,
 }
 
-/// Bytes kept for the sessions of one node that is out, unless a user says otherwise.
+/// Bytes kept for the sessions of one node that is down, unless a user says otherwise.
 pub const HINT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What a side of a cluster does that cannot see the rest of it (rule 19). All nodes of a cluster should have the same.
@@ -125,6 +125,10 @@ pub struct Limits {
     pub address_sessions: u32,
     /// Bytes of subscriptions of one user, and of one address, in a worker; 0: no bound.
     pub user_subscription_bytes: u64,
+    /// Messages that a client may publish in a second; 0: any number.
+    pub client_messages_per_s: u32,
+    /// Bytes of topics and payloads that it may; 0: any number.
+    pub client_bytes_per_s: u32,
     /// Levels of a topic or filter.
     pub topic_levels: u16,
     /// Longest session expiry granted; `u32::MAX` seconds means never.
@@ -159,6 +163,8 @@ impl Default for Limits {
             user_sessions: 100_000,
             address_sessions: 20_000,
             user_subscription_bytes: 128 * 1024 * 1024,
+            client_messages_per_s: 0,
+            client_bytes_per_s: 0,
             topic_levels: 128,
             session_expiry_maximum: u32::MAX,
             keep_alive_maximum: 0,
@@ -209,7 +215,7 @@ pub struct HubConfig {
     pub retained: RetainedLimits,
     /// See [`WorkerConfig::backups`].
     pub backups: u8,
-    /// Bytes kept for the sessions of one node that is out; for all such nodes together four times as many.
+    /// Bytes kept for the sessions of one node that is down; for all such nodes together four times as many.
     pub hint_bytes: u64,
     /// What becomes of a message when there is no room for it there.
     pub on_full: OnFull,
@@ -226,6 +232,8 @@ pub struct RedirectionConfig {
     pub policy: Option<Policy>,
     /// A client that is placed goes where that says; loads count for the others.
     pub by_topics: bool,
+    /// With `by_topics`: so many CONNECTs of a client that cannot be redirected are refused, one after the other, where its topics are not.
+    pub refusals: u8,
     /// Clients redirected a second at most.
     pub per_s: u32,
     /// When connected clients are moved.
@@ -245,6 +253,7 @@ impl Default for RedirectionConfig {
         Self {
             policy: None,
             by_topics: false,
+            refusals: 0,
             per_s: 500,
             rebalance: RebalanceConfig::default(),
             references: 1,

@@ -1,8 +1,8 @@
 //! What goes into a worker and a hub, and what comes out: the whole contract between the pure node and its shell.
 //!
-//! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then performs
-//! all outputs (`poll_output`), then flushes each connection named by a `Flush` once. A node that keeps data stores what
-//! `unstored` answers before `end_round`: nothing of a round leaves the node before that.
+//! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then stores what `unstored`
+//! answers. Only then has the machine a way out ([`crate::Egress`]): the shell performs all outputs (`poll_output`), and flushes each connection
+//! named by a `Flush` once (`pending_output`, `handle_written`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub enum WorkerInput<'a> {
 /// What a worker orders its shell to do, in this order.
 #[derive(Debug)]
 pub enum WorkerOutput {
-    /// Write `Worker::pending_output(connection)`, then tell `Worker::handle_written`. At most one a connection a round.
+    /// Write the bytes of `Egress::pending_output`, then tell `Worker::handle_written`. At most one a connection a round.
     Flush(ConnectionId),
     /// Write what is pending if the socket takes it at once, then close. No `Closed` is owed.
     Close(ConnectionId),
@@ -134,8 +134,32 @@ pub enum WorkerOutput {
         /// The first one that is needed.
         segment: u64,
     },
+    /// What came of `Worker::publish_unowned`.
+    Published {
+        /// Its number.
+        number: u64,
+        /// What came of it.
+        answer: Published,
+    },
+    /// A message that the shell wants to hear of: see `Observed`.
+    Observed(Box<crate::ObservedMessage>),
     /// Something an operator may want to read; the shell logs it.
     Event(Event),
+}
+
+/// What came of a message that an operator published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    /// All who must have it have it.
+    Done,
+    /// Nobody subscribes to its topic.
+    NoSubscribers,
+    /// No client may publish to its topic.
+    Reserved,
+    /// A queue, a disk or the retained messages have no room for it. Others may have got it.
+    NoCapacity,
+    /// This side of the cluster has no quorum.
+    NoQuorum,
 }
 
 /// What a shell hands to the hub (thread 0 only).
@@ -207,7 +231,7 @@ pub enum HubInput<'a> {
 /// What the hub orders its shell to do.
 #[derive(Debug)]
 pub enum HubOutput {
-    /// Write `Hub::pending_output(link)`, then tell `Hub::handle_written`.
+    /// Write the bytes of `Egress::pending_output`, then tell `Hub::handle_written`.
     Flush(ConnectionId),
     /// Write what is pending if the socket takes it at once, then close.
     Close(ConnectionId),

@@ -7,6 +7,7 @@
 //! * `doors`: the contract with the shell, inputs and outputs of workers and of the hub;
 //! * `worker`: a PUBLISH, subscriptions, sessions and their life, replication, the journal;
 //! * `hub`: forwarding, claims of client identifiers, moves, members and quorum, loads, placement, rebalancing;
+//! * `bans`: clients that may not connect, as retained messages of the nodes;
 //! * `mail`: messages between workers and the hub; `marks`, `queue`: positions in streams, and queues that change nodes.
 //!
 //! Left to others: sockets, TLS, threads, files, discovery, configuration files and HTTP (the crate `broker`); links, trees and acknowledgements
@@ -16,18 +17,21 @@
 //!
 //! * Nothing here does I/O, reads a clock, starts a thread or draws a random number: times and seeds are inputs. The simulation runs this code.
 //! * No client receives an acknowledgement before every place that must have the message has accepted it.
-//! * What must be stored is stored, by order of the worker, before anything of the same round leaves the node.
+//! * What must be stored is stored before anything leaves: the only way out, [`Egress`], is there when nothing waits to be stored.
 //! * One client identifier has one session in service, except while branches exist after a partition or a stall of a node.
 //! * Every queue and table has a bound or is listed in `docs/design/limits.md`.
 //! * Nothing a client or another node sends panics.
 
+mod bans;
 mod config;
 mod doors;
+mod egress;
 mod hub;
 mod journal;
 mod load;
 mod mail;
 mod marks;
+mod observe;
 mod placing;
 mod queue;
 mod random;
@@ -39,11 +43,14 @@ mod transfer;
 mod visits;
 mod worker;
 
+pub use bans::{Ban, BanError, BanSubject};
 pub use config::*;
 pub use doors::*;
+pub use egress::Egress;
 pub use hub::Hub;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use load::*;
+pub use observe::*;
 pub use placing::{
     PlacedSessionEntry, PlacementAsked, PlacementClient, PlacementEntry, ProblemEntry,
 };
@@ -52,5 +59,8 @@ pub use report::*;
 pub(crate) use source::Payer;
 pub use source::Source;
 pub use transfer::*;
-pub use visits::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED};
+pub use visits::{
+    CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, NO_QUORUM, NODE_DOWN, NODE_REMOVED,
+    NODE_UP, PARTITIONED, QUORUM, READY, SESSIONS_FAILED_OVER,
+};
 pub use worker::Worker;

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
-use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId, WireVersion};
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::{
     server::Epoch,
     time::Instant,
@@ -14,6 +14,7 @@ pub(crate) use crate::doors::Mail;
 pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{
     ConnectionId, ListenerId, Payer, PlacementError, PlacementReport, PlacementRequest, WorkerId,
+    bans::Bans,
 };
 
 /// Somewhere else that wants messages.
@@ -140,6 +141,8 @@ pub(crate) struct Claim {
     pub clean_start: bool,
     /// What is to be known to send the client elsewhere; `None`: it would not understand.
     pub redirectable: Option<Redirectable>,
+    /// Where a client before 5.0 came in: if it is refused, it may come to another node.
+    pub refusable: Option<ListenerId>,
     /// The client asks where its sessions should be.
     pub asks: Option<Arc<PlacementRequest>>,
     /// How that was answered.
@@ -344,9 +347,11 @@ pub(crate) enum Content {
     RetainedRecords { origin: Origin, bytes: Vec<u8> },
     /// Hub to worker: the last write of a topic that several wrote at once, a record with its number; of a removal the number is 0.
     LastWord { origin: Origin, bytes: Vec<u8> },
-    /// Hub to worker: a message that others kept for this node while it was out: like one of `Records`, but no copy gets it by itself.
+    /// Hub to worker: who may not connect, from now on.
+    Bans(Arc<Bans>),
+    /// Hub to worker: a message that others kept for this node while it was down: like one of `Records`, but no backup gets it by itself.
     Hinted { origin: Origin, bytes: Vec<u8> },
-    /// Worker to hub: each persistent session with subscriptions has its copies, each at one of these sets of nodes; or one has none.
+    /// Worker to hub: each persistent session with subscriptions has its backups, each at one of these sets of nodes; or one has none.
     Covered(Option<Vec<Vec<NodeId>>>),
     /// Worker to hub: messages for other nodes, or to be retained.
     Forward {
@@ -447,45 +452,37 @@ pub(crate) enum Content {
         /// Of the session.
         epoch: Epoch,
     },
-    /// Hub to worker: another node takes the session over. Disconnect its client, keep queueing, answer `Frozen`.
-    Freeze {
+    /// Hub to worker: another node is to have the session. Disconnect its client, keep queueing, answer `Fetched`.
+    Fetch {
         request: u64,
         client_id: Arc<str>,
+        to: NodeId,
         purpose: Purpose,
     },
-    /// Worker to hub: the session without its queue; `None`: there is none (any more).
-    Frozen {
-        request: u64,
-        snapshot: Option<Vec<u8>>,
-    },
-    /// Hub to worker: the other node receives the session's messages now. Send the queue, end the session here, fire no will.
+    /// Worker to hub.
+    Fetched { request: u64, answer: Fetched },
+    /// Hub to worker: the other node receives the branch's messages now. Send the queue.
     Drain { request: u64, client_id: Arc<str> },
     /// Hub to worker: tell `home`, behind all that was sent to it, that it has all that was sent before this.
     Synchronise { request: u64, home: WorkerId },
     /// Worker to worker: that was all. The last one lets `Drain` of the same number go on.
     Synchronised { request: u64 },
-    /// Worker to hub: the queue.
+    /// Worker to hub: the queue of a branch.
     Drained { request: u64, queue: Vec<u8> },
-    /// Hub to worker: the move came to nothing; the session stays.
-    Thaw { client_id: Arc<str> },
-    /// Hub to worker: a session from another node, without connection, or to be taken in by the one here. Answered by `Imported` when its
-    /// interests are settled.
+    /// Hub to worker: the other node does not want the session any more; it stays.
+    TakeBack { client_id: Arc<str> },
+    /// Hub to worker: what another node has of a session that is here. Answered by `Imported` when its interests are settled.
     Import {
         request: u64,
         snapshot: Vec<u8>,
-        merge: Option<Merge>,
+        merge: Merge,
     },
     /// Worker to hub.
     Imported { request: u64 },
-    /// Hub to worker: the import came to nothing, the session is still where it was. It ends here without a will.
+    /// Hub to worker: the rest of a branch does not come.
     Forget { client_id: Arc<str> },
-    /// Hub to worker: the rest of an imported session's queue.
-    ImportQueue {
-        client_id: Arc<str>,
-        /// Of the claim that it came with: from now on this node has it.
-        epoch: Epoch,
-        queue: Vec<u8>,
-    },
+    /// Hub to worker: the queue of a branch.
+    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
     /// Worker to hub: the next retained messages for a filter; `begin_at`: the first ones, of those kept when
     /// `InterestSettled` said so.
     RetainedQuery {
@@ -505,10 +502,10 @@ pub(crate) enum Content {
     Nodes(Vec<UpNode>),
     /// Hub to worker: how much other nodes that are up can take (C of Overlays 4.2.1).
     Capabilities(Vec<(NodeId, u64)>),
-    /// Hub to worker: a node that is out will not come back.
+    /// Hub to worker: a node that is down will not come back.
     Forgotten { node: NodeId },
-    /// Worker to hub: the next record of a stream of copies.
-    Copy {
+    /// Worker to hub: the next record of a stream of backups.
+    Replicate {
         to: NodeId,
         stream: u64,
         position: u64,
@@ -523,7 +520,7 @@ pub(crate) enum Content {
         record: Vec<u8>,
     },
     /// Worker to hub: up to these positions a stream is applied, and held, here.
-    CopiesHeld {
+    BackupsHeld {
         to: NodeId,
         worker: u8,
         stream: u64,
@@ -531,27 +528,27 @@ pub(crate) enum Content {
         held: u64,
     },
     /// Hub to worker: the same of the worker's own stream.
-    CopiesAreHeld {
+    BackupsAreHeld {
         by: NodeId,
         stream: u64,
         applied: u64,
         held: u64,
     },
     /// Worker to hub: messages that a stream named have not come; session numbers with sequences.
-    CopiesWanted {
+    BackupsWanted {
         to: NodeId,
         worker: u8,
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
     /// Hub to worker: the same of the worker's own stream.
-    CopiesAreWanted {
+    BackupsAreWanted {
         by: NodeId,
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
     /// Hub to worker: what a node was told by a stream may be lost.
-    CopiesLost { node: NodeId },
+    BackupsLost { node: NodeId },
     /// Hub to worker: a node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
     /// `paused`: when this node stood still last, from, until.
     GivenUpBy {
@@ -559,34 +556,36 @@ pub(crate) enum Content {
         paused: Option<(Instant, Instant)>,
     },
     /// Worker to hub: tell when all that was on its way to this worker has come.
-    CopyBarrier { barrier: u64 },
+    BackupBarrier { barrier: u64 },
     /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.
-    CopyBarrierPassed { barrier: u64, request: u64 },
-    /// Hub to worker: a node is out, the copies of its sessions become the sessions. `is_news`: others do not know more of it.
+    BackupBarrierPassed { barrier: u64, request: u64 },
+    /// Hub to worker: a node is down, the backups of its sessions become the sessions. `is_news`: others do not know more of it.
     Promote { node: NodeId, is_news: bool },
-    /// Hub to worker: the copies of a node's sessions are out of date.
-    DropCopies { node: NodeId },
+    /// Hub to worker: the backups of a node's sessions are out of date.
+    DropBackups { node: NodeId },
     /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
     Minority(bool),
-    /// Worker to worker: another node's worker goes on with these sessions. Copies that an earlier owner told are to be kept until it has
+    /// Worker to worker: another node's worker goes on with these sessions. Backups that an earlier primary told are to be kept until it has
     /// told them anew.
-    CopiesAdopted {
+    BackupsAdopted {
         by: (NodeId, u8),
         sessions: Vec<Adopted>,
     },
     /// Worker to worker: it has, or they have ended.
-    CopiesReplaced {
+    BackupsReplaced {
         by: (NodeId, u8),
         sessions: Vec<u128>,
     },
     /// Worker to hub: they are.
     Promoted { node: NodeId },
-    /// Worker to hub: a copy became the session, with this epoch: its owner handed it over, or, `is_beside`, has it too.
+    /// Worker to hub: a backup became the session, with this epoch: its primary handed it over, or, `is_beside`, has it too.
     TakenOver {
         client_id: Arc<str>,
         epoch: Epoch,
         is_beside: bool,
     },
+    /// Worker to hub: this node handed a session over that another one has here, which stays.
+    NotTakenOver { client_id: Arc<str>, from: NodeId },
     /// Hub to worker: another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
     /// it has is nowhere else.
     Evict {
@@ -627,7 +626,7 @@ pub(crate) struct Adopted {
     pub uid: u128,
     /// In the stream of that node's worker.
     pub number: u64,
-    /// Copies with a lower one are meant.
+    /// Backups with a lower one are meant.
     pub epoch: Epoch,
 }
 
@@ -636,18 +635,29 @@ pub(crate) struct Adopted {
 pub(crate) struct UpNode {
     pub node: NodeId,
     pub slot: NodeSlot,
-    /// What it is not to be told depends on this.
-    pub wire: WireVersion,
+}
+
+/// What becomes of a session that another node asks for.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// There is none (any more).
+    Gone,
+    /// It goes to a third node.
+    Elsewhere,
+    /// It was handed over, by the stream of its backups.
+    Handed,
+    /// What this branch of it has, but for its queue.
+    Branch(Vec<u8>),
 }
 
 /// What a session is fetched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It goes on where it is fetched.
+    /// That node becomes its primary.
     Move,
     /// Its client begins anew: it ends.
     Discard,
-    /// It becomes one with the session of the same client identifier there. From wire version 4 on.
+    /// It becomes one with the session of the same client identifier there.
     Merge,
 }
 

@@ -22,7 +22,7 @@ const RECENT_RUNS: usize = 1_000;
 /// What came of a stream since its node is up.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
-    /// The last number, whether the node was out meanwhile or not.
+    /// The last number, whether the node was down meanwhile or not.
     pub last: u64,
     up_since: Instant,
     /// From this number on everything has come that was sent here; before, see `runs`. `u64::MAX`: not settled yet.
@@ -30,7 +30,7 @@ pub(crate) struct Mark {
     runs: VecDeque<(u64, u64)>,
     /// Runs that came before the node was up again: each of these did come, but nothing can be said of others.
     former: VecDeque<(u64, u64)>,
-    /// The last number before the node was out, and the first one since it is up: what lies between was not sent here.
+    /// The last number before the node was down, and the first one since it is up: what lies between was not sent here.
     gap: Gap,
 }
 
@@ -72,7 +72,7 @@ impl Mark {
         };
     }
 
-    /// What came. Of what did not, the node was out, or did not know yet what is wanted here; as long as that may be, only what came is
+    /// What came. Of what did not, the node was down, or did not know yet what is wanted here; as long as that may be, only what came is
     /// known, and beyond [`GAPS`] only what came last.
     pub fn came(&self) -> Came {
         if self.settled != u64::MAX {

@@ -1,13 +1,14 @@
-//! The queue of a session on its way to another node, with how far its streams had come where it leaves, and the publications it
-//! took there last.
+//! What goes with a session to another node: how far its streams had come where it leaves; of a branch that is taken in there also its queue
+//! and the publications it took last.
 //!
 //! Everything that matched the session up to those numbers has come there and stands in the queue, is in flight, or was delivered:
 //! whatever of it comes to the new node as well, because others there want it too, is no message for this session any more.
 
 use std::collections::BTreeMap;
 
+use thicket_mqtt::PacketId;
 use thicket_session::{
-    server::{Delivery, MessageStream, SEEN_WORDS, decode_queue, encode_queue},
+    server::{Branch, Delivery, InboundId, MessageStream, SEEN_WORDS, decode_queue, encode_queue},
     time::Instant,
 };
 
@@ -18,11 +19,15 @@ use crate::{
 
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
+/// Bytes of an identifier of a client.
+const INBOUND_BYTES: usize = 7;
+/// What a session took, by its publishers; of one perhaps several times.
+type TakenByPublisher = Vec<(u128, Generations)>;
+
 /// Bytes of what was taken of one publisher.
 const PUBLISHER_BYTES: usize = 20 + 16 * SEEN_WORDS;
 
-/// In the incarnation: this number is an end of a gap. No node has been up so often. Nodes of older versions know the first gap alone, or none,
-/// and take the others for streams of incarnations that there never are.
+/// In the incarnation: this number is an end of a gap. No node has been up so often.
 const OF_GAPS: u64 = 1 << 63;
 
 /// Under which the ends of a gap are written.
@@ -68,13 +73,7 @@ fn read_numbers(numbers: &BTreeMap<MessageStream, u64>) -> Marks {
     came.collect()
 }
 
-/// Marks, publications and queue as bytes.
-pub(crate) fn encode<'a>(
-    marks: &Marks,
-    taken: impl IntoIterator<Item = (u128, &'a Generations)>,
-    queue: impl IntoIterator<Item = &'a Delivery>,
-    now: Instant,
-) -> Vec<u8> {
+fn encode_marks(marks: &Marks) -> Vec<u8> {
     let numbers = numbers(marks);
     let mut bytes = (numbers.len() as u32).to_le_bytes().to_vec();
     for (stream, number) in numbers {
@@ -83,6 +82,23 @@ pub(crate) fn encode<'a>(
         bytes.push(stream.stream);
         bytes.extend_from_slice(&number.to_le_bytes());
     }
+    bytes
+}
+
+/// Marks, publications and queue as bytes.
+pub(crate) fn encode<'a>(
+    marks: &Marks,
+    taken: impl IntoIterator<Item = (u128, &'a Generations)>,
+    queue: impl IntoIterator<Item = &'a Delivery>,
+    now: Instant,
+) -> Vec<u8> {
+    let mut bytes = encode_marks(marks);
+    encode_taken(&mut bytes, taken);
+    bytes.extend_from_slice(&encode_queue(queue, now));
+    bytes
+}
+
+fn encode_taken<'a>(bytes: &mut Vec<u8>, taken: impl IntoIterator<Item = (u128, &'a Generations)>) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
     let mut count: u32 = 0;
@@ -95,8 +111,22 @@ pub(crate) fn encode<'a>(
         count += 1;
     }
     bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
-    bytes.extend_from_slice(&encode_queue(queue, now));
-    bytes
+}
+
+/// What `encode_taken` wrote, and what is behind it.
+fn decode_taken(bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
+    let (taken, rest) = items::<PUBLISHER_BYTES>(bytes)?;
+    let publisher = |bytes: &[u8; PUBLISHER_BYTES]| {
+        let (words, _) = bytes[20..].as_chunks();
+        let mut bits = [0; SEEN_WORDS];
+        for (bits, word) in bits.iter_mut().zip(words) {
+            *bits = u128::from_le_bytes(*word);
+        }
+        let highest = u32::from_le_bytes(*bytes[16..].first_chunk()?);
+        let uid = u128::from_le_bytes(*bytes.first_chunk()?);
+        Some((uid, Generations { highest, bits }))
+    };
+    Some((taken.iter().map(publisher).collect::<Option<_>>()?, rest))
 }
 
 /// No marks, no queue: of a session that cannot be asked any more.
@@ -109,14 +139,24 @@ pub(crate) fn empty() -> Vec<u8> {
 pub(crate) struct Moved {
     pub marks: Marks,
     /// By publisher.
-    pub taken: Vec<(u128, Generations)>,
+    pub taken: TakenByPublisher,
     pub queue: Vec<Delivery>,
 }
 
 /// What `encode` wrote; `None` if it is something else.
 pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
+    let (marks, rest) = decode_marks(bytes)?;
+    let (taken, queue) = decode_taken(rest)?;
+    Some(Moved {
+        marks,
+        taken,
+        queue: decode_queue(queue, now).ok()?,
+    })
+}
+
+/// What `encode_marks` wrote, and what is behind it.
+fn decode_marks(bytes: &[u8]) -> Option<(Marks, &[u8])> {
     let (marks, rest) = items::<MARK_BYTES>(bytes)?;
-    let (taken, queue) = items::<PUBLISHER_BYTES>(rest)?;
     let mark = |bytes: &[u8; MARK_BYTES]| {
         let number = |at: usize| {
             let bytes = bytes.get(at..)?.first_chunk()?;
@@ -129,21 +169,72 @@ pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
         };
         Some((stream, number(17)?))
     };
-    let publisher = |bytes: &[u8; PUBLISHER_BYTES]| {
-        let (words, _) = bytes[20..].as_chunks();
-        let mut bits = [0; SEEN_WORDS];
-        for (bits, word) in bits.iter_mut().zip(words) {
-            *bits = u128::from_le_bytes(*word);
+    let numbers = marks.iter().map(mark).collect::<Option<_>>()?;
+    Some((read_numbers(&numbers), rest))
+}
+
+/// What goes with a session that is handed over beside what its backups hold.
+#[derive(Debug, PartialEq)]
+pub(crate) struct History {
+    /// How far its streams had come.
+    pub marks: Marks,
+    /// Publications it took, by publisher: also at QoS 0, of which its backups hear nothing.
+    pub taken: TakenByPublisher,
+    /// Identifiers of its client that are in use, and the last generation, where nothing of them is under way any more.
+    pub inbound: Option<(Vec<InboundId>, u32)>,
+    /// Another node may have it too.
+    pub branch: Option<Branch>,
+}
+
+impl History {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = encode_marks(&self.marks);
+        encode_taken(&mut bytes, self.taken.iter().map(|(uid, it)| (*uid, it)));
+        bytes.push(u8::from(self.inbound.is_some()));
+        if let Some((ids, generation)) = &self.inbound {
+            bytes.extend_from_slice(&generation.to_le_bytes());
+            bytes.extend_from_slice(&(ids.len() as u32).to_le_bytes());
+            for id in ids {
+                bytes.extend_from_slice(&id.packet_id.value().to_le_bytes());
+                bytes.extend_from_slice(&id.generation.to_le_bytes());
+                bytes.push(id.state_bits());
+            }
         }
-        let highest = u32::from_le_bytes(*bytes[16..].first_chunk()?);
-        let uid = u128::from_le_bytes(*bytes.first_chunk()?);
-        Some((uid, Generations { highest, bits }))
-    };
-    Some(Moved {
-        marks: read_numbers(&marks.iter().map(mark).collect::<Option<_>>()?),
-        taken: taken.iter().map(publisher).collect::<Option<Vec<_>>>()?,
-        queue: decode_queue(queue, now).ok()?,
-    })
+        let branch = self.branch.as_ref().map(Branch::encode);
+        bytes.extend_from_slice(&branch.unwrap_or_default());
+        bytes
+    }
+
+    /// What `encode` wrote; `None` if it is something else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (marks, rest) = decode_marks(bytes)?;
+        let (taken, rest) = decode_taken(rest)?;
+        let (inbound, rest) = match rest.split_first()? {
+            (0, rest) => (None, rest),
+            (_, rest) => {
+                let (generation, rest) = rest.split_first_chunk()?;
+                let (ids, rest) = items::<INBOUND_BYTES>(rest)?;
+                let ids = ids.iter().map(|id| {
+                    let packet_id = PacketId::new(u16::from_le_bytes([id[0], id[1]]))?;
+                    let generation = u32::from_le_bytes(*id[2..].first_chunk()?);
+                    Some(InboundId::new(packet_id, generation, id[6]))
+                });
+                let ids = ids.collect::<Option<Vec<_>>>()?;
+                (Some((ids, u32::from_le_bytes(*generation))), rest)
+            }
+        };
+        let branch = if rest.is_empty() {
+            None
+        } else {
+            Some(Branch::decode(rest).ok()?)
+        };
+        Some(Self {
+            marks,
+            taken,
+            inbound,
+            branch,
+        })
+    }
 }
 
 /// Items of `N` bytes behind their count, and the rest.
@@ -174,6 +265,25 @@ mod tests {
         let pairs = taken.iter().map(|(uid, taken)| (*uid, taken));
         let bytes = encode(&marks, pairs, [], Instant::default());
         let queue = Vec::new();
+        let history = History {
+            marks: marks.clone(),
+            taken: taken.clone(),
+            inbound: Some((
+                vec![InboundId::new(PacketId::new(7).expect("not 0"), 9, 1)],
+                11,
+            )),
+            branch: Some(Branch {
+                from: Some(4),
+                ..Branch::default()
+            }),
+        };
+        assert_eq!(History::decode(&history.encode()).as_ref(), Some(&history));
+        let plain = History {
+            inbound: None,
+            branch: None,
+            ..history
+        };
+        assert_eq!(History::decode(&plain.encode()), Some(plain));
         let moved = Moved {
             marks,
             taken,

@@ -19,8 +19,58 @@ pub struct SessionReport {
     pub inflight: usize,
     pub dropped_messages: u64,
     /// Other nodes that have all of it.
-    pub copies: u8,
+    pub backups: u8,
     pub worker: u8,
+}
+
+/// Which sessions are wanted, and in which order. What is `None` does not matter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientQuery {
+    /// The whole client identifier.
+    pub client_id: Option<String>,
+    /// The whole user name.
+    pub user_name: Option<String>,
+    /// The address of the client, without its port.
+    pub address: Option<std::net::IpAddr>,
+    /// A part of client identifier, user name or address.
+    pub search: Option<String>,
+    /// Whether a connection serves it now.
+    pub connected: Option<bool>,
+    /// What comes first.
+    pub order: ClientOrder,
+    /// Only those after this name; ordered by name.
+    pub after: Option<String>,
+    /// As many as are wanted.
+    pub limit: usize,
+}
+
+/// Which sessions come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientOrder {
+    /// By the names of sessions, ascending: so they come in pages.
+    #[default]
+    Name,
+    /// With the most bytes that the client has not taken.
+    Waiting,
+    /// With the message that has waited longest.
+    Oldest,
+    /// With the most messages a second.
+    Rate,
+}
+
+/// One session, with what its client does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientReport {
+    /// The name under which the cluster knows the session.
+    pub name: String,
+    /// What there is to say of the session.
+    pub session: SessionReport,
+    /// Bytes that its connection has not taken yet.
+    pub unsent_bytes: u64,
+    /// How long the first message of its queue has waited; `None`: none waits, or it is not known.
+    pub oldest_queued_ms: Option<u64>,
+    /// Thousandths of a message a second, from the client and to it: a mean of half a minute and more.
+    pub millis_per_s: u64,
 }
 
 /// One subscription.
@@ -34,6 +84,21 @@ pub struct SubscriptionReport {
     pub no_local: bool,
     pub retain_as_published: bool,
     pub subscription_identifier: Option<u32>,
+}
+
+/// Which subscriptions are wanted. What is `None` does not matter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubscriberQuery {
+    /// The whole client identifier.
+    pub client_id: Option<String>,
+    /// As the client wrote it, `$share/...` included.
+    pub filter: Option<String>,
+    /// A topic that the filter matches.
+    pub topic: Option<String>,
+    /// Only those of sessions after this name.
+    pub after: Option<String>,
+    /// As many as are wanted, and the rest of those of the last session.
+    pub limit: usize,
 }
 
 /// One session, for a recording of who receives what.
@@ -73,9 +138,9 @@ pub struct NodeReport {
     pub address: String,
     pub is_self: bool,
     pub reachable: bool,
-    /// Unix time in milliseconds; `None`: it is not out, or was out already when this process started.
+    /// Unix time in milliseconds; `None`: it is not out, or was down already when this process started.
     pub out_since_ms: Option<u64>,
-    /// Of the links with it; `None` while it is out.
+    /// Of the links with it; `None` while it is down.
     pub wire_version: Option<u16>,
     /// Microseconds; `None` for itself or without a link.
     pub rtt_us: Option<u64>,
@@ -83,9 +148,9 @@ pub struct NodeReport {
     pub key: Option<String>,
     pub clients: u64,
     pub subscriptions: u64,
-    /// What it tells of itself; `None`: nothing yet, it is out, or of an older wire version.
+    /// What it tells of itself; `None`: nothing yet, or it is down.
     pub state: Option<crate::NodeState>,
-    /// What is kept here for its sessions while it is out.
+    /// What is kept here for its sessions while it is down.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
     /// What it has set otherwise than the node that answers, though it must be the same on all.
@@ -111,7 +176,7 @@ pub struct Disagreement {
     pub theirs: String,
 }
 
-/// Messages kept for sessions of nodes that are out.
+/// Messages kept for sessions of nodes that are down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct HintsReport {
@@ -166,7 +231,7 @@ pub struct Traffic {
     /// Sessions that two nodes had, in a partition, and that became one here; what was new in the other one.
     pub merged_sessions: u64,
     pub merged_messages: u64,
-    /// For sessions of nodes that are out: dropped or refused for want of room.
+    /// For sessions of nodes that are down: dropped or refused for want of room.
     pub hinted_dropped_messages: u64,
     /// Connections handed to the worker that has the takers of what they publish.
     pub relocated_connections: u64,
@@ -190,7 +255,7 @@ pub struct Traffic {
     pub queue_refused_messages: u64,
     /// Not delivered: expired.
     pub expired_messages: u64,
-    /// Published here as the nodes of their clients were out.
+    /// Published here as the nodes of their clients were down.
     pub wills_of_lost_nodes: u64,
     /// Published where the publisher may not, and dropped.
     pub refused_messages: u64,
@@ -199,10 +264,10 @@ pub struct Traffic {
     pub connections: u64,
     pub sessions: u64,
     pub subscriptions: u64,
-    /// Sessions of other nodes that have a copy here.
-    pub copies: u64,
+    /// Sessions of other nodes that have a backup here.
+    pub backups: u64,
     /// Sessions of which no other node has all, though there are other nodes: all of a persistent one, the will of another.
-    pub sessions_without_copies: u64,
+    pub under_replicated_sessions: u64,
     pub retained_messages: u64,
     /// Messages whose publisher is still owed an acknowledgement.
     pub unacknowledged_messages: u64,
@@ -255,16 +320,46 @@ pub struct MemoryReport {
     pub subscriptions: u64,
     /// Text of the filters of sessions.
     pub filter_bytes: u64,
-    /// Sessions of other nodes that have a copy here: none of the above but `subscriptions` counts them.
-    pub copies: u64,
-    /// Held for them: queued, in flight, or not yet spoken of by the owner.
-    pub copied_messages: u64,
-    pub copied_bytes: u64,
+    /// Sessions of other nodes that have a backup here: none of the above but `subscriptions` counts them.
+    pub backups: u64,
+    /// Held for them: queued, in flight, or not yet spoken of by the primary.
+    pub backup_messages: u64,
+    pub backup_bytes: u64,
     /// Wills of clients of other nodes whose sessions end with their connections; with what it costs to hold them.
     pub held_wills: u64,
     pub held_will_bytes: u64,
-    /// Told to the nodes that hold copies of the sessions here, and not acknowledged.
-    pub copy_stream_bytes: u64,
+    /// Told to the nodes that hold backups of the sessions here, and not acknowledged.
+    pub backup_stream_bytes: u64,
+}
+
+/// Something that was, and is remembered because that saves work or tells what comes twice. Each such table has a bound: it grows up to
+/// that and no further, however many clients and topics there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// Of what.
+    pub what: &'static str,
+    /// How many there are.
+    pub entries: u64,
+    /// From so many on the older ones make room.
+    pub at_most: u64,
+    /// What was asked for, where that is counted.
+    pub bytes: Option<u64>,
+}
+
+impl Remembered {
+    pub(crate) const fn new(what: &'static str, entries: usize, at_most: usize) -> Self {
+        Self {
+            what,
+            entries: entries as u64,
+            at_most: at_most as u64,
+            bytes: None,
+        }
+    }
+
+    pub(crate) const fn with_bytes(mut self, bytes: usize) -> Self {
+        self.bytes = Some(bytes as u64);
+        self
+    }
 }
 
 /// Where the memory of the hub is.
@@ -276,7 +371,7 @@ pub struct HubMemoryReport {
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
-    /// For sessions of nodes that are out.
+    /// For sessions of nodes that are down.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
     pub hinted_dropped_messages: u64,
@@ -352,11 +447,15 @@ pub enum RedirectionReason {
     Unsure,
     /// Redirected while connected: the rebalancer says that another node is better.
     Rebalanced,
+    /// Refused: its topics are at another node, and it cannot be redirected.
+    Refused,
+    /// Served, though its topics are at another node: it was refused as often, or for as long, as may be.
+    RefusedEnough,
 }
 
 impl RedirectionReason {
     /// All of them, by their number on links.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Load,
         Self::Topics,
         Self::Drained,
@@ -370,14 +469,21 @@ impl RedirectionReason {
         Self::Budget,
         Self::Unsure,
         Self::Rebalanced,
+        Self::Refused,
+        Self::RefusedEnough,
     ];
 
-    /// Whether it is one for redirecting.
+    /// Whether the client was sent away: redirected, or refused so that it comes elsewhere.
     #[must_use]
     pub const fn is_redirected(self) -> bool {
         matches!(
             self,
-            Self::Load | Self::Topics | Self::Drained | Self::Moved | Self::Rebalanced
+            Self::Load
+                | Self::Topics
+                | Self::Drained
+                | Self::Moved
+                | Self::Rebalanced
+                | Self::Refused
         )
     }
 
@@ -398,6 +504,8 @@ impl RedirectionReason {
             Self::Budget => "budget",
             Self::Unsure => "unsure",
             Self::Rebalanced => "rebalanced",
+            Self::Refused => "refused",
+            Self::RefusedEnough => "refused_enough",
         }
     }
 }
@@ -429,6 +537,8 @@ pub struct ClientExplanation {
     pub is_here: bool,
     /// It was placed: this is a session of that client.
     pub placed_as: Option<PlacedName>,
+    /// It did not ask, but its topics are known.
+    pub learned: Option<LearnedReport>,
     /// What redirection goes by; `None`: clients are served where they come.
     pub policy: Option<&'static str>,
     /// The last one of this node.
@@ -437,6 +547,19 @@ pub struct ClientExplanation {
     pub moved: Option<crate::ClientMove>,
     /// Nodes that take clients, that with least to do first.
     pub nodes: Vec<RankedNode>,
+}
+
+/// What is known of a client that did not ask where to connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LearnedReport {
+    /// The identity of the node where it is, or where it should come back.
+    pub node: String,
+    /// What it publishes.
+    pub publish: Vec<String>,
+    /// What it receives.
+    pub subscribe: Vec<String>,
+    /// CONNECTs that were refused since it was served last.
+    pub refused: u8,
 }
 
 /// How much a node has to do in the eyes of another one.

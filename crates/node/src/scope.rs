@@ -1,7 +1,7 @@
 //! Whose a session is: the name under which a cluster knows it says so, wherever it goes.
 //!
 //! With [`SessionScope::User`] the name is made of the topic prefix of the listener, the user name and the client identifier, so that
-//! another user with the same identifier has a session of its own. Registrars, moves, copies and files know names only.
+//! another user with the same identifier has a session of its own. Registrars, moves, backups and files know names only.
 
 use crate::SessionScope;
 

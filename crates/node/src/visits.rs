@@ -4,10 +4,28 @@ use thicket_mqtt::ReasonCode;
 
 /// A client is served: fields `client_id`, `user_name`, `peer`, `version`, `session_present`.
 pub const CLIENT_CONNECTED: &str = "client connected";
-/// A client is served no more: fields `client_id`, `peer`, `reason`.
+/// A client is served no more: fields `client_id`, `user_name`, `peer`, `reason`.
 pub const CLIENT_DISCONNECTED: &str = "client disconnected";
 /// A client was not let in: fields `client_id`, `user_name`, `peer`, `reason_code`, `reason`.
 pub const CONNECT_REFUSED: &str = "CONNECT refused";
+
+/// This node lets clients in.
+pub const READY: &str = "ready";
+/// A node is reachable: fields `node`, `name`.
+pub const NODE_UP: &str = "node up";
+/// A node is not reachable any more: field `node`.
+pub const NODE_DOWN: &str = "node down";
+/// A node was removed from the cluster: fields `node`, `name`.
+pub const NODE_REMOVED: &str = "a node was removed from the cluster";
+/// This node does not serve: it does not see a majority. Fields `members`, `reachable`.
+pub const NO_QUORUM: &str = "this side has no majority and does not serve";
+/// This node does not serve: others reach a node that it does not. Fields `members`, `reachable`.
+pub const PARTITIONED: &str = "others reach a node that this one does not, which does not serve";
+/// This node serves again: fields `members`, `reachable`.
+pub const QUORUM: &str = "this side has a majority and serves again";
+/// Backups here were promoted: field `sessions`, and of which `node`.
+pub const SESSIONS_FAILED_OVER: &str =
+    "sessions of a node that is down have failed over to this one";
 
 /// Why the connection of a client ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

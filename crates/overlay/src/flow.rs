@@ -19,6 +19,8 @@ pub(crate) struct Flow {
     parked: BTreeMap<(StreamId, u64), u32>,
     /// Bytes sent and not acknowledged.
     under_way: u64,
+    /// The highest number sent of each stream; there are few.
+    sent_up_to: Vec<(StreamId, u64)>,
     /// When something was acknowledged last, or sent first since nothing was under way.
     progress: Instant,
     doublings: u32,
@@ -37,7 +39,7 @@ impl Flow {
     ) -> bool {
         let goes = is_open && self.parked.is_empty() && self.has_window(len, window);
         if goes {
-            self.send(now, len);
+            self.send(now, stream, number, len);
         } else {
             self.parked.insert((stream, number), len);
         }
@@ -46,18 +48,31 @@ impl Flow {
 
     /// The next parked message that the window allows: it counts as sent.
     pub(crate) fn release(&mut self, now: Instant, window: u64) -> Option<(StreamId, u64)> {
-        let (&key, &len) = self.parked.first_key_value()?;
-        if !self.has_window(len, window) {
+        let key = self.first_parked()?;
+        let len = *self.parked.get(&key)?;
+        if !self.is_overtaken(key) && !self.has_window(len, window) {
             return None;
         }
         self.parked.remove(&key);
-        self.send(now, len);
+        self.send(now, key.0, key.1, len);
         Some(key)
     }
 
-    /// The next parked message.
+    /// The next parked message: one that later ones of its stream have overtaken, else the first. At the destination those wait for
+    /// it and hold the window, so it goes whatever the window is: else neither would ever.
     pub(crate) fn first_parked(&self) -> Option<(StreamId, u64)> {
-        self.parked.first_key_value().map(|(key, _)| *key)
+        let first = |(key, _): (&(StreamId, u64), &u32)| *key;
+        let overtaken = self.sent_up_to.iter().find_map(|&(stream, sent)| {
+            let mut before = self.parked.range((stream, 0)..(stream, sent));
+            before.next().map(first)
+        });
+        overtaken.or_else(|| self.parked.first_key_value().map(first))
+    }
+
+    /// Whether a later one of its stream was sent.
+    fn is_overtaken(&self, (stream, number): (StreamId, u64)) -> bool {
+        let mut sent = self.sent_up_to.iter();
+        sent.any(|(of, sent)| *of == stream && *sent > number)
     }
 
     /// Whether nothing waits and nothing is under way.
@@ -100,7 +115,11 @@ impl Flow {
         self.under_way == 0 || self.under_way + len as u64 <= window
     }
 
-    const fn send(&mut self, now: Instant, len: u32) {
+    fn send(&mut self, now: Instant, stream: StreamId, number: u64, len: u32) {
+        match self.sent_up_to.iter_mut().find(|(of, _)| *of == stream) {
+            Some((_, sent)) => *sent = number.max(*sent),
+            None => self.sent_up_to.push((stream, number)),
+        }
         if self.under_way == 0 {
             self.progress = now;
             self.doublings = 0;
@@ -144,6 +163,23 @@ mod tests {
             "acknowledged before it was sent: somebody had it"
         );
         assert!(flow.is_sent(STREAM, 2) && flow.is_sent(STREAM, 3));
+    }
+
+    #[test]
+    fn what_others_under_way_wait_for_goes_first_and_needs_no_window() {
+        let mut flow = Flow::default();
+        let other = StreamId(0);
+        assert!(flow.offer(at(0), STREAM, 14, 40, 100, true));
+        // Added later, when they were matched again: the destination waits for 13 before it takes 14.
+        for (stream, number, len) in [(other, 21, 65), (STREAM, 13, 70), (STREAM, 15, 1)] {
+            assert!(!flow.offer(at(1), stream, number, len, 100, false));
+        }
+        assert_eq!(flow.release(at(1), 100), Some((STREAM, 13)));
+        assert_eq!(flow.release(at(1), 100), None, "the window is full");
+        flow.settle(at(2), STREAM, 13, 70);
+        flow.settle(at(2), STREAM, 14, 40);
+        assert_eq!(flow.release(at(2), 100), Some((other, 21)));
+        assert_eq!(flow.release(at(2), 100), Some((STREAM, 15)));
     }
 
     #[test]

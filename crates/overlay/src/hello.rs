@@ -28,7 +28,7 @@ pub(crate) struct Hello {
     pub(crate) process: u64,
     pub(crate) name: String,
     pub(crate) address: String,
-    /// Fresh for each link; nodes of version 3 want one.
+    /// Fresh for each link.
     pub(crate) nonce: [u64; 2],
 }
 
@@ -202,7 +202,6 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire_version::WireVersion;
 
     fn hello(node: u64) -> Hello {
         Hello {
@@ -234,7 +233,10 @@ mod tests {
             let (field, _) = fewer.remove(missing);
             if field == NEWEST_WIRE {
                 let wire = Hello::from_properties(&fewer).map(|hello| hello.wire);
-                let only_3 = WireRange::up_to(WireVersion::V3);
+                let only_3 = WireRange {
+                    oldest: 3,
+                    newest: 3,
+                };
                 assert_eq!(wire, Ok(only_3), "one version");
                 for value in ["2", "x"] {
                     fewer.push((field, value));
@@ -284,31 +286,5 @@ mod tests {
             let holder = Holder::from_properties(&said).expect("an address");
             assert_eq!(holder.incarnation.is_some(), is_read, "{value}");
         }
-    }
-
-    #[test]
-    fn what_is_said_to_a_node_of_version_3_is_what_it_expects() {
-        let only_3 = Hello {
-            wire: WireRange::up_to(WireVersion::V3),
-            ..hello(2)
-        };
-        let names: Vec<_> = only_3.to_properties().iter().map(|it| it.0).collect();
-        let of_version_3 = [
-            "wire",
-            "cluster",
-            "node",
-            "incarnation",
-            "process",
-            "name",
-            "address",
-            "nonce",
-        ];
-        assert_eq!(names, of_version_3);
-        // It passes over what it does not know, so it sees both as hellos of its own version.
-        let as_it_sees_us = Hello {
-            wire: WireRange::up_to(WireVersion::V3),
-            ..hello(1)
-        };
-        assert_eq!(hello(1).to_properties()[..8], as_it_sees_us.to_properties());
     }
 }

@@ -30,8 +30,7 @@ pub struct InterestValue {
     pub qos: Qos,
     /// Some session outlives its connection: messages are kept for it when the node is out (rule 5).
     pub persistent: bool,
-    /// Connected members of the group here; of a plain interest how many subscriptions there are, within a factor of two (0: not known, from
-    /// nodes before wire version 7).
+    /// Connected members of the group here; of a plain interest how many subscriptions there are, within a factor of two.
     pub weight: u32,
 }
 

@@ -105,6 +105,9 @@ mod peers;
 mod random;
 mod ranges;
 pub mod record;
+mod record_change;
+mod record_versions;
+mod relays;
 mod rendezvous;
 mod report;
 pub mod routing;
@@ -129,6 +132,6 @@ pub use overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
 };
 pub use rendezvous::{rendezvous, rendezvous_by_weight};
-pub use report::{LinkCounters, NodeStatus, OverlayCounters};
+pub use report::{LinkCounters, NodeStatus, OverlayCounters, RoundTrips};
 pub use wire::WireError;
 pub use wire_version::WireVersion;

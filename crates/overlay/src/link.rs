@@ -8,14 +8,16 @@
 //! | `Dialled` | CONNACK, error | closed; the reason is logged |
 //! | `Accepted` (A: waits for CONNECT) | CONNECT | `Candidate`, CONNACK sent |
 //! | `Dialled`, `Accepted` | anything on a link that is not proved, where links are | refused: closed |
-//! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select`, its records, `Resume` |
+//! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select` and which versions of records it has |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
-//! | `Candidate` (higher id) | `Select` | `Selected`: sends its records, `Resume` |
-//! | `Selected` (lower id) | the other's `Candidate` message, sent before it saw our choice | `Selected` |
-//! | `Selected` | `Resume` | `Up` |
-//! | `Up` | anything of `Resume`, `Select`, `Candidate` | refused: closed |
+//! | `Candidate` (higher id) | `Select` | `Selected`: sends which versions of records it has |
+//! | `Candidate` | as both above, the other end speaks no version above 9 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
+//! | `Selected`, `Resumed` (lower id) | the other's `Candidate` message, sent before it saw our choice | the same |
+//! | `Selected` | `Versions` | `Resumed`: sends the records that the other end lacks, `Resume` |
+//! | `Resumed` | `Resume` | `Up` |
+//! | `Up` | anything of `Resume`, `Select`, `Candidate`, `Versions` of all records | refused: closed |
 //! | before `Up` | handshake timeout | closed |
-//! | `Selected`, `Up` | silence | closed |
+//! | `Selected`, `Resumed`, `Up` | silence | closed |
 //! | any | bytes that cannot be read or are not named here | refused: closed |
 
 use thicket_mqtt::{Packet, ProtocolVersion, Publish};
@@ -79,8 +81,10 @@ pub(crate) enum LinkState {
     Accepted,
     /// Both ends know each other; the lower id decides.
     Candidate { peer: Box<Hello> },
-    /// Chosen; waits for the other end's `Resume`.
+    /// Chosen; waits to hear which records the other end has.
     Selected { peer: Box<Hello> },
+    /// The other end has our records, or they are on their way to it; waits for its `Resume`.
+    Resumed { peer: Box<Hello> },
     /// In use.
     Up { node: NodeId },
 }
@@ -92,6 +96,7 @@ impl LinkState {
             Self::Accepted => "accepted",
             Self::Candidate { .. } => "candidate",
             Self::Selected { .. } => "selected",
+            Self::Resumed { .. } => "resumed",
             Self::Up { .. } => "up",
         }
     }
@@ -99,7 +104,9 @@ impl LinkState {
     /// The node at the other end, once it is known who that is.
     pub(crate) fn node(&self) -> Option<NodeId> {
         match self {
-            Self::Candidate { peer } | Self::Selected { peer } => Some(peer.node),
+            Self::Candidate { peer } | Self::Selected { peer } | Self::Resumed { peer } => {
+                Some(peer.node)
+            }
             Self::Up { node } => Some(*node),
             Self::Dialled | Self::Accepted => None,
         }
@@ -107,7 +114,15 @@ impl LinkState {
 
     /// Whether hellos go over it and silence ends it.
     pub(crate) const fn is_selected(&self) -> bool {
-        matches!(self, Self::Selected { .. } | Self::Up { .. })
+        matches!(
+            self,
+            Self::Selected { .. } | Self::Resumed { .. } | Self::Up { .. }
+        )
+    }
+
+    /// Whether the other end has the records that changes start from.
+    pub(crate) const fn has_records(&self) -> bool {
+        matches!(self, Self::Resumed { .. } | Self::Up { .. })
     }
 }
 

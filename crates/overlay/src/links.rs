@@ -133,7 +133,9 @@ impl Link {
     fn next_look(&self, timing: &Timing) -> Instant {
         match &self.state {
             LinkState::Up { .. } => self.next_check(timing.out_after),
-            LinkState::Selected { .. } => self.next_check(timing.out_after).min(self.deadline),
+            LinkState::Selected { .. } | LinkState::Resumed { .. } => {
+                self.next_check(timing.out_after).min(self.deadline)
+            }
             LinkState::Dialled | LinkState::Accepted | LinkState::Candidate { .. } => self.deadline,
         }
     }

@@ -10,6 +10,8 @@
 //! | link | 6 `Leaving` | |
 //! | view | 1 `Record` | see [`NodeRecord`](crate::view::NodeRecord) |
 //! | view | 2 `Advertisement` | origin u64, topic with its length |
+//! | view | 3 `Versions` | whole u8, then to the end for each record: node u64, incarnation varint, process u64, version varint |
+//! | view | 4 `Change` | node u64, incarnation varint, process u64, versions before and after varint, the record's numbers varint, lost links as node u64, changed ones as node u64, RTT varint, epoch varint; a count varint before each list |
 //! | interests | 1 `Interests` | flags u8 (snapshot 1, last 2), from varint, to varint, entries to the end |
 //! | interests | 2 `InterestsApplied` | version varint |
 //! | acknowledgements | 1 `Acknowledge` | credit limit varint, control received varint, streams to the end |
@@ -28,6 +30,8 @@ use thicket_session::topic::TopicFilter;
 use crate::channel::Channel;
 use crate::identity::{Incarnation, NodeId, StreamId};
 use crate::interest::{InterestChange, InterestKey, InterestValue, Sharing};
+use crate::record_change::RecordChange;
+use crate::record_versions::RecordVersions;
 use crate::view::NodeRecord;
 use crate::wire::{Reader, WireError, put_bytes, put_varint};
 
@@ -54,6 +58,10 @@ pub(crate) enum Message<'a> {
     /// The node shuts down.
     Leaving,
     Record(NodeRecord),
+    /// Which records the sender has, or which one it wants.
+    Versions(RecordVersions),
+    /// A record changed.
+    Change(RecordChange),
     /// A node publishes to a topic (`$PUBADV` of Overlays 5.1).
     Advertisement {
         origin: NodeId,
@@ -132,7 +140,9 @@ impl Message<'_> {
             | Self::Hello { .. }
             | Self::HelloReply { .. }
             | Self::Leaving => Channel::Link,
-            Self::Record(_) | Self::Advertisement { .. } => Channel::View,
+            Self::Record(_) | Self::Versions(_) | Self::Change(_) | Self::Advertisement { .. } => {
+                Channel::View
+            }
             Self::Interests(_) | Self::InterestsApplied { .. } => Channel::Interests,
             Self::Acknowledge(_) => Channel::Acknowledgements,
             Self::Control { .. } => Channel::Hub,
@@ -149,6 +159,8 @@ impl Message<'_> {
             Self::HelloReply { .. } => "HelloReply",
             Self::Leaving => "Leaving",
             Self::Record(_) => "Record",
+            Self::Versions(_) => "Versions",
+            Self::Change(_) => "Change",
             Self::Advertisement { .. } => "Advertisement",
             Self::Interests(_) => "Interests",
             Self::InterestsApplied { .. } => "InterestsApplied",
@@ -184,6 +196,14 @@ impl Message<'_> {
             Self::Record(record) => {
                 out.push(1);
                 record.encode(out);
+            }
+            Self::Versions(versions) => {
+                out.push(3);
+                versions.encode(out);
+            }
+            Self::Change(change) => {
+                out.push(4);
+                change.encode(out);
             }
             Self::Advertisement { origin, topic } => {
                 out.push(2);
@@ -242,6 +262,8 @@ impl<'a> Message<'a> {
                     origin: NodeId(reader.u64()?),
                     topic: reader.str("advertised topic")?,
                 },
+                3 => Self::Versions(RecordVersions::decode(&mut reader)?),
+                4 => Self::Change(RecordChange::decode(&mut reader)?),
                 _ => return Err(unknown_kind(kind)),
             },
             Channel::Interests => match kind {

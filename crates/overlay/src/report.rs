@@ -62,6 +62,32 @@ pub struct LinkCounters {
     pub refused: u64,
 }
 
+/// How long links took there and back, all links together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RoundTrips {
+    /// How many took at most as many milliseconds as [`Self::BOUNDS_MS`] says in the same place, and more than in the place before.
+    pub within: [u64; Self::BOUNDS_MS.len()],
+    /// All of them, those that took longer included.
+    pub count: u64,
+    /// Their times together, in microseconds.
+    pub sum_us: u64,
+}
+
+impl RoundTrips {
+    /// The upper bounds.
+    pub const BOUNDS_MS: [u64; 8] = [1, 3, 10, 30, 100, 300, 1000, 10_000];
+
+    pub(crate) fn add(&mut self, sample_us: u64) {
+        let bounds = Self::BOUNDS_MS.iter();
+        let mut buckets = bounds.zip(&mut self.within);
+        if let Some((_, count)) = buckets.find(|(bound, _)| sample_us <= **bound * 1000) {
+            *count += 1;
+        }
+        self.count += 1;
+        self.sum_us = self.sum_us.saturating_add(sample_us);
+    }
+}
+
 /// What concerns no single node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OverlayCounters {
@@ -95,10 +121,27 @@ pub struct OverlayCounters {
     pub last_repair_ms: u64,
     /// All of those durations together, in milliseconds.
     pub repair_ms: u64,
+    /// Answers to hellos, by how long they took.
+    pub round_trips: RoundTrips,
     /// Sets of nodes that got no tree of their own: there are as many as may be.
     pub refused_trees: u64,
     /// Bytes of unacknowledged messages kept now.
     pub unacknowledged_bytes: u64,
     /// Unacknowledged messages kept now.
     pub unacknowledged_messages: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_count_in_the_bucket_of_their_length() {
+        let mut found = RoundTrips::default();
+        for sample_us in [0, 1000, 1001, 30_000_000] {
+            found.add(sample_us);
+        }
+        assert_eq!(found.within, [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((found.count, found.sum_us), (4, 30_002_001));
+    }
 }

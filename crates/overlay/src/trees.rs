@@ -150,7 +150,8 @@ impl Trees {
             topology.link(from, to).is_none() || lost.contains(&(from.min(to), from.max(to)))
         };
         let mut cut_off = BTreeSet::new();
-        if !self.topology.links().any(|(a, b, _)| is_lost(a, b)) {
+        let is_there = |(a, b): &(NodeId, NodeId)| self.topology.link(*a, *b).is_some();
+        if self.topology.links_not_in(topology).next().is_none() && !lost.iter().any(is_there) {
             return cut_off;
         }
         for named in self.named.values().chain([&self.single]) {

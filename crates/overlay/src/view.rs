@@ -5,10 +5,12 @@
 //! of the interests, because a record would be flooded to everyone at every change of any interest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::identity::{Incarnation, NodeId};
+use crate::record_versions::RecordAge;
 use crate::routing::{Topology, TopologyNode};
-use crate::wire::{Reader, WireError, put_bytes, put_varint};
+use crate::wire::{Reader, WireError, ascending, incarnation, put_bytes, put_varint, varint_len};
 
 /// Longest record, so that as many as there may be take little: with 4,000 links there is still room for a name.
 const MAXIMUM_RECORD_BYTES: usize = 64 * 1024;
@@ -37,7 +39,7 @@ pub(crate) struct NodeRecord {
     /// How it routes, see [`RoutingMode::code`](crate::RoutingMode).
     pub(crate) routing: u8,
     /// Live links and their quantised RTT in tenths of a millisecond, by node, ascending.
-    pub(crate) links: Vec<(NodeId, u32)>,
+    pub(crate) links: Arc<[(NodeId, u32)]>,
     /// For each of them how often a link with that node came up: what was on the one before may be lost.
     pub(crate) epochs: Vec<u64>,
 }
@@ -62,7 +64,7 @@ impl NodeRecord {
         }
         out.push(self.routing);
         put_varint(out, self.links.len() as u64);
-        for (node, rtt) in &self.links {
+        for (node, rtt) in self.links.iter() {
             out.extend_from_slice(&node.0.to_le_bytes());
             put_varint(out, u64::from(*rtt));
         }
@@ -81,7 +83,7 @@ impl NodeRecord {
         }
         let mut record = Self {
             node: NodeId(reader.u64()?),
-            incarnation: Incarnation(reader.u64()?),
+            incarnation: incarnation(reader.u64()?)?,
             version: reader.varint()?,
             process: reader.u64()?,
             name: reader.str("name")?.to_owned(),
@@ -93,67 +95,63 @@ impl NodeRecord {
             roots: reader.varint()?,
             rate: reader.varint()?,
             routing: reader.u8()?,
-            links: Vec::new(),
+            links: Arc::default(),
             epochs: Vec::new(),
         };
-        if record.incarnation > Incarnation::MAXIMUM {
-            return Err(WireError::Value {
-                field: "incarnation",
-                value: record.incarnation.0,
-            });
-        }
         // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
+        let mut links: Vec<(NodeId, u32)> = Vec::new();
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
-            let rtt = reader.varint()?;
-            let rtt = u32::try_from(rtt).map_err(|_| WireError::Value {
-                field: "rtt",
-                value: rtt,
-            })?;
-            if record
-                .links
-                .last()
-                .is_some_and(|(before, _)| *before >= node)
-            {
-                return Err(WireError::Value {
-                    field: "link order",
-                    value: node.0,
-                });
-            }
-            record.links.push((node, rtt));
+            let rtt = reader.rtt()?;
+            ascending("link order", links.last().map(|(before, _)| *before), node)?;
+            links.push((node, rtt));
         }
-        for _ in 0..record.links.len() {
+        for _ in 0..links.len() {
             record.epochs.push(reader.varint()?);
         }
+        record.links = links.into();
         Ok(record)
+    }
+
+    /// Whether it is short enough to be sent whole.
+    pub(crate) fn is_sendable(&self) -> bool {
+        // What is not text or links has a length of its own, at most.
+        const REST_BYTES: usize = 128;
+        let links = self.links.iter().zip(&self.epochs);
+        let links =
+            links.map(|((_, rtt), epoch)| 8 + varint_len(u64::from(*rtt)) + varint_len(*epoch));
+        let text = self.name.len() + self.address.len();
+        REST_BYTES + text + links.sum::<usize>() <= MAXIMUM_RECORD_BYTES
     }
 
     /// The nodes with which it had a link that it has no more, or another one.
     pub(crate) fn links_lost_since(&self, before: &Self) -> Vec<NodeId> {
-        let still = |node: &NodeId, epoch: &u64| {
-            let mut links = self.links.iter().zip(&self.epochs);
-            links.any(|((other, _), now)| other == node && now == epoch)
-        };
         let links = before.links.iter().zip(&before.epochs);
-        let lost = links.filter(|((node, _), epoch)| !still(node, epoch));
+        let is_lost =
+            |node: NodeId, epoch: u64| self.link(node).is_none_or(|(_, now)| now != epoch);
+        let lost = links.filter(|((node, _), epoch)| is_lost(*node, **epoch));
         lost.map(|((node, _), _)| *node).collect()
     }
 
-    /// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
-    /// versions of each other: then everybody keeps the same one, and the node with the other goes above it.
-    const fn age(&self) -> (u64, u64, u64) {
-        (self.incarnation.0, self.process, self.version)
+    pub(crate) const fn age(&self) -> RecordAge {
+        RecordAge {
+            incarnation: self.incarnation,
+            process: self.process,
+            version: self.version,
+        }
     }
 
-    /// Its identity, and what may change while links and addresses do not.
-    pub(crate) fn numbers(&self) -> TopologyNode {
+    /// As elections and paths see it.
+    fn as_topology(&self) -> TopologyNode {
         TopologyNode {
             node: self.node,
+            name: self.name.clone(),
+            address: self.address.clone(),
             capability: self.capability,
             roots: self.roots,
             clients: self.clients,
             rate: self.rate,
-            ..TopologyNode::default()
+            links: Arc::clone(&self.links),
         }
     }
 
@@ -167,9 +165,16 @@ impl NodeRecord {
 
     /// Whether it says to have a link with the node.
     pub(crate) fn lists(&self, node: NodeId) -> bool {
-        self.links
+        self.link(node).is_some()
+    }
+
+    /// RTT and epoch of its link with a node.
+    pub(crate) fn link(&self, node: NodeId) -> Option<(u32, u64)> {
+        let links = &self.links;
+        let at = links
             .binary_search_by_key(&node, |(other, _)| *other)
-            .is_ok()
+            .ok()?;
+        Some((links[at].1, self.epochs[at]))
     }
 }
 
@@ -189,6 +194,8 @@ pub(crate) enum RecordNews {
 pub(crate) struct View {
     own: NodeId,
     records: BTreeMap<NodeId, NodeRecord>,
+    /// The same as elections and paths see it.
+    topology: Topology,
     maximum: usize,
 }
 
@@ -196,6 +203,7 @@ impl View {
     pub(crate) fn new(own: NodeRecord, maximum: usize) -> Self {
         Self {
             own: own.node,
+            topology: Topology::new([own.as_topology()]),
             records: BTreeMap::from([(own.node, own)]),
             maximum,
         }
@@ -205,10 +213,12 @@ impl View {
         &self.records[&self.own]
     }
 
-    pub(crate) fn own_mut(&mut self) -> &mut NodeRecord {
-        self.records
-            .get_mut(&self.own)
-            .expect("the own record is there from the start")
+    /// Changes the own record.
+    pub(crate) fn change_own(&mut self, change: impl FnOnce(&mut NodeRecord)) {
+        let own = self.records.get_mut(&self.own);
+        let own = own.expect("the own record is there from the start");
+        change(own);
+        self.topology.set(own.as_topology());
     }
 
     pub(crate) fn record(&self, node: NodeId) -> Option<&NodeRecord> {
@@ -237,20 +247,16 @@ impl View {
                 return RecordNews::Full;
             };
             self.records.remove(&gone);
+            self.topology.remove(gone);
         }
+        self.topology.set(record.as_topology());
         self.records.insert(record.node, record);
         RecordNews::Newer
     }
 
     /// Every record as elections and paths see it.
-    pub(crate) fn topology(&self) -> Topology {
-        let whole = |record: &NodeRecord| TopologyNode {
-            name: record.name.clone(),
-            address: record.address.clone(),
-            links: record.links.clone(),
-            ..record.numbers()
-        };
-        Topology::new(self.records.values().map(whole))
+    pub(crate) const fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// The nodes this one reaches over links that both ends list, this one included.
@@ -265,7 +271,7 @@ impl View {
                 .records
                 .get(&node)
                 .into_iter()
-                .flat_map(|record| &record.links)
+                .flat_map(|record| record.links.iter())
             {
                 let both = self
                     .records
@@ -281,10 +287,10 @@ impl View {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn record(node: u64, incarnation: u64, version: u64, links: &[u64]) -> NodeRecord {
+    pub(crate) fn record(node: u64, incarnation: u64, version: u64, links: &[u64]) -> NodeRecord {
         NodeRecord {
             node: NodeId(node),
             incarnation: Incarnation(incarnation),

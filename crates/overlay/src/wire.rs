@@ -5,6 +5,8 @@
 use thicket_mqtt::DecodeError;
 use thicket_session::topic::TopicFilterError;
 
+use crate::identity::{Incarnation, NodeId};
+
 /// Why bytes from another node cannot be read. Malformed: nothing was taken over; the link they came from ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -187,10 +189,45 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
+    /// In tenths of a millisecond.
+    pub(crate) fn rtt(&mut self) -> Result<u32, WireError> {
+        let value = self.varint()?;
+        u32::try_from(value).map_err(|_| WireError::Value {
+            field: "rtt",
+            value,
+        })
+    }
+
     /// Length and UTF-8.
     #[inline]
     pub(crate) fn str(&mut self, field: &'static str) -> Result<&'a str, WireError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| WireError::NotUtf8 { field })
+    }
+}
+
+/// None that is absurd: a node that believed it could never rise above.
+pub(crate) const fn incarnation(value: u64) -> Result<Incarnation, WireError> {
+    if value > Incarnation::MAXIMUM.0 {
+        return Err(WireError::Value {
+            field: "incarnation",
+            value,
+        });
+    }
+    Ok(Incarnation(value))
+}
+
+/// An error unless a node follows the one before it in a list.
+pub(crate) fn ascending(
+    field: &'static str,
+    before: Option<NodeId>,
+    node: NodeId,
+) -> Result<(), WireError> {
+    match before {
+        Some(before) if before >= node => Err(WireError::Value {
+            field,
+            value: node.0,
+        }),
+        Some(_) | None => Ok(()),
     }
 }
 

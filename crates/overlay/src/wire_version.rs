@@ -1,8 +1,7 @@
 //! Which versions of everything links carry a node speaks, and which one two nodes use with each other.
 //!
-//! At least two adjacent versions run together, so that a cluster is brought to a new release node by node. The first released nodes
-//! know one version only, [`WireVersion::V3`], and refuse whoever says another number in the hello's `wire`: so `wire` is the
-//! oldest version a node speaks, and the newest stands in a property of its own that those nodes pass over.
+//! A release speaks its own version and that of the release before, so that a cluster is brought to a new release node by node. In the
+//! hello `wire` is the oldest version a node speaks; the newest, if it is another one, stands in a property of its own.
 
 use std::fmt;
 
@@ -11,24 +10,15 @@ use std::fmt;
 pub struct WireVersion(u16);
 
 impl WireVersion {
-    /// Of the nodes before any range was announced.
-    pub const V3: Self = Self(3);
-    /// With control messages that nodes of version 3 do not know.
-    pub const V4: Self = Self(4);
-    /// With sessions that have more than one copy, who has them, and what is kept for nodes that are out.
-    pub const V5: Self = Self(5);
-    /// With runs in the streams of copies.
-    pub const V6: Self = Self(6);
-    /// With what each node has to do and where clients reach it, how many subscriptions stand behind an interest, and redirections.
-    pub const V7: Self = Self(7);
-    /// With the settings that must be the same on all nodes.
-    pub const V8: Self = Self(8);
-    /// With what the rebalancer asks and orders.
-    pub const V9: Self = Self(9);
+    /// Lower numbers were never released.
+    pub const V10: Self = Self(10);
+    /// With records that are compared before any is sent on a new link, with changes of records, and with what nodes have learned of clients that
+    /// did not ask where to connect, and with how many sessions may have those that did.
+    pub const V11: Self = Self(11);
     /// The oldest one this program speaks.
-    pub const OLDEST: Self = Self::V3;
+    pub const OLDEST: Self = Self::V10;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V9;
+    pub const NEWEST: Self = Self::V11;
 
     /// As it stands in a hello.
     #[must_use]

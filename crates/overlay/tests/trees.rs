@@ -178,7 +178,7 @@ proptest! {
         // Every second node has heard of changed RTTs, the others have not.
         let nodes = before.len();
         let changed: Vec<_> = before.iter().cloned().map(|mut node| {
-            for (other, rtt) in &mut node.links {
+            for (other, rtt) in std::sync::Arc::make_mut(&mut node.links) {
                 *rtt = (*rtt ^ (after >> ((other.0 + node.node.0) % 50)) as u32) % 400;
             }
             node

@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use thicket_placement::{
-    ArrivalOrder, Random, RebalanceClient, RebalanceLimits, RebalanceNode, Setting, Situation,
-    plan_moves,
+    ArrivalOrder, Placeable, Random, RebalanceClient, RebalanceLimits, RebalanceNode, Setting,
+    Situation, plan_moves, plan_placements,
 };
 
 fn main() -> Result<(), thicket_placement::ParameterError> {
@@ -34,10 +34,38 @@ fn main() -> Result<(), thicket_placement::ParameterError> {
                 plan.moves.len(),
                 started.elapsed().as_secs_f64() * 1000.0
             );
+            if name == "scattered" {
+                with_sessions(&situation)?;
+            }
             for step in &plan.moves {
                 situation.clients[step.client].node = step.to;
             }
         }
+    }
+    Ok(())
+}
+
+/// All clients may have four sessions.
+fn with_sessions(situation: &Situation) -> Result<(), thicket_placement::ParameterError> {
+    let client = |at| Placeable {
+        sessions: vec![at],
+        max_sessions: 4,
+    };
+    let clients: Vec<Placeable> = (0..situation.clients.len()).map(client).collect();
+    let started = Instant::now();
+    let plan = plan_placements(situation, &clients, RebalanceLimits::default())?;
+    let took = started.elapsed().as_secs_f64() * 1000.0;
+    if let Some(plan) = plan {
+        let sessions = plan.clients.iter().map(|(_, sessions)| sessions.len());
+        println!(
+            "  placed anew with up to four sessions: internal {:.0} -> {:.0} msg/s, Jain {:.4} -> {:.4}, {} clients with {} sessions, {took:.1} ms",
+            plan.before.internal,
+            plan.after.internal,
+            plan.before.jain,
+            plan.after.jain,
+            plan.clients.len(),
+            sessions.sum::<usize>(),
+        );
     }
     Ok(())
 }

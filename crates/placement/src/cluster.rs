@@ -1,5 +1,6 @@
 //! What is where: publishers and subscribers of each topic at each broker, and the traffic that follows from it.
 
+use crate::distance::Distances;
 use crate::error::{ParameterError, at_least, check_rate};
 use crate::model::{jain, overhead};
 
@@ -88,6 +89,7 @@ pub struct Cluster {
     publisher_counts: Vec<u32>,
     subscription_counts: Vec<u32>,
     internal: f64,
+    distances: Distances,
 }
 
 impl Cluster {
@@ -115,7 +117,33 @@ impl Cluster {
             publisher_counts: vec![0; broker_count],
             subscription_counts: vec![0; broker_count],
             internal: 0.0,
+            distances: Distances::default(),
         })
+    }
+
+    /// What messages between brokers cost from now on.
+    pub fn set_distances(&mut self, distances: Distances) {
+        self.distances = distances;
+    }
+
+    /// What messages between brokers cost.
+    #[must_use]
+    pub const fn distances(&self) -> &Distances {
+        &self.distances
+    }
+
+    /// Cost of a message between `broker` and the nearest one with a subscription to `topic`; 0 if that is `broker`, 1 if there is none.
+    #[must_use]
+    pub fn nearest_listener(&self, topic: TopicId, broker: BrokerId) -> f64 {
+        if self.listens(topic, broker) {
+            return 0.0;
+        }
+        if self.distances.are_even() {
+            return 1.0;
+        }
+        let listening = self.brokers().filter(|other| self.listens(topic, *other));
+        let costs = listening.map(|other| self.distances.between(other, broker));
+        costs.min_by(f64::total_cmp).unwrap_or(1.0)
     }
 
     /// Adds a topic whose publishers are expected to send `expected_rate` messages per second in total.
@@ -505,6 +533,23 @@ mod tests {
             broker: BrokerId(broker),
             rate,
         }
+    }
+
+    #[test]
+    fn the_nearest_listener_is_the_cheapest_to_bring_a_topic_from() {
+        let mut cluster = Cluster::new(4).unwrap();
+        let topic = cluster.add_topic(1.0).unwrap();
+        assert_eq!(cluster.nearest_listener(topic, BrokerId(0)), 1.0);
+        cluster.subscribe(topic, BrokerId(2));
+        assert_eq!(cluster.nearest_listener(topic, BrokerId(0)), 1.0);
+        assert_eq!(cluster.nearest_listener(topic, BrokerId(2)), 0.0);
+        // Two sites of two brokers.
+        let cost = |from: usize, to: usize| if from / 2 == to / 2 { 1.0 } else { 10.0 };
+        cluster.set_distances(Distances::new(4, cost).unwrap());
+        assert_eq!(cluster.nearest_listener(topic, BrokerId(0)), 10.0);
+        assert_eq!(cluster.nearest_listener(topic, BrokerId(3)), 1.0);
+        cluster.subscribe(topic, BrokerId(1));
+        assert_eq!(cluster.nearest_listener(topic, BrokerId(0)), 1.0);
     }
 
     #[test]

@@ -17,6 +17,12 @@ use crate::strategy::{Interest, Limits, MatchingOptions, Role, StrategyKind};
 
 /// Messages a second that a topic is expected to have when nobody knows.
 const UNKNOWN_RATE: f64 = 1.0;
+/// A node is better for a client if it saves this share of its messages.
+const WORTH: f64 = 0.01;
+/// What a message costs a subscriber whose publisher is at another node, but will follow when it comes back.
+const FOLLOWS_LATER: f64 = 0.5;
+/// How fast bringing a topic to one more node gets cheaper with its subscriptions.
+const POPULARITY_DISCOUNT: f64 = 0.3;
 
 /// What a client wants to receive.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,14 +70,28 @@ pub struct Placement {
     pub sessions: Vec<PlacedSession>,
 }
 
+/// A node that is better for a client as a whole than the one it has come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BetterNode {
+    /// Which.
+    pub node: u64,
+    /// Messages a second between nodes that the client there saves.
+    pub saves: f64,
+}
+
 /// Where all placed clients are, and the strategy that places the next ones.
 #[derive(Debug)]
 pub struct ControlPlane {
     /// Ascending: the place of a node is its broker.
     nodes: Vec<u64>,
+    gamma: f64,
     placer: Placer,
     topics: BTreeMap<String, TopicId>,
+    /// By topic.
+    topic_names: Vec<String>,
     clients: BTreeMap<String, Known>,
+    /// By number; that of a client that has left may stay.
+    client_names: Vec<String>,
     /// Numbers of clients that have left.
     free: Vec<ClientId>,
 }
@@ -92,9 +112,12 @@ impl ControlPlane {
         let strategy = StrategyKind::Thicket.build(limits, MatchingOptions::default(), 0);
         Ok(Self {
             nodes: nodes.iter().copied().collect(),
+            gamma,
             placer: Placer::new(Cluster::new(nodes.len())?, strategy),
             topics: BTreeMap::new(),
+            topic_names: Vec::new(),
             clients: BTreeMap::new(),
+            client_names: Vec::new(),
             free: Vec::new(),
         })
     }
@@ -116,14 +139,9 @@ impl ControlPlane {
         let placed = self.placer.arrive(id, &interests)?;
         let mut changed = vec![self.note(&asked.client_id, id)];
         let moved: BTreeSet<ClientId> = placed.redirected.iter().map(|it| it.0).collect();
-        let names: Vec<(String, ClientId)> = self
-            .clients
-            .iter()
-            .filter(|(_, known)| known.id != id && moved.contains(&known.id))
-            .map(|(name, known)| (name.clone(), known.id))
-            .collect();
-        for (name, id) in names {
-            changed.push(self.note(&name, id));
+        for moved in moved.into_iter().filter(|moved| *moved != id) {
+            let name = self.client_names[moved.index()].clone();
+            changed.push(self.note(&name, moved));
         }
         Ok(changed)
     }
@@ -157,6 +175,108 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// The node where a client with one session is cheapest, if that is not `at`, where it has come, and saves more than a hundredth of the
+    /// client's messages. Nodes above gamma without the client are left out. Nothing is changed. `None`, too, for a client that is not
+    /// known.
+    ///
+    /// Clients come back one by one, so it counts what its partners will do when they come back. A subscriber costs what a topic is worth at a node
+    /// where nobody wants it while somebody does elsewhere, less for a topic that many want, as that will be wanted everywhere; and half
+    /// where it is the only one and the publisher is elsewhere, as that one will follow. A publisher costs its messages at a node where nobody
+    /// wants them while somebody does elsewhere.
+    pub fn better_node(&mut self, client_id: &str, at: u64) -> Option<BetterNode> {
+        let id = self.clients.get(client_id)?.id;
+        let before = self.held(id);
+        let interests: Vec<Interest> = before.iter().map(|(interest, _)| *interest).collect();
+        let own = self.broker(at);
+        let candidates = self.fair_without(id, own, &interests)?;
+        let cluster = self.placer.cluster();
+        let cost = |broker: BrokerId| -> f64 {
+            interests.iter().map(|one| cost(cluster, one, broker)).sum()
+        };
+        let costs: Vec<(BrokerId, f64)> = candidates.into_iter().map(|it| (it, cost(it))).collect();
+        let messages = self.messages(&interests);
+        // What was held before had rates that are good.
+        let _ = self.placer.restore(id, &before);
+        let (best, least) = *costs
+            .iter()
+            .min_by(|one, other| one.1.total_cmp(&other.1))?;
+        let here = costs.iter().find(|(broker, _)| Some(*broker) == own);
+        let saves = here.map_or(f64::INFINITY, |(_, cost)| cost - least);
+        let node = self.nodes[best.index()];
+        (saves > WORTH * messages).then_some(BetterNode { node, saves })
+    }
+
+    /// What a client has, and where.
+    fn held(&self, id: ClientId) -> Vec<(Interest, BrokerId)> {
+        let cluster = self.placer.cluster();
+        let rate = |topic: TopicId| {
+            let mut publishers = cluster.publishers(topic).iter();
+            let own = publishers.find(|publisher| publisher.client == id);
+            own.map_or(0.0, |publisher| publisher.rate)
+        };
+        let held = self.placer.assignments(id).iter().map(|one| {
+            let topic = one.topic;
+            let role = match (one.publishes, one.subscribes) {
+                (true, true) => Role::Both { rate: rate(topic) },
+                (true, false) => Role::Publisher { rate: rate(topic) },
+                (false, _) => Role::Subscriber,
+            };
+            (Interest { topic, role }, one.broker)
+        });
+        held.collect()
+    }
+
+    /// Brokers that are not above gamma without the client, that with least to do first, and `own` in any case. The client is away then.
+    fn fair_without(
+        &mut self,
+        id: ClientId,
+        own: Option<BrokerId>,
+        interests: &[Interest],
+    ) -> Option<Vec<BrokerId>> {
+        if interests.is_empty() {
+            return None;
+        }
+        self.placer.restore(id, &[]).ok()?;
+        let cluster = self.placer.cluster();
+        let is_fair = |dimension: Dimension, broker: BrokerId| {
+            let mean = cluster.total_load(dimension) / cluster.broker_count() as f64;
+            cluster.loads(dimension)[broker.index()] <= self.gamma * mean
+        };
+        let publishes = interests
+            .iter()
+            .any(|one| one.role.publish_rate().is_some());
+        let subscribes = interests.iter().any(|one| one.role.subscribes());
+        let mut fair: Vec<BrokerId> = cluster
+            .brokers()
+            .filter(|broker| {
+                Some(*broker) == own
+                    || (!publishes || is_fair(Dimension::Input, *broker))
+                        && (!subscribes || is_fair(Dimension::Output, *broker))
+            })
+            .collect();
+        let load = |broker: &BrokerId| {
+            let all = [Dimension::Input, Dimension::Output].into_iter();
+            all.map(|dimension| cluster.loads(dimension)[broker.index()])
+                .sum::<f64>()
+        };
+        fair.sort_by(|one, other| load(one).total_cmp(&load(other)));
+        Some(fair)
+    }
+
+    /// A client's messages a second.
+    fn messages(&self, interests: &[Interest]) -> f64 {
+        let cluster = self.placer.cluster();
+        let of = |interest: &Interest| {
+            let received = if interest.role.subscribes() {
+                cluster.rate(interest.topic)
+            } else {
+                0.0
+            };
+            interest.role.publish_rate().unwrap_or(0.0) + received
+        };
+        interests.iter().map(of).sum()
+    }
+
     /// A client is placed no more; `false`: it was not.
     pub fn remove(&mut self, client_id: &str) -> bool {
         let Some(known) = self.clients.remove(client_id) else {
@@ -184,8 +304,12 @@ impl ControlPlane {
         if let Some(known) = self.clients.get(client_id) {
             return known.id;
         }
-        let next = ClientId(self.clients.len() as u32);
+        let next = ClientId(self.client_names.len() as u32);
         let id = self.free.pop().unwrap_or(next);
+        if id == next {
+            self.client_names.push(String::new());
+        }
+        client_id.clone_into(&mut self.client_names[id.index()]);
         let placement = Placement {
             client_id: client_id.to_owned(),
             sessions: Vec::new(),
@@ -211,6 +335,7 @@ impl ControlPlane {
         let rate = rate.unwrap_or(UNKNOWN_RATE);
         let topic = self.placer.cluster_mut().add_topic(rate)?;
         self.topics.insert(name.to_owned(), topic);
+        self.topic_names.push(name.to_owned());
         Ok(topic)
     }
 
@@ -263,11 +388,6 @@ impl ControlPlane {
 
     /// Writes down where a client is now.
     fn note(&mut self, client_id: &str, id: ClientId) -> Placement {
-        let names: BTreeMap<TopicId, &str> = self
-            .topics
-            .iter()
-            .map(|(name, topic)| (*topic, name.as_str()))
-            .collect();
         let mut by_node: BTreeMap<u64, PlacedSession> = BTreeMap::new();
         for assignment in self.placer.assignments(id) {
             let node = self.nodes[assignment.broker.index()];
@@ -277,7 +397,7 @@ impl ControlPlane {
                 publish: Vec::new(),
                 subscribe: Vec::new(),
             });
-            let name = names[&assignment.topic].to_owned();
+            let name = self.topic_names[assignment.topic.index()].clone();
             let cluster = self.placer.cluster();
             if assignment.publishes {
                 let publishers = cluster.publishers(assignment.topic);
@@ -326,6 +446,31 @@ impl ControlPlane {
         all.min_by(|one, other| load(one).total_cmp(&load(other)))
             .unwrap_or(BrokerId(0))
     }
+}
+
+/// What one topic of a client costs at a broker, in messages a second between nodes; see [`ControlPlane::better_node`].
+fn cost(cluster: &Cluster, interest: &Interest, broker: BrokerId) -> f64 {
+    let topic = interest.topic;
+    if cluster.listens(topic, broker) {
+        return 0.0;
+    }
+    let is_wanted = cluster.listening_count(topic) > 0;
+    let mut cost = 0.0;
+    if interest.role.subscribes() {
+        let all: u32 = cluster.subscriptions(topic).iter().sum();
+        let share = if is_wanted {
+            libm::pow(1.0 + f64::from(all), -POPULARITY_DISCOUNT)
+        } else if cluster.publishes(topic, broker) {
+            0.0
+        } else {
+            FOLLOWS_LATER
+        };
+        cost += cluster.rate(topic) * share;
+    }
+    if let (Some(rate), true) = (interest.role.publish_rate(), is_wanted) {
+        cost += rate;
+    }
+    cost
 }
 
 /// A session that stays has the number it had; the others get the lowest free ones.
@@ -482,6 +627,130 @@ mod tests {
             assert_eq!(after.sessions[0].number, 1);
         }
         assert!(second.cluster().internal() <= 4.0, "scattered it is 12");
+    }
+
+    /// One session at a node with these topics, a message a second of each.
+    fn seen(client_id: &str, node: u64, publish: &[String], subscribe: &[String]) -> Placement {
+        let rated = |all: &[String]| all.iter().map(|it| (it.clone(), 1.0)).collect();
+        let session = PlacedSession {
+            number: 1,
+            node,
+            publish: rated(publish),
+            subscribe: rated(subscribe),
+        };
+        Placement {
+            client_id: client_id.to_owned(),
+            sessions: vec![session],
+        }
+    }
+
+    #[test]
+    fn a_node_is_better_for_a_client_where_it_saves_messages_and_there_is_room() {
+        let mut control = control(&[1, 2, 3]);
+        let topic = |name: &str| vec![name.to_owned()];
+        for (name, node) in [("x", 2), ("y", 1), ("z", 3)] {
+            let publisher = seen(&format!("publishes-{name}"), node, &topic(name), &[]);
+            control.restore(&publisher).unwrap();
+            let subscriber = seen(&format!("wants-{name}"), node, &[], &topic(name));
+            control.restore(&subscriber).unwrap();
+        }
+        control.restore(&seen("c", 1, &[], &topic("x"))).unwrap();
+        let internal = control.cluster().internal();
+        // One other subscriber: (1 + 1)^-0.3.
+        for at in [1, 3] {
+            let better = control.better_node("c", at).unwrap();
+            assert!(
+                better.node == 2 && (0.81..0.82).contains(&better.saves),
+                "{better:?}"
+            );
+        }
+        assert_eq!(control.better_node("c", 2), None, "it is the best");
+        assert_eq!(control.better_node("unknown", 1), None);
+        assert_eq!(
+            control.cluster().internal(),
+            internal,
+            "nothing has changed"
+        );
+        for more in 0..3 {
+            let crowd = seen(&format!("crowd-{more}"), 2, &[], &topic("x"));
+            control.restore(&crowd).unwrap();
+        }
+        assert_eq!(control.better_node("c", 1), None, "node 2 is above gamma");
+        let silent = seen("silent", 1, &topic("nobody wants it"), &[]);
+        control.restore(&silent).unwrap();
+        assert_eq!(control.better_node("silent", 2), None, "nothing to save");
+    }
+
+    /// Clients come back one after the other, each to nodes drawn at random: a better one refuses it so many times at most. Messages between nodes
+    /// before and after, and refusals of a client that came back in the mean.
+    fn come_back(clients: &[Placement], refusals: u32, rounds: u32) -> (f64, f64, f64) {
+        let mut control = control(&[1, 2, 3, 4]);
+        let mut random = crate::Random::new(1, 0);
+        let mut draw = || 1 + random.below(4) as u64;
+        for client in clients {
+            let mut client = client.clone();
+            client.sessions[0].node = draw();
+            control.restore(&client).unwrap();
+        }
+        let before = control.cluster().internal();
+        let mut refused = 0;
+        for _ in 0..rounds {
+            for client in clients {
+                let mut left = refusals;
+                let mut node = draw();
+                while left > 0 && control.better_node(&client.client_id, node).is_some() {
+                    (left, node, refused) = (left - 1, draw(), refused + 1);
+                }
+                let mut client = client.clone();
+                client.sessions[0].node = node;
+                control.restore(&client).unwrap();
+            }
+        }
+        let came = f64::from(rounds) * clients.len() as f64;
+        let after = control.cluster().internal();
+        (before, after, f64::from(refused) / came)
+    }
+
+    #[test]
+    fn clients_that_are_refused_where_they_cost_much_halve_the_traffic_between_nodes() {
+        let mut random = crate::Random::new(2, 0);
+        let mut clients: Vec<Placement> = (0..400)
+            .map(|topic| seen(&format!("p{topic}"), 1, &[format!("{topic}")], &[]))
+            .collect();
+        clients.extend(
+            (0..400).map(|topic| seen(&format!("s{topic}"), 1, &[], &[format!("{topic}")])),
+        );
+        random.shuffle(&mut clients);
+        let (before, never, none) = come_back(&clients, 0, 2);
+        assert!(never > 0.9 * before && none == 0.0, "{before} {never}");
+        let (before, after, refused) = come_back(&clients, 8, 2);
+        assert!(after < 0.5 * before && refused < 3.0, "{after} {refused}");
+        // The social network of Fig. 22.
+        let mut shares = crate::zipf(1000, 1.13);
+        for index in 1..shares.len() {
+            shares[index] += shares[index - 1];
+        }
+        let mut draw = || {
+            let unit = random.unit();
+            shares.iter().position(|share| unit < *share).unwrap_or(999)
+        };
+        let mut clients: Vec<Placement> = (0..1000)
+            .map(|topic| seen(&format!("p{topic}"), 1, &[format!("{topic}")], &[]))
+            .collect();
+        clients.extend((0..100).map(|subscriber| {
+            let mut wanted = BTreeSet::new();
+            while wanted.len() < 10 {
+                wanted.insert(draw().to_string());
+            }
+            let wanted: Vec<String> = wanted.into_iter().collect();
+            seen(&format!("s{subscriber}"), 1, &[], &wanted)
+        }));
+        random.shuffle(&mut clients);
+        let (before, after, refused) = come_back(&clients, 12, 2);
+        assert!(
+            after < 0.55 * before && refused < 1.0,
+            "{before} {after} {refused}"
+        );
     }
 
     #[test]

@@ -39,6 +39,7 @@
 
 mod cluster;
 mod control;
+mod distance;
 mod error;
 mod model;
 mod placer;
@@ -53,7 +54,8 @@ mod strategy;
 pub use cluster::{
     BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
 };
-pub use control::{Asked, ControlPlane, PlacedSession, Placement, Wanted};
+pub use control::{Asked, BetterNode, ControlPlane, PlacedSession, Placement, Wanted};
+pub use distance::Distances;
 pub use error::ParameterError;
 pub use model::{
     Natural, Prediction, Scenario, TrafficModel, Tree, broker_probability, decision_space, jain,
@@ -62,9 +64,9 @@ pub use model::{
 pub use placer::{Assignment, Placed, Placer};
 pub use random::Random;
 pub use rebalance::{
-    Attached, Balance, COLD, CONNECTION_LOAD, Move, MoveReason, Plan, RebalanceClient,
-    RebalanceLimits, RebalanceNode, Situation, Sizing, SizingReading, WORTH_RATE, WORTH_SHARE,
-    plan_moves, replan,
+    AnewPlan, AnewSession, Attached, Balance, COLD, CONNECTION_LOAD, Move, MoveReason, Placeable,
+    Plan, RebalanceClient, RebalanceLimits, RebalanceNode, Situation, Sizing, SizingReading,
+    WORTH_RATE, WORTH_SHARE, plan_moves, plan_placements, replan,
 };
 pub use redirect::{Candidate, Excess, Load, Picture, Policy, State};
 pub use replay::{Advisor, Arrival, Change, Outcome, Relocation, Replay, Step};

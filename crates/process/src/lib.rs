@@ -87,6 +87,25 @@ impl Process {
         kibibytes(&text, "VmRSS:").ok_or_else(|| io::Error::other("no VmRSS in its status"))
     }
 
+    /// Files and sockets that it has open.
+    ///
+    /// # Errors
+    /// As [`Self::cpu_seconds`].
+    pub fn open_files(&self) -> io::Result<u64> {
+        let path = self.directory.join("fd");
+        Ok(fs::read_dir(path)?.count() as u64)
+    }
+
+    /// Files and sockets that it may have open; `None`: any number, or the system does not say.
+    #[must_use]
+    pub fn most_open_files(&self) -> Option<u64> {
+        let limits = self.read("limits").ok()?;
+        let line = limits
+            .lines()
+            .find_map(|line| line.strip_prefix("Max open files"))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
     /// Bytes that it may have in memory: the machine's, or those of its control group.
     #[must_use]
     pub fn memory_limit(&self) -> Option<u64> {
@@ -144,6 +163,15 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_open_file_counts() {
+        let own = Process::own();
+        let _file = fs::File::open("/proc/self/stat").expect("this system has /proc");
+        let open = own.open_files().expect("this system has /proc");
+        assert!(open >= 4, "{open}");
+        assert!(own.most_open_files().is_none_or(|most| most >= open));
+    }
 
     #[test]
     fn a_stat_line_is_read_whatever_the_program_is_called() {

@@ -106,7 +106,7 @@ impl Socket {
     }
 }
 
-/// How two nodes are parted.
+/// How two nodes are partitioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parting {
     /// Bytes wait until it is over.
@@ -501,7 +501,7 @@ impl Net {
         }
     }
 
-    /// How two nodes are parted.
+    /// How two nodes are partitioned.
     pub fn parting(&self, one: usize, other: usize) -> Option<Parting> {
         let pair = (one.min(other), one.max(other));
         self.partings.get(&pair).copied()
@@ -516,7 +516,7 @@ impl Net {
         }
     }
 
-    /// All that are parted.
+    /// All pairs that are partitioned.
     pub fn partings(&self) -> Vec<(usize, usize)> {
         self.partings.keys().copied().collect()
     }

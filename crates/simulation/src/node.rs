@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Drained, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput, ListenerId,
-    Mail, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
-    WorkerOutput,
+    ConnectionId, Drained, Egress, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput,
+    ListenerId, Mail, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId,
+    WorkerInput, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -208,7 +208,7 @@ impl Node {
                 stores: self.spec.stores,
                 small_log_bytes: self.spec.small_log_bytes,
                 backups: self.spec.backups,
-                waits_for_copies: true,
+                waits_for_backups: true,
             };
             Worker::new(WorkerId(id), config, seed)
         };
@@ -359,7 +359,7 @@ impl Node {
             .collect()
     }
 
-    /// Removes a node that is out from the cluster.
+    /// Removes a node that is down from the cluster.
     pub fn forget(&mut self, net: &mut Net, node: &str) -> Result<(), ForgetError> {
         let now = self.clock(net);
         let machines = self.machines.as_mut().expect("it runs");
@@ -497,6 +497,9 @@ impl Node {
         let mut to_flush = self.machines.as_mut().and_then(stuck).unwrap_or_default();
         for turn in 0.. {
             assert!(turn < 10_000, "a round does not end (seed {})", net.seed);
+            if let Some(machines) = &mut self.machines {
+                machines.end_round(now, peer);
+            }
             if !self.store(now, peer, &mut to_flush, net) {
                 return;
             }
@@ -532,8 +535,7 @@ impl Node {
             return;
         };
         let (thread, peer) = (usize::from(id.0), Peer::Worker(id));
-        machines.workers[thread].end_round(now);
-        while let Some(output) = machines.workers[thread].poll_output() {
+        while let Some(output) = egress(machines.workers[thread].egress()).poll_output() {
             match output {
                 WorkerOutput::Flush(connection) => to_flush.push(connection),
                 WorkerOutput::Close(connection) => machines.close(now, peer, connection, net),
@@ -565,6 +567,8 @@ impl Node {
                 WorkerOutput::RemoveLogBefore { segment } => {
                     self.disk.remove_before(id.0, segment);
                 }
+                // Nobody in a simulation is an operator who publishes.
+                WorkerOutput::Published { .. } | WorkerOutput::Observed(_) => {}
                 WorkerOutput::Event(event) => keep(&mut self.events, net.now, event),
             }
         }
@@ -575,8 +579,7 @@ impl Node {
         let Some(machines) = &mut self.machines else {
             return;
         };
-        machines.hub.end_round(now);
-        while let Some(output) = machines.hub.poll_output() {
+        while let Some(output) = egress(machines.hub.egress()).poll_output() {
             match output {
                 HubOutput::Flush(link) => to_flush.push(link),
                 HubOutput::Close(link) => machines.close(now, Peer::Hub, link, net),
@@ -618,7 +621,19 @@ fn keep(events: &mut VecDeque<(u64, thicket_node::Event)>, now: u64, event: thic
     events.push_back((now, event));
 }
 
+/// What the shell asks for after it has stored.
+fn egress<M>(egress: Option<Egress<'_, M>>) -> Egress<'_, M> {
+    egress.expect("what was gathered is stored")
+}
+
 impl Machines {
+    fn end_round(&mut self, now: Now, peer: Peer) {
+        match peer {
+            Peer::Worker(id) => self.workers[usize::from(id.0)].end_round(now),
+            Peer::Hub => self.hub.end_round(now),
+        }
+    }
+
     /// Stores what the machine has to have stored before anything it said may leave.
     fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) {
         match peer {
@@ -836,8 +851,10 @@ impl Machines {
                 return;
             };
             let pending = match peer {
-                Peer::Worker(id) => self.workers[usize::from(id.0)].pending_output(connection),
-                Peer::Hub => self.hub.pending_output(connection),
+                Peer::Worker(id) => {
+                    egress(self.workers[usize::from(id.0)].egress()).pending_output(connection)
+                }
+                Peer::Hub => egress(self.hub.egress()).pending_output(connection),
             };
             slot.is_blocked = !pending.is_empty();
             if pending.is_empty() {

@@ -38,9 +38,9 @@ pub struct NodeSpec {
     pub stores: bool,
     /// A log smaller than this is left as it is.
     pub small_log_bytes: u64,
-    /// Copies of each persistent session on other nodes.
+    /// Backups of each persistent session on other nodes.
     pub backups: u8,
-    /// Bytes kept for the sessions of one node that is out.
+    /// Bytes kept for the sessions of one node that is down.
     pub hint_bytes: u64,
     /// How long each round of a thread takes, ms: least and most.
     pub round_millis: (u64, u64),

@@ -409,7 +409,7 @@ impl World {
         machines.is_some_and(|machines| machines.hub.is_ready())
     }
 
-    /// Whether every node that runs sees every other, and a link between any two that are not parted.
+    /// Whether every node that runs sees every other, and a link between any two that are not partitioned.
     pub fn is_meshed(&self) -> bool {
         let is_running = |node: &&Node| node.machines.is_some();
         let running: Vec<&Node> = self.nodes.iter().filter(is_running).collect();
@@ -428,13 +428,13 @@ impl World {
         self.is_whole() && running.iter().all(|node| links(node) >= expected)
     }
 
-    /// Whether the nodes see each other, and every persistent session has its copy.
+    /// Whether the nodes see each other, and every persistent session has its backup.
     pub fn is_covered(&self) -> bool {
         let lacking = |node: usize| {
             let traffic = self.traffic(node);
             traffic
                 .iter()
-                .map(|it| it.sessions_without_copies)
+                .map(|it| it.under_replicated_sessions)
                 .sum::<u64>()
         };
         self.is_whole() && (0..self.nodes.len()).all(|node| lacking(node) == 0)

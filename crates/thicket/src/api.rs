@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use thicket_broker::api::overlay::query_of_text;
 use thicket_broker::api::{ErrorEntry, ReloadEntry};
 
 /// Longer than a node gives its threads to answer.
@@ -21,6 +22,8 @@ pub struct Api {
     agent: ureq::Agent,
     /// Value of the Authorization header.
     authorization: Option<String>,
+    /// Which node is to answer, as a part of a query.
+    node: Option<String>,
 }
 
 /// Who asks, where the API has users.
@@ -32,6 +35,7 @@ pub struct Credentials {
         env = "THICKET_API_USER",
         value_name = "NAME:PASSWORD",
         hide_env_values = true,
+        allow_hyphen_values = true,
         global = true
     )]
     api_user: Option<String>,
@@ -41,6 +45,7 @@ pub struct Credentials {
         env = "THICKET_API_TOKEN",
         value_name = "TOKEN",
         hide_env_values = true,
+        allow_hyphen_values = true,
         global = true,
         conflicts_with = "api_user"
     )]
@@ -77,6 +82,7 @@ impl Api {
             address: address.into(),
             agent: config.into(),
             authorization: None,
+            node: None,
         }
     }
 
@@ -92,6 +98,21 @@ impl Api {
             .map(|token| format!("Bearer {token}"));
         self.authorization = basic.or(bearer);
         self
+    }
+
+    /// Has the node hand everything on to this one.
+    pub fn with_node(mut self, node: Option<&str>) -> Self {
+        self.node = node.map(|node| query_of_text("node", node));
+        self
+    }
+
+    fn url(&self, path: &str) -> String {
+        let mut url = format!("http://{}{path}", self.address);
+        if let Some(node) = &self.node {
+            url.push(if path.contains('?') { '&' } else { '?' });
+            url.push_str(node);
+        }
+        url
     }
 
     /// The body of an answer, as it came.
@@ -128,7 +149,7 @@ impl Api {
         path: &str,
         body: &impl Serialize,
     ) -> anyhow::Result<T> {
-        let url = format!("http://{}{path}", self.address);
+        let url = self.url(path);
         let body = serde_json::to_string(body)?;
         let request = self.agent.post(&url);
         let sent = self
@@ -142,7 +163,7 @@ impl Api {
 
     /// An answer of any length, to be read as it comes.
     pub fn download(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
-        let url = format!("http://{}{path}", self.address);
+        let url = self.url(path);
         let request = self.as_user(self.agent.post(&url));
         let request = request.config().timeout_global(None).build();
         let mut response = request.send_empty().map_err(|error| self.in_words(error))?;
@@ -160,7 +181,7 @@ impl Api {
         path: &str,
         body: &mut impl Read,
     ) -> anyhow::Result<T> {
-        let url = format!("http://{}{path}", self.address);
+        let url = self.url(path);
         let request = self.as_user(self.agent.post(&url));
         let request = request.config().timeout_global(None).build();
         let sent = request
@@ -173,7 +194,7 @@ impl Api {
 
     /// Ends something.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
-        let url = format!("http://{}{path}", self.address);
+        let url = self.url(path);
         let (status, body) = self.read(self.as_user(self.agent.delete(&url)).call())?;
         self.checked(status, body).map(drop)
     }
@@ -186,7 +207,7 @@ impl Api {
     }
 
     fn fetch(&self, path: &str) -> anyhow::Result<(u16, String)> {
-        let url = format!("http://{}{path}", self.address);
+        let url = self.url(path);
         self.read(self.as_user(self.agent.get(&url)).call())
     }
 

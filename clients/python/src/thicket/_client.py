@@ -331,6 +331,9 @@ class Client:
             self._follow(placement)
         if number == 1 and not self._connecting.done():
             self._connecting.set_result(None)
+        elif number == 1:
+            # It may have been sent here because its sessions should be elsewhere now.
+            self._ask_soon()
         self._settle()
         self._notify()
 

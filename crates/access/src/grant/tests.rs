@@ -80,19 +80,19 @@ fn a_grant_is_reviewed_when_files_change() {
     let grant =
         |name: &str, password: &str| granted(before.judge(&applicant(Some(name), password), 0));
     let (ann, bob, eve) = (grant("ann", "a"), grant("bob", "b"), grant("eve", "e"));
-    assert_eq!(before.review(&ann, "dev"), Review::Same);
+    assert_eq!(before.review(&ann), Review::Same);
     let after = policy(
         &(line("ann", "a") + &line("bob", "another")),
         "pattern read %u/#\nuser ann\ntopic read more/#",
     );
-    match after.review(&ann, "dev") {
+    match after.review(&ann) {
         Review::Changed(grant) => {
             assert!(receives(&grant, "more/x") && receives(&grant, "ann/x"));
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(after.review(&bob, "dev"), Review::Ended, "password changed");
-    assert_eq!(after.review(&eve, "dev"), Review::Ended, "user gone");
+    assert_eq!(after.review(&bob), Review::Ended, "password changed");
+    assert_eq!(after.review(&eve), Review::Ended, "user gone");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn rules_that_came_with_a_grant_outlive_a_reload() {
     let rules = [Rule::parse("read own/%c", true).expect("a rule")];
     let own = policy.grant_for_hook(Some("ann"), "dev", Some(&rules));
     assert!(receives(&own, "own/dev") && !receives(&own, "acl/x"));
-    assert_eq!(policy.review(&own, "dev"), Review::Same);
+    assert_eq!(policy.review(&own), Review::Same);
     let plain = policy.grant_for_hook(Some("ann"), "dev", None);
     assert!(receives(&plain, "acl/x"));
 }
@@ -147,8 +147,8 @@ fn a_listener_may_have_users_of_its_own() {
     assert_eq!(at(0, "bob", "b"), Judgement::Unknown);
     assert_eq!(at(1, "ann", "a"), Judgement::Unknown);
     let (ann, bob) = (granted(at(0, "ann", "a")), granted(at(1, "bob", "b")));
-    assert_eq!(policy.review(&ann, "dev"), Review::Same);
-    assert_eq!(policy.review(&bob, "dev"), Review::Same);
+    assert_eq!(policy.review(&ann), Review::Same);
+    assert_eq!(policy.review(&bob), Review::Same);
     assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
     granted(policy.grant_anonymous(1, "dev"));
 }

@@ -16,7 +16,6 @@ use super::ledger::{Ledger, STAMP, write_stamp};
 use crate::BenchError;
 use crate::dialog::{Dialog, encode, sent_to};
 
-const VERSION: ProtocolVersion = ProtocolVersion::V5;
 /// For one attempt to connect, and for the answers that follow.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two attempts at all nodes.
@@ -46,6 +45,24 @@ pub(super) struct Plan {
 pub(super) struct Home {
     pub addresses: Arc<[SocketAddr]>,
     pub first: usize,
+    /// That all nodes speak.
+    pub version: ProtocolVersion,
+}
+
+/// The version to speak with a broker: 5.0, with which it can send clients elsewhere, unless it knows only 3.1.1.
+pub(super) fn version_of(address: SocketAddr) -> ProtocolVersion {
+    let speaks = |version| {
+        let connect = Connect {
+            clean_start: true,
+            ..Connect::new(version, "thicket-bench-version")
+        };
+        Dialog::connect(address, connect, PATIENCE).is_ok()
+    };
+    if !speaks(ProtocolVersion::V5) && speaks(ProtocolVersion::V311) {
+        ProtocolVersion::V311
+    } else {
+        ProtocolVersion::V5
+    }
 }
 
 /// What became of what a publisher sent.
@@ -111,10 +128,11 @@ impl Plan {
     }
 
     fn connect_to(&self, address: SocketAddr) -> io::Result<(Dialog, bool)> {
+        let version = self.home.version;
         let connect = Connect {
             clean_start: false,
-            session_expiry_interval: Some(3600),
-            ..Connect::new(VERSION, &self.client_id)
+            session_expiry_interval: version.has_properties().then_some(3600),
+            ..Connect::new(version, &self.client_id)
         };
         Dialog::connect(address, connect, PATIENCE)
     }
@@ -128,6 +146,16 @@ impl Plan {
 
     /// Ends the session, so that a later run finds none of it.
     fn end_session(&self, mut dialog: Dialog) {
+        if !self.home.version.has_properties() {
+            drop(dialog);
+            let clean = Connect {
+                clean_start: true,
+                ..Connect::new(self.home.version, &self.client_id)
+            };
+            // A node that dies at this moment keeps it.
+            let _ = Dialog::connect(self.home.addresses[self.home.first], clean, PATIENCE);
+            return;
+        }
         let goodbye = Disconnect {
             session_expiry_interval: Some(0),
             ..Disconnect::default()
@@ -212,7 +240,7 @@ impl Publisher<'_> {
         for (number, (id, under)) in self.open.clone() {
             match under {
                 Under::Way => self.write(&mut out, number, id, true)?,
-                Under::Release => release(&mut out, id)?,
+                Under::Release => self.release(&mut out, id)?,
             }
         }
         loop {
@@ -268,7 +296,7 @@ impl Publisher<'_> {
             packet_id: Some(id),
             ..Publish::new(&self.topic, &self.payload)
         };
-        encode(&Packet::Publish(publish), VERSION, out)
+        encode(&Packet::Publish(publish), self.plan.home.version, out)
     }
 
     /// `step`: 1 PUBACK, 2 PUBREC, 3 PUBCOMP.
@@ -281,7 +309,11 @@ impl Publisher<'_> {
     ) -> io::Result<()> {
         let found = self.open.iter().find(|(_, (open, _))| *open == id);
         let Some((&number, &(_, under))) = found else {
-            return if step == 2 { release(out, id) } else { Ok(()) };
+            return if step == 2 {
+                self.release(out, id)
+            } else {
+                Ok(())
+            };
         };
         match (step, under) {
             (1 | 2, Under::Way) if code.is_error() => {
@@ -295,7 +327,7 @@ impl Publisher<'_> {
             (2, _) => {
                 self.plan.ledger.acknowledge(self.plan.index, number);
                 self.open.insert(number, (id, Under::Release));
-                release(out, id)?;
+                self.release(out, id)?;
             }
             (_, Under::Release) => {
                 self.open.remove(&number);
@@ -304,11 +336,11 @@ impl Publisher<'_> {
         }
         Ok(())
     }
-}
 
-fn release(out: &mut Vec<u8>, id: PacketId) -> io::Result<()> {
-    let pubrel = Acknowledgement::new(id, ReasonCode::Success);
-    encode(&Packet::Pubrel(pubrel), VERSION, out)
+    fn release(&self, out: &mut Vec<u8>, id: PacketId) -> io::Result<()> {
+        let pubrel = Acknowledgement::new(id, ReasonCode::Success);
+        encode(&Packet::Pubrel(pubrel), self.plan.home.version, out)
+    }
 }
 
 /// Receives until told to stop; each time it came back.
@@ -384,7 +416,7 @@ fn receive(
                 _ => None,
             };
             if let Some(answer) = answer
-                && let Err(error) = encode(&answer, VERSION, &mut out)
+                && let Err(error) = encode(&answer, plan.home.version, &mut out)
             {
                 trouble = Err(error);
             }

@@ -19,8 +19,8 @@ use crate::probe::round_trip;
 const LOOK: Duration = Duration::from_millis(50);
 /// For one answer of a node.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The gauge of a node of ours: persistent sessions that have fewer copies than they should.
-const WITHOUT_COPIES: &str = "thicket_sessions_without_copies";
+/// The gauge of a node of ours: under-replicated persistent sessions.
+const WITHOUT_COPIES: &str = "thicket_under_replicated_sessions";
 
 /// One node.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub trait NodeControl: std::fmt::Debug + Send {
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<CrashNode>,
-    /// Instead of a look at copies, where nobody tells of them.
+    /// Instead of a look at backups, where nobody tells of them.
     settle: Duration,
     folder: Option<PathBuf>,
 }
@@ -173,7 +173,7 @@ impl CrashNode {
         }
     }
 
-    /// Sessions without copies, as the node says; `None`: it does not say.
+    /// Under-replicated sessions, as the node says; `None`: it does not say.
     fn without_copies(&self) -> Option<u64> {
         Metrics::fetch(self.api?).ok()?.sum(WITHOUT_COPIES)
     }
@@ -190,7 +190,7 @@ fn shell(command: &str) -> Command {
 }
 
 impl Cluster {
-    /// Nodes that run already. `settle`: waited before a death where they do not tell of copies.
+    /// Nodes that run already. `settle`: waited before a death where they do not tell of backups.
     #[must_use]
     pub const fn of(nodes: Vec<CrashNode>, settle: Duration) -> Self {
         Self {
@@ -410,7 +410,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every session has its copies, as all nodes say; the fixed time if one does not say. `false`: not within `most`.
+    /// Waits until every session has its backups, as all nodes say; the fixed time if one does not say. `false`: not within `most`.
     pub(super) fn await_copies(&self, most: Duration) -> Result<bool, BenchError> {
         let began = Instant::now();
         loop {

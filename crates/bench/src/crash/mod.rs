@@ -17,9 +17,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use thicket_mqtt::Qos;
+use thicket_mqtt::{ProtocolVersion, Qos};
 
-use client::{Home, Plan, Reconnect, publish, subscribe};
+use client::{Home, Plan, Reconnect, publish, subscribe, version_of};
 pub use cluster::{Cluster, CrashNode, NodeControl};
 use ledger::Ledger;
 pub use ledger::Tally;
@@ -30,7 +30,7 @@ use crate::random::Random;
 
 /// Longest wait for a node to serve again, and for clients to come into service.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
-/// Longest wait for sessions to have their copies again.
+/// Longest wait for sessions to have their backups again.
 const COPIES_WITHIN: Duration = Duration::from_secs(120);
 /// Nothing new for so long: what is missing will not come.
 const QUIET: Duration = Duration::from_secs(3);
@@ -92,7 +92,7 @@ pub enum Deaths {
         every: Duration,
         /// Time a node is down.
         down: Duration,
-        /// The next one waits until every session has its copies again.
+        /// The next one waits until every session has its backups again.
         waits: bool,
         /// For the choice.
         seed: u64,
@@ -130,7 +130,7 @@ pub struct CrashResult {
     pub faults_s: Vec<f64>,
     /// When subscribers were connected again, likewise.
     pub reconnected_s: Vec<f64>,
-    /// Deaths that did not wait until all sessions had their copies, as they took too long.
+    /// Deaths that did not wait until all sessions had their backups, as they took too long.
     pub impatient: u64,
 }
 
@@ -291,6 +291,7 @@ fn await_copies(cluster: &Cluster, result: &mut CrashResult) -> Result<(), Bench
 /// The clients of a scenario.
 struct Run {
     ledger: Arc<Ledger>,
+    version: ProtocolVersion,
     publishing: Arc<AtomicBool>,
     receiving: Arc<AtomicBool>,
     publishers: Vec<JoinHandle<Result<client::Published, BenchError>>>,
@@ -304,8 +305,12 @@ impl Run {
             load.publishers.iter().map(|(qos, _)| *qos).collect(),
             load.subscribers.len(),
         ));
+        let version = addresses
+            .first()
+            .map_or(ProtocolVersion::V5, |node| version_of(*node));
         let mut run = Self {
             ledger,
+            version,
             publishing: Arc::new(AtomicBool::new(true)),
             receiving: Arc::new(AtomicBool::new(true)),
             publishers: Vec::new(),
@@ -358,6 +363,7 @@ impl Run {
             home: Home {
                 addresses: Arc::clone(addresses),
                 first: node,
+                version: self.version,
             },
             ledger: Arc::clone(&self.ledger),
             goes_on: Arc::clone(goes_on),

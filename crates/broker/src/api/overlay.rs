@@ -86,6 +86,12 @@ pub struct OverlayCountersEntry {
     /// All repairs together.
     pub repair_ms: u64,
     pub refused_trees: u64,
+    /// How many hellos were answered within 1, 3, 10, 30, 100, 300, 1000 and 10,000 ms, each beyond the one before.
+    pub round_trips: [u64; 8],
+    /// All that were answered.
+    pub round_trip_count: u64,
+    /// How long they took together.
+    pub round_trip_us: u64,
     pub refused_links: u64,
     /// Records of nodes that were known, or older.
     pub repeated_records: u64,
@@ -235,6 +241,9 @@ impl OverlayEntry {
                 last_repair_ms: counters.last_repair_ms,
                 repair_ms: counters.repair_ms,
                 refused_trees: counters.refused_trees,
+                round_trips: counters.round_trips.within,
+                round_trip_count: counters.round_trips.count,
+                round_trip_us: counters.round_trips.sum_us,
                 refused_links: counters.refused_links,
                 repeated_records: counters.repeated_records,
                 altered_records: counters.altered_records,

@@ -112,6 +112,9 @@ pub struct ClientExplanationEntry {
     /// All sessions of that client, the client's own first; empty: it was not placed.
     #[serde(default)]
     pub placed_sessions: Vec<PlacedAtEntry>,
+    /// What is known of a client that did not ask where to connect; none: nothing.
+    #[serde(default)]
+    pub learned: Option<LearnedEntry>,
     /// What redirection goes by; none: clients are served where they come.
     pub policy: Option<String>,
     /// What the node that answers last decided about it; none: nothing.
@@ -120,6 +123,19 @@ pub struct ClientExplanationEntry {
     pub moved: Option<ClientMove>,
     /// Nodes that take clients, that with least to do first.
     pub nodes: Vec<RankedNodeEntry>,
+}
+
+/// What is known of a client that did not ask where to connect, with `redirect = "topics"`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedEntry {
+    /// The identity of the node where it is, or where it should come back.
+    pub node: String,
+    /// Topics that it publishes to.
+    pub publish: Vec<String>,
+    /// Topics that it receives.
+    pub subscribe: Vec<String>,
+    /// CONNECTs that were refused since it was served last.
+    pub refused: u8,
 }
 
 /// Where a session of a placed client should be.
@@ -136,9 +152,9 @@ pub struct PlacedAtEntry {
 pub struct DecisionEntry {
     /// Unix time in milliseconds.
     pub at_ms: u64,
-    /// It was sent to another node; else it was served.
+    /// It was sent to another node, or refused so that it comes there; else it was served.
     pub redirected: bool,
-    /// Why: `load`, `topics`, `drained`, `moved`, `rebalanced`; or `balanced`, `came_redirected`, `does_not_follow`, `version`, `no_address`, `budget`, `unsure`.
+    /// Why: `load`, `topics`, `drained`, `moved`, `rebalanced`; `refused`; or `balanced`, `placed`, `came_redirected`, `does_not_follow`, `version`, `refused_enough`, `no_address`, `budget`, `unsure`.
     pub reason: String,
     /// The identity of the node it was sent to.
     pub to: Option<String>,
@@ -177,6 +193,12 @@ impl From<ClientExplanation> for ClientExplanationEntry {
                     node: node.clone(),
                 })
                 .collect(),
+            learned: explanation.learned.map(|learned| LearnedEntry {
+                node: learned.node,
+                publish: learned.publish,
+                subscribe: learned.subscribe,
+                refused: learned.refused,
+            }),
             client_id: explanation.client_id,
             is_here: explanation.is_here,
             policy: explanation.policy.map(str::to_owned),

@@ -172,6 +172,7 @@ pub struct MessageBody {
     /// Topic name.
     pub topic: String,
     /// As published.
+    #[serde(default)]
     pub qos: u8,
     /// As published.
     #[serde(default)]
@@ -546,6 +547,14 @@ impl MessageBody {
             return Err(wrong("topic", "it is reserved"));
         }
         Ok(&self.topic)
+    }
+
+    /// The quality of service.
+    ///
+    /// # Errors
+    /// It is neither 0, 1 nor 2.
+    pub fn checked_qos(&self) -> Result<Qos, LineError> {
+        qos_of(self.qos)
     }
 
     /// The payload.

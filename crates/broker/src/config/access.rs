@@ -53,8 +53,10 @@ pub(crate) struct Loaded {
 /// An HTTP hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// `http://HOST:PORT/PATH`.
+    /// `http://HOST:PORT/PATH`, or with `https`.
     pub url: String,
+    /// PEM file of the authorities it is checked against; `None`: those the system trusts.
+    pub authorities: Option<PathBuf>,
     /// Longest wait for its answer, the wait in our queue included.
     pub timeout: Duration,
     /// How long an answer holds.
@@ -290,27 +292,24 @@ fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
 
 fn hook(settings: &Settings) -> Result<Option<Hook>, ConfigError> {
     let Some(url) = settings.auth_hook.clone() else {
-        let others = settings.auth_hook_timeout_ms.is_some()
+        let others = settings.auth_hook_ca.is_some()
+            || settings.auth_hook_timeout_ms.is_some()
             || settings.auth_hook_cache_s.is_some()
             || settings.auth_hook_on_failure.is_some();
         if others {
             return Err(ConfigError::Conflict(
-                "auth_hook_timeout_ms, auth_hook_cache_s and auth_hook_on_failure say nothing without an auth_hook",
+                "auth_hook_ca, auth_hook_timeout_ms, auth_hook_cache_s and auth_hook_on_failure say nothing without an auth_hook",
             ));
         }
         return Ok(None);
     };
-    let host = url
-        .strip_prefix("http://")
-        .map(|rest| rest.split('/').next());
-    if !matches!(host, Some(Some(host)) if !host.is_empty() && !host.contains('@')) {
-        return Err(ConfigError::Invalid {
-            key: "auth_hook",
-            value: url,
-            expected: "http://HOST:PORT/PATH (https is not spoken: ask a proxy on this host)"
-                .into(),
-        });
+    let url = super::hook::checked_url("auth_hook", url)?;
+    if settings.auth_hook_ca.is_some() && !url.starts_with("https://") {
+        return Err(ConfigError::Conflict(
+            "auth_hook_ca is for an auth_hook that begins with https://",
+        ));
     }
+    thicket_hooks::agent(&url, settings.auth_hook_ca.as_deref())?;
     let timeout_ms = settings
         .auth_hook_timeout_ms
         .unwrap_or(DEFAULT_HOOK_TIMEOUT_MS);
@@ -331,6 +330,7 @@ fn hook(settings: &Settings) -> Result<Option<Hook>, ConfigError> {
     }
     Ok(Some(Hook {
         url,
+        authorities: settings.auth_hook_ca.clone(),
         timeout: Duration::from_millis(timeout_ms),
         cache: Duration::from_secs(cache_s),
         on_failure: settings.auth_hook_on_failure.unwrap_or_default(),

@@ -88,6 +88,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         partition: settings.partition.map(Into::into).unwrap_or_default(),
         redirect: redirect(&settings)?,
         redirect_by_topics: settings.redirect == Some(RedirectChoice::Topics),
+        redirect_refusals: redirect_refusals(&settings)?,
         redirect_per_s: in_range(
             "redirect_per_s",
             settings.redirect_per_s,
@@ -111,6 +112,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
         ),
         retained: retained(&settings),
+        hooks: super::hook::check(&settings)?,
         bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
         listeners,
     })
@@ -146,6 +148,16 @@ fn redirect(settings: &Settings) -> Result<Option<thicket_placement::Policy>, Co
             Ok(Some(policy.unwrap_or_default()))
         }
     }
+}
+
+fn redirect_refusals(settings: &Settings) -> Result<u8, ConfigError> {
+    let count = in_range("redirect_refusals", settings.redirect_refusals, 0, 0..=64)?;
+    if count > 0 && settings.redirect != Some(RedirectChoice::Topics) {
+        return Err(ConfigError::Conflict(
+            "redirect_refusals sends clients to their topics, but redirect does not go by them: expected redirect = \"topics\"",
+        ));
+    }
+    Ok(count as u8)
 }
 
 fn backups(count: Option<u32>) -> Result<u8, ConfigError> {
@@ -549,6 +561,12 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         user_subscription_bytes: settings
             .user_subscription_bytes
             .unwrap_or(default.user_subscription_bytes),
+        client_messages_per_s: settings
+            .client_messages_per_s
+            .unwrap_or(default.client_messages_per_s),
+        client_bytes_per_s: settings
+            .client_bytes_per_s
+            .unwrap_or(default.client_bytes_per_s),
         topic_levels: in_range(
             "topic_levels",
             settings.topic_levels,

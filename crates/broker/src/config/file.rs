@@ -4,7 +4,9 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::{BridgeRuleSettings, BridgeSettings, ConfigError, ListenerSettings, Settings};
+use super::{
+    BridgeRuleSettings, BridgeSettings, ConfigError, HookSettings, ListenerSettings, Settings,
+};
 
 /// Reads and parses `path`.
 pub(super) fn read(path: &Path) -> Result<Settings, ConfigError> {
@@ -28,6 +30,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, ConfigError> {
     refuse_unknown(path, &table, &known)?;
     for listener in tables(&table, "listener") {
         refuse_unknown(path, listener, &ListenerSettings::KEYS.map(str::to_owned))?;
+    }
+    for hook in tables(&table, "hook") {
+        refuse_unknown(path, hook, &HookSettings::KEYS.map(str::to_owned))?;
     }
     for bridge in tables(&table, "bridge") {
         refuse_unknown(path, bridge, &BridgeSettings::KEYS.map(str::to_owned))?;
@@ -64,7 +69,7 @@ fn known_keys() -> Vec<String> {
     command
         .get_arguments()
         .map(|argument| argument.get_id().to_string())
-        .chain(["listener".to_owned(), "bridge".to_owned()])
+        .chain(["listener", "bridge", "hook"].map(str::to_owned))
         .collect()
 }
 

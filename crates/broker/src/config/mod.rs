@@ -9,6 +9,7 @@ mod bridge;
 mod check;
 mod error;
 mod file;
+mod hook;
 mod listener;
 mod routing;
 mod secret;
@@ -31,6 +32,7 @@ pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
 pub(crate) use bridge::reached;
 pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
 pub use error::{ConfigError, TooOpen};
+pub use hook::{HookKind, HookPlan, HookSettings};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
@@ -88,7 +90,7 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// When what is kept there is safe.
     pub sync: SyncMode,
-    /// Other nodes that hold a copy of each persistent session.
+    /// Other nodes that hold a backup of each persistent session.
     pub backups: u8,
     /// Bytes of messages kept for the sessions of one node that is out.
     pub hint_bytes: u64,
@@ -100,6 +102,8 @@ pub struct Config {
     pub redirect: Option<thicket_placement::Policy>,
     /// Placed clients go where that says.
     pub redirect_by_topics: bool,
+    /// CONNECTs of a client before 5.0 that are refused where its topics are not.
+    pub redirect_refusals: u8,
     /// Clients sent away a second at most.
     pub redirect_per_s: u32,
     /// Nodes that a Server Reference names.
@@ -124,6 +128,8 @@ pub struct Config {
     pub retained: RetainedLimits,
     /// Bridges to brokers of another kind.
     pub bridges: Vec<BridgePlan>,
+    /// Receivers of events.
+    pub hooks: Vec<HookPlan>,
 }
 
 /// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::{
-    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
+    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError, HookSettings,
     ListenerSettings, OnFailure, check, file, units,
 };
 use crate::storage::SyncMode;
@@ -38,6 +38,9 @@ pub struct Settings {
     /// Bridges to brokers of another kind: tables `[[bridge]]` of the file
     #[arg(skip)]
     pub bridge: Option<Vec<BridgeSettings>>,
+    /// Receivers of events: tables `[[hook]]` of the file
+    #[arg(skip)]
+    pub hook: Option<Vec<HookSettings>>,
     /// PEM file of the certificate for listeners that speak TLS, followed by those up to its authority
     #[arg(long, env = "THICKET_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
@@ -175,6 +178,15 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub redirect_policy: Option<RedirectPolicyChoice>,
+    /// With --redirect topics: CONNECTs of a client before MQTT 5.0 that are refused, one after the other, where its topics are not, so that its
+    /// load balancer picks another node; 0 to 64, 0: none [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_REDIRECT_REFUSALS",
+        value_name = "COUNT",
+        help_heading = "Redirection"
+    )]
+    pub redirect_refusals: Option<u32>,
     /// Clients redirected a second at most [default: 500]
     #[arg(
         long,
@@ -268,6 +280,14 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub auth_hook: Option<String>,
+    /// PEM file of the authorities that an https hook is checked against [default: those the system trusts]
+    #[arg(
+        long,
+        env = "THICKET_AUTH_HOOK_CA",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub auth_hook_ca: Option<PathBuf>,
     /// Longest wait for its answer [default: 1s]
     #[arg(
         long,
@@ -456,6 +476,24 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub address_sessions: Option<u32>,
+    /// Messages that a client may publish in a second, 0: any number; one that publishes more is disconnected [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_CLIENT_MESSAGES_PER_S",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub client_messages_per_s: Option<u32>,
+    /// The same for bytes of topics and payloads [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_CLIENT_BYTES_PER_S",
+        value_name = "SIZE",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::bytes::<u32>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
+    pub client_bytes_per_s: Option<u32>,
     /// Bytes of subscriptions of one user, and of one address, in a thread; 0: no bound [default: 128MiB]
     #[arg(
         long,
@@ -779,14 +817,14 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener bridge tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
+    name cluster_name listen listener bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
-    auth_hook auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
+    auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
-    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
+    workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
+    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 
@@ -813,7 +851,7 @@ impl From<PartitionChoice> for thicket_node::Partition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledgement {
-    /// The copies of the client's session have it too.
+    /// The backups of the client's session have it too.
     #[default]
     Replicated,
     /// This node has it, and so have the nodes that want the message.

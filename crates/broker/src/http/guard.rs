@@ -15,7 +15,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
-use thicket_access::{ApiUsers, Role};
+use thicket_access::{ApiUser, ApiUsers, Role};
 use thicket_node::Source;
 use tokio::sync::oneshot;
 
@@ -41,7 +41,7 @@ pub(crate) struct Guard(Arc<Shared>);
 struct Shared {
     users: RwLock<Option<Arc<ApiUsers>>>,
     /// By the hash of the header that carried them.
-    good: Mutex<HashMap<[u8; 32], Role>>,
+    good: Mutex<HashMap<[u8; 32], ApiUser>>,
     hosts: Hosts,
     hashers: Pool<Attempt>,
 }
@@ -51,18 +51,18 @@ struct Attempt {
     users: Arc<ApiUsers>,
     /// `NAME:PASSWORD` in base64.
     credentials: String,
-    answer: oneshot::Sender<Option<Role>>,
+    answer: oneshot::Sender<Option<ApiUser>>,
 }
 
 impl Attempt {
     fn judge(self) {
-        let role = || {
+        let user = || {
             let plain = String::from_utf8(STANDARD.decode(&self.credentials).ok()?).ok()?;
             let (name, password) = plain.split_once(':')?;
             self.users.with_password(name, password.as_bytes())
         };
         // Fails only if whoever asked has gone.
-        let _ = self.answer.send(role());
+        let _ = self.answer.send(user());
     }
 }
 
@@ -100,17 +100,17 @@ impl Guard {
         users.clone()
     }
 
-    fn good(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Role>> {
+    fn good(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], ApiUser>> {
         self.0.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who a request comes from; `None`: nobody knows. A password is hashed on a thread that may take its time.
-    async fn role_of(
+    async fn user_of(
         &self,
         users: Arc<ApiUsers>,
         headers: &HeaderMap,
         source: Source,
-    ) -> Result<Option<Role>, Busy> {
+    ) -> Result<Option<ApiUser>, Busy> {
         let Some((scheme, credentials)) = credentials_of(headers) else {
             return Ok(None);
         };
@@ -121,8 +121,8 @@ impl Guard {
             return Ok(None);
         }
         let digest: [u8; 32] = Sha256::digest(credentials).into();
-        if let Some(role) = self.good().get(&digest) {
-            return Ok(Some(*role));
+        if let Some(user) = self.good().get(&digest) {
+            return Ok(Some(user.clone()));
         }
         let (answer, judged) = oneshot::channel();
         let attempt = Attempt {
@@ -132,15 +132,15 @@ impl Guard {
         };
         // Whoever is turned away hears it by the end of its channel.
         drop(self.0.hashers.submit(source, attempt));
-        let role = judged.await.map_err(|_| Busy)?;
-        if let Some(role) = role {
+        let user = judged.await.map_err(|_| Busy)?;
+        if let Some(user) = &user {
             let mut good = self.good();
             if good.len() >= REMEMBERED {
                 good.clear();
             }
-            good.insert(digest, role);
+            good.insert(digest, user.clone());
         }
-        Ok(role)
+        Ok(user)
     }
 }
 
@@ -151,14 +151,14 @@ pub(super) fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
     Some((scheme, credentials.trim()))
 }
 
-/// The role of who asks, of a request that was let through; none: there are no users.
-#[derive(Debug, Clone, Copy)]
-struct Asker(Option<Role>);
+/// Who asks, of a request that was let through: an extension of it. There is none where the API has no users.
+#[derive(Debug, Clone)]
+pub(super) struct Asker(pub(super) ApiUser);
 
 /// Tells who asks what it may do.
 pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
     let asker = request.extensions().get::<Asker>();
-    let role = asker.and_then(|asker| asker.0).map(|role| match role {
+    let role = asker.map(|asker| match asker.0.role {
         Role::Viewer => "viewer".to_owned(),
         Role::Admin => "admin".to_owned(),
     });
@@ -196,9 +196,9 @@ pub(super) async fn check(
     let nowhere = IpAddr::from([0, 0, 0, 0]);
     let source = request.extensions().get::<Source>().copied();
     let source = source.unwrap_or_else(|| nowhere.into());
-    match guard.role_of(users, headers, source).await {
-        Ok(Some(role)) if role >= needed => {
-            request.extensions_mut().insert(Asker(Some(role)));
+    match guard.user_of(users, headers, source).await {
+        Ok(Some(user)) if user.role >= needed => {
+            request.extensions_mut().insert(Asker(user));
             next.run(request).await
         }
         Ok(Some(_)) => failure(StatusCode::FORBIDDEN, "this takes the role `admin`"),

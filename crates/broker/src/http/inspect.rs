@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use thicket_bridge::Monitor;
 use thicket_node::{
-    Hub, HubMemoryReport, Now, PlacementError, PlacementReport, PlacementRequest,
+    Hub, HubMemoryReport, Now, PlacementError, PlacementReport, PlacementRequest, Published,
     RedirectionReport, Worker,
 };
 use tokio::sync::oneshot;
 
 use super::operate::Traced;
+use super::relay::Own;
 use super::serve::Seats;
 use super::watch::Watchers;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
@@ -24,6 +25,7 @@ use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::entrance::Entrance;
 use crate::gate::NodeGate;
+use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
@@ -43,11 +45,14 @@ pub(crate) struct Silence {
 #[derive(Debug, Clone)]
 pub(crate) struct Inspector {
     boxes: Mailboxes,
+    /// The node that answers.
+    pub(crate) own: Own,
     pub(crate) counters: Arc<Counters>,
     pub(crate) entrances: Arc<[Arc<Entrance>]>,
     pub(crate) gate: Arc<NodeGate>,
     pub(crate) traced: Traced,
     pub(crate) bridges: Arc<[Monitor]>,
+    pub(crate) hooks: Arc<Hooks>,
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) seats: Arc<Seats>,
     /// As configured.
@@ -70,11 +75,13 @@ impl Inspector {
     ) -> Self {
         Self {
             boxes,
+            own: Own::default(),
             counters,
             entrances: entrances.into(),
             gate,
             traced: Traced::default(),
             bridges: Arc::new([]),
+            hooks: Arc::default(),
             links: None,
             seats,
             memory_bytes,
@@ -147,6 +154,21 @@ impl Inspector {
         self.boxes[0].post(Letter::Place(Box::new(order), tell));
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
         answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
+    }
+
+    /// Publishes a message; what came of it, once all have it that must. `None`: not yet.
+    pub(super) async fn publish(
+        &self,
+        order: impl FnOnce(&mut Worker, Now, u64) + Send + 'static,
+    ) -> Option<Published> {
+        let (sender, answer) = oneshot::channel();
+        let tell = Box::new(move |answer| {
+            // Fails only if whoever asked has given up.
+            let _ = sender.send(answer);
+        });
+        self.boxes[0].post(Letter::Publish(Box::new(order), tell));
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
+        answer.and_then(Result::ok)
     }
 
     /// Has the hub do something; nobody waits for it.
@@ -297,12 +319,16 @@ impl Inspector {
     }
 
     pub(super) async fn memory(&self) -> Result<MemoryLedger, Silence> {
-        let hub = self.hub_memory().await?;
-        let workers = self.of_workers(Worker::memory).await?;
+        let (hub, of_hub) = self.of_hub(|hub| (hub.memory(), hub.remembered())).await?;
+        let workers = self
+            .of_workers(|worker| (worker.memory(), worker.remembered()))
+            .await?;
+        let (workers, of_workers): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
         Ok(MemoryLedger::new(
             resident_bytes(),
             limit_bytes(self.memory_bytes),
             hub,
+            of_workers.into_iter().flatten().chain(of_hub),
             workers.into_iter().map(MemoryEntry::from).collect(),
         ))
     }

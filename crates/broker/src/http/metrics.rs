@@ -2,6 +2,7 @@
 
 mod bridges;
 mod disk;
+mod hooks;
 mod limits;
 mod rebalance;
 
@@ -9,11 +10,13 @@ use std::fmt::Write;
 
 use super::inspect::{Inspector, Silence};
 use thicket_node::RedirectionReport;
+use thicket_process::Process;
 
 use crate::api::redirection::NodeStateEntry;
 use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
 use crate::certificates::CertificateDays;
 use crate::counters::Counters;
+use crate::histogram::Distribution;
 
 /// Everything there is to scrape.
 pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
@@ -32,8 +35,11 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     if let Some(disk) = &inspector.disk {
         disk::append(&mut page, disk);
     }
+    page.process();
     page.certificates(&inspector.certificates.days());
     page.0.push_str(&bridges::render(&inspector.bridges));
+    page.0
+        .push_str(&hooks::render(&inspector.hooks.statistics()));
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
 }
@@ -94,6 +100,62 @@ impl Page {
     pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
+    }
+
+    /// What is told of any process, by the names that all clients of Prometheus use.
+    fn process(&mut self) {
+        let process = Process::own();
+        let open = process.open_files().ok();
+        for (name, kind, help, value) in [
+            (
+                "process_cpu_seconds_total",
+                "counter",
+                "User and system time of all threads",
+                process.cpu_seconds().ok(),
+            ),
+            (
+                "process_resident_memory_bytes",
+                "gauge",
+                "Of the process, in memory",
+                process.resident_bytes().ok().map(|bytes| bytes as f64),
+            ),
+            (
+                "process_threads",
+                "gauge",
+                "Threads",
+                process.threads().ok().map(f64::from),
+            ),
+            (
+                "process_open_fds",
+                "gauge",
+                "Files and sockets that are open",
+                open.map(|count| count as f64),
+            ),
+            (
+                "process_max_fds",
+                "gauge",
+                "Files and sockets that may be open",
+                process.most_open_files().map(|count| count as f64),
+            ),
+        ] {
+            if let Some(value) = value {
+                self.family(name, kind, help);
+                self.sample(name, &[], value);
+            }
+        }
+    }
+
+    pub(super) fn histogram(&mut self, name: &str, help: &str, found: &Distribution) {
+        self.family(name, "histogram", help);
+        let bucket = format!("{name}_bucket");
+        let mut within = 0;
+        for (bound, count) in found.bounds.iter().zip(found.within) {
+            within += count;
+            self.sample(&bucket, &[("le", &bound.to_string())], within);
+        }
+        self.sample(&bucket, &[("le", "+Inf")], found.count);
+        self.sample(&format!("{name}_sum"), &[], found.seconds);
+        self.sample(&format!("{name}_count"), &[], found.count);
     }
 
     /// The four traffics (Detti III): external with clients, internal between nodes, in and out.
@@ -219,14 +281,14 @@ impl Page {
                 traffic.sessions,
             ),
             (
-                "thicket_session_copies",
-                "Copies of sessions of other nodes",
-                traffic.copies,
+                "thicket_session_backups",
+                "Backups of sessions of other nodes",
+                traffic.backups,
             ),
             (
-                "thicket_sessions_without_copies",
-                "Sessions with fewer copies on other nodes than they should have, or of whose will no other node knows",
-                traffic.sessions_without_copies,
+                "thicket_under_replicated_sessions",
+                "Under-replicated sessions: with fewer backups on other nodes than they should have, or whose will no other node holds",
+                traffic.under_replicated_sessions,
             ),
             (
                 "thicket_subscriptions",
@@ -459,6 +521,16 @@ impl Page {
     }
 
     fn shell(&mut self, counters: &Counters) {
+        self.histogram(
+            "thicket_round_seconds",
+            "How long threads worked between two looks for what is new",
+            &counters.rounds.read(),
+        );
+        self.histogram(
+            "thicket_delivery_seconds",
+            "Of each message delivered to a client, from when its thread took it in to when it was written",
+            &counters.deliveries.read(),
+        );
         let all = [
             (
                 "thicket_accepted_connections_total",
@@ -603,6 +675,10 @@ mod tests {
         let text = render(&TrafficCounts::default(), &[], false, &Counters::default());
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().expect("a line is not empty");
+            let parts = ["_bucket", "_sum", "_count"];
+            let family = parts.iter().find_map(|part| name.strip_suffix(part));
+            let is_histogram = |name: &&str| text.contains(&format!("# TYPE {name} histogram"));
+            let name = family.filter(is_histogram).unwrap_or(name);
             assert!(
                 text.contains(&format!("# HELP {name} "))
                     && text.contains(&format!("# TYPE {name} ")),

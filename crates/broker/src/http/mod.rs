@@ -4,6 +4,12 @@
 //! | --- | --- |
 //! | `/v1/nodes` | [`NodeEntry`] each |
 //! | `/v1/membership` | [`MembershipEntry`](crate::api::MembershipEntry): how many nodes there are, and whether this side serves |
+//! | `/v1/clients` | [`ClientPage`](crate::api::cluster::ClientPage): sessions of all nodes, found by who they are, or those with most of something |
+//! | `/v1/subscribers` | [`SubscriberPage`](crate::api::cluster::SubscriberPage): subscriptions of all nodes |
+//! | `/v1/retained` | [`RetainedPage`](crate::api::messages::RetainedPage): retained messages, with payloads for an admin |
+//! | GET, DELETE `/v1/retained/message?topic=T` | [`MessageBody`](crate::api::transfer::MessageBody): the retained message of a topic |
+//! | POST `/v1/publish` | [`PublishedEntry`](crate::api::messages::PublishedEntry): publishes a message |
+//! | GET, POST, DELETE `/v1/bans` | [`BanEntry`](crate::api::bans::BanEntry) each: who may not connect to any node |
 //! | `/v1/sessions` | [`SessionEntry`] each, of this node |
 //! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
 //! | POST, GET `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | [`PlacementEntry`](thicket_node::PlacementEntry): where the sessions of a client should be |
@@ -22,20 +28,27 @@
 //! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
 //! | DELETE `/v1/sessions/{client_id}` | ends a session, and the connection of its client |
 //! | POST `/v1/kick` | ends the connection of a client, and its session if so asked |
-//! | POST `/v1/drain` | lets nobody in any more and hands sessions to the nodes with their copies |
+//! | POST `/v1/drain` | lets nobody in any more and hands sessions to the nodes with their backups |
 //! | POST `/v1/forget` | removes a node that is out from the cluster |
 //! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
 //! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
 //! | `/v1/watch` | [`WatchEntry`](crate::api::watch::WatchEntry), about one a second, as server-sent events |
 //! | `/v1/whoami` | [`WhoAmIEntry`](crate::api::watch::WhoAmIEntry): the role of who asks |
 //! | `/`, `/page.css`, `/page.js` | a page that shows all of this and does what an admin may |
+//! | `/v1/audit` | [`AuditEntry`](crate::api::audit::AuditEntry) each: what was changed over the API of this node |
 //! | `/v1/openapi.json` | all of this for machines |
+//!
+//! `?node=NAME`, with any path, asks [that node](relay).
 //!
 //! Placements have a [listener of their own](clients) for clients elsewhere.
 
+mod audit;
+mod bans;
 mod clients;
+mod cluster;
 mod guard;
 mod inspect;
+mod messages;
 mod metrics;
 mod openapi;
 mod operate;
@@ -45,6 +58,7 @@ mod placement;
 mod probe;
 mod rebalance;
 mod recording;
+mod relay;
 mod serve;
 mod transfer;
 mod watch;
@@ -70,9 +84,11 @@ use crate::api::{
     TrafficEntry,
 };
 use crate::reload::Reload;
+use audit::Audit;
 pub(crate) use clients::Clients;
 pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
+pub(crate) use relay::Own;
 pub(crate) use serve::Seats;
 use serve::Service;
 pub(crate) use watch::Watchers;
@@ -188,6 +204,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
     let changes = Router::new()
         .route("/v1/reload", post(read_again))
         .with_state(reload);
+    let audit = Audit::default();
     Router::new()
         .route("/v1/nodes", get(nodes))
         .route("/v1/sessions", get(sessions))
@@ -204,14 +221,21 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .route("/v1/watch", get(watch::watch))
         .route("/v1/whoami", get(guard::who_am_i))
         .merge(page::router())
+        .merge(bans::router())
+        .merge(cluster::router())
+        .merge(messages::router())
         .merge(operate::router())
         .merge(placement::router())
         .merge(rebalance::router())
         .merge(recording::router())
         .merge(transfer::router())
-        .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
-        .with_state(inspector)
+        .with_state(inspector.clone())
         .merge(changes)
+        .merge(audit::router(audit.clone()))
+        .route_layer(middleware::from_fn_with_state(inspector, relay::relay))
+        // Of routes only: what is at no path changes nothing.
+        .route_layer(middleware::from_fn_with_state(audit, audit::record))
+        .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::{
-    BridgeLane, Described, Field, MembershipEntry, MemoryEntry, NodeEntry, SessionEntry,
-    SubscriptionEntry, TopicEntry, TrafficCounts,
+    BridgeLane, Described, Field, MembershipEntry, MemoryEntry, NodeEntry, RememberedEntry,
+    SessionEntry, SubscriptionEntry, TopicEntry, TrafficCounts,
 };
 
 /// A path, its method, and what it is for.
@@ -35,7 +35,7 @@ const fn get(path: &'static str, summary: &'static str, answer: Answer) -> Opera
     }
 }
 
-const OPERATIONS: [Operation; 33] = [
+const OPERATIONS: &[Operation] = &[
     get(
         "/v1/nodes",
         "The nodes of the cluster, as this one sees them",
@@ -51,6 +51,59 @@ const OPERATIONS: [Operation; 33] = [
         "The sessions on this node; `?search=` those with this in client identifier, user or address, `?limit=` so many",
         Answer::Many("Session"),
     ),
+    get(
+        "/v1/clients",
+        "The sessions of all nodes, a page: `?client_id=`, `?user=`, `?address=`, `?search=`, `?connected=`, `?node=`, `?order=` name, waiting, oldest or rate, `?limit=` 1 to 1000, `?after=` what `next` says",
+        Answer::Any,
+    ),
+    get(
+        "/v1/subscribers",
+        "The subscriptions of all nodes, a page: `?topic=` those that match it, `?filter=`, `?client_id=`, `?node=`, `?limit=`, `?after=`",
+        Answer::Any,
+    ),
+    get(
+        "/v1/retained",
+        "Retained messages, a page: `?filter=`, `?payload=true` with all of each (role `admin`), `?limit=` 1 to 1000, `?after=` what `next` says",
+        Answer::One("RetainedPage"),
+    ),
+    get(
+        "/v1/retained/message",
+        "The retained message of a topic, `?topic=` (role `admin`); 404 if there is none",
+        Answer::One("Message"),
+    ),
+    Operation {
+        method: "delete",
+        path: "/v1/retained/message",
+        summary: "Removes the retained message of a topic, `?topic=`, at all nodes; 404 if there is none",
+        body: None,
+        answer: Answer::One("Published"),
+    },
+    Operation {
+        method: "post",
+        path: "/v1/publish",
+        summary: "Publishes a message, and answers when all who must have it have it; 503 without quorum, 507 if a queue is full, 504 if some have not acknowledged it yet",
+        body: Some("Message"),
+        answer: Answer::One("Published"),
+    },
+    get(
+        "/v1/bans",
+        "Who may not connect to any node",
+        Answer::Many("Ban"),
+    ),
+    Operation {
+        method: "post",
+        path: "/v1/bans",
+        summary: "Bans clients by one of identifier, user and address, at all nodes: CONNECT is refused with 0x8A, those that are connected are disconnected (0x98)",
+        body: Some("BanRequest"),
+        answer: Answer::One("Ban"),
+    },
+    Operation {
+        method: "delete",
+        path: "/v1/bans",
+        summary: "Lifts a ban: one of `?client_id=`, `?user_name=`, `?address=`; 404 if there is none",
+        body: None,
+        answer: Answer::One("Ban"),
+    },
     get(
         "/v1/subscriptions",
         "The subscriptions of those sessions",
@@ -147,6 +200,11 @@ const OPERATIONS: [Operation; 33] = [
         "The role of who asks: `viewer`, `admin`, or null where the API has no users",
         Answer::Any,
     ),
+    get(
+        "/v1/audit",
+        "What was changed over the API of this node, the oldest first; `?after=` only what has a higher number, `?limit=` so many",
+        Answer::Many("Audit"),
+    ),
     get("/v1/openapi.json", "This document", Answer::Any),
     get(
         "/metrics",
@@ -156,21 +214,21 @@ const OPERATIONS: [Operation; 33] = [
     Operation {
         method: "delete",
         path: "/v1/sessions/{client_id}",
-        summary: "Ends a session of this node, and the connection of its client (0x98), with the further sessions of a placed client; 404 if there is none, 409 if it is on its way to another node",
+        summary: "Ends a session at whichever node it is, and the connection of its client (0x98), with the further sessions of a placed client; 404 if there is none, 409 if it is on its way to another node",
         body: None,
         answer: Answer::One("Kick"),
     },
     Operation {
         method: "post",
         path: "/v1/kick",
-        summary: "Ends the connection of a client (0x98) and those of the further sessions it was placed with, with `end_session` the sessions too; 404 if it is not connected to this node, or has no session here",
+        summary: "Ends the connection of a client (0x98) and those of the further sessions it was placed with, with `end_session` the sessions too; 404 if it is connected to no node, or has no session on any",
         body: Some("Kick"),
         answer: Answer::One("Kick"),
     },
     Operation {
         method: "post",
         path: "/v1/drain",
-        summary: "Lets nobody in any more and hands sessions to the nodes with their copies; what is left: ask again until it is nothing",
+        summary: "Lets nobody in any more and hands sessions to the nodes with their backups; what is left: ask again until it is nothing",
         body: None,
         answer: Answer::One("Drain"),
     },
@@ -237,7 +295,7 @@ const PLACEMENT_SCHEMAS: [&str; 5] = [
 /// The whole document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
-    for operation in &OPERATIONS {
+    for operation in OPERATIONS {
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
         path[operation.method] = operation.describe();
     }
@@ -317,6 +375,53 @@ fn reference(name: &str) -> Value {
 }
 
 fn schemas() -> Value {
+    let mut all = schemas_of_the_node();
+    if let (Value::Object(all), Value::Object(more)) = (&mut all, schemas_of_messages()) {
+        all.extend(more);
+    }
+    all
+}
+
+fn schemas_of_messages() -> Value {
+    let text = json!({ "type": "string" });
+    let perhaps_text = json!({ "type": ["string", "null"] });
+    let number = json!({ "type": "integer", "minimum": 0 });
+    let many = |name| json!({ "type": "array", "items": reference(name) });
+    json!({
+        "RetainedPage": object(json!({ "messages": many("Retained"), "next": { "type": ["string", "null"] } })),
+        "Retained": object(json!({
+            "topic": text, "qos": number, "payload_bytes": number, "expiry_left_ms": { "type": ["integer", "null"], "minimum": 0 },
+            "message": { "oneOf": [reference("Message"), { "type": "null" }] },
+        })),
+        "Message": {
+            "type": "object",
+            "properties": {
+                "topic": text, "qos": { "type": "integer", "minimum": 0, "maximum": 2, "default": 0 },
+                "retain": { "type": "boolean", "default": false }, "payload": text, "payload_base64": text,
+                "expiry_left_ms": number, "payload_format_indicator": { "enum": [0, 1] }, "content_type": text,
+                "response_topic": text, "correlation_data_base64": text,
+                "user_properties": { "type": "array", "items": { "type": "array", "items": text, "minItems": 2, "maxItems": 2 } },
+            },
+            "required": ["topic"],
+            "additionalProperties": false,
+        },
+        "Ban": object(json!({
+            "client_id": perhaps_text, "user_name": perhaps_text, "address": perhaps_text, "reason": text, "by": perhaps_text,
+            "since_ms": number, "until_ms": { "type": ["integer", "null"], "minimum": 0 },
+        })),
+        "BanRequest": {
+            "type": "object",
+            "properties": {
+                "client_id": text, "user_name": text, "address": text, "reason": text,
+                "seconds": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+            },
+            "additionalProperties": false,
+        },
+        "Published": object(json!({ "topic": text, "has_recipients": { "type": "boolean" } })),
+    })
+}
+
+fn schemas_of_the_node() -> Value {
     let text = json!({ "type": "string" });
     let number = json!({ "type": "integer", "minimum": 0 });
     let perhaps_text = json!({ "type": ["string", "null"] });
@@ -325,7 +430,7 @@ fn schemas() -> Value {
     let traffic = json!({ "total": reference("TrafficCounts"), "hub": reference("TrafficCounts"), "workers": many("TrafficCounts") });
     let ledger = json!({
         "resident_bytes": perhaps_number, "limit_bytes": perhaps_number, "retained_messages": number, "retained_bytes": number,
-        "link_bytes": number, "hinted_messages": number, "hinted_bytes": number, "hinted_dropped_messages": number, "total": reference("Memory"), "workers": many("Memory"),
+        "link_bytes": number, "hinted_messages": number, "hinted_bytes": number, "hinted_dropped_messages": number, "remembered": many("Remembered"), "total": reference("Memory"), "workers": many("Memory"),
     });
     let texts = json!({ "type": "array", "items": text });
     let flag = json!({ "type": "boolean" });
@@ -339,7 +444,12 @@ fn schemas() -> Value {
         "problems": { "type": "array", "items": text },
     });
     let line = json!({ "client_id": text, "direction": { "enum": ["in", "out"] }, "packet": text });
+    let audit = json!({
+        "number": number, "time_ms": number, "user": perhaps_text, "peer": text, "method": text, "path": text,
+        "subject": perhaps_text, "status": number, "times": number, "last_time_ms": number,
+    });
     json!({
+        "Audit": object(audit),
         "Node": of_fields(NodeEntry::FIELDS),
         "Membership": of_fields(MembershipEntry::FIELDS),
         "Forget": object(json!({ "node": text })),
@@ -376,6 +486,7 @@ fn schemas() -> Value {
         "Bridge": object(bridge),
         "BridgeLane": of_fields(BridgeLane::FIELDS),
         "Memory": of_fields(MemoryEntry::FIELDS),
+        "Remembered": of_fields(RememberedEntry::FIELDS),
         "MemoryLedger": object(ledger),
         "Kick": { "type": "object", "properties": { "client_id": text, "user_name": perhaps_text, "end_session": flag }, "required": ["client_id"] },
         "Drain": object(json!({ "connections": number, "sessions": number })),
@@ -444,6 +555,10 @@ mod tests {
     fn every_route_there_is_stands_in_the_document_and_no_other() {
         let sources = [
             include_str!("mod.rs"),
+            include_str!("audit.rs"),
+            include_str!("bans.rs"),
+            include_str!("cluster.rs"),
+            include_str!("messages.rs"),
             include_str!("operate.rs"),
             include_str!("placement.rs"),
             include_str!("rebalance.rs"),

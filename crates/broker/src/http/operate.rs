@@ -4,20 +4,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::{OriginalUri, Path, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
 
-use super::{Answer, Inspector, Silence, failure, openapi, silent};
+use super::cluster::read;
+use super::relay::OnBehalf;
+use super::{Answer, Inspector, Silence, audit, failure, openapi, silent};
+use crate::api::overlay::text_of_query;
 use crate::api::{
     DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, TraceEntry,
     TraceLines, TraceRequest,
 };
 
+const BUSY: &str =
+    "the session is on its way to another node, or this side has no majority: ask again later";
 /// A trace whose lines nobody fetches ends by itself.
 const ABANDONED: Duration = Duration::from_secs(10);
 
@@ -75,15 +80,91 @@ fn bad_body(rejection: &JsonRejection) -> Response {
     failure(rejection.status(), &rejection.body_text())
 }
 
-async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Response {
+async fn kick(
+    State(inspector): State<Inspector>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    body: Body<KickEntry>,
+) -> Response {
     let Json(entry) = match body {
         Ok(entry) => entry,
         Err(rejection) => return bad_body(&rejection),
     };
-    if entry.end_session {
-        return end(&inspector, entry).await.unwrap_or_else(|answer| answer);
+    let client_id = entry.client_id.clone();
+    let elsewhere = Elsewhere::new(&uri, &headers);
+    let answer = kick_anywhere(&inspector, entry, elsewhere).await;
+    audit::about(&client_id, answer)
+}
+
+/// Which other nodes are asked to do the same.
+enum Elsewhere {
+    /// None: one of them asks, or one was named.
+    No,
+    All(OnBehalf),
+}
+
+impl Elsewhere {
+    fn new(uri: &Uri, headers: &HeaderMap) -> Self {
+        let asks = OnBehalf::of(headers);
+        let query = uri.query().unwrap_or_default();
+        if asks.is_node() || text_of_query(query, "node").is_some() {
+            return Self::No;
+        }
+        Self::All(asks)
     }
-    let ids = match client_ids(&inspector, &entry.client_id).await {
+}
+
+/// On this node and on the others: sessions of several users may have the identifier. What came of it is the best that any node answers.
+async fn kick_anywhere(inspector: &Inspector, entry: KickEntry, elsewhere: Elsewhere) -> Response {
+    let own = if entry.end_session {
+        let ended = end(inspector, entry.clone()).await;
+        ended.unwrap_or_else(|answer| answer)
+    } else {
+        disconnect(inspector, entry.clone()).await
+    };
+    let Elsewhere::All(asks) = elsewhere else {
+        return own;
+    };
+    let json = serde_json::to_vec(&entry).unwrap_or_default();
+    let asked = inspector.ask_others(&asks, &Method::POST, "/v1/kick", Some(json));
+    let answers = match asked.await {
+        Ok(answers) => answers,
+        Err(silence) => return silent(silence),
+    };
+    let (mut best, mut missing) = (own.status(), Vec::new());
+    for answered in &answers {
+        match &answered.answer {
+            Ok((status, _)) if status.is_success() => best = *status,
+            Ok((StatusCode::CONFLICT, _)) if !best.is_success() => best = StatusCode::CONFLICT,
+            Ok((StatusCode::NOT_FOUND | StatusCode::CONFLICT, _)) => {}
+            other => {
+                let why = read::<KickEntry>(other).err();
+                missing.extend(why.map(|why| answered.unanswered(why)));
+            }
+        }
+    }
+    if best.is_success() {
+        return Json(entry).into_response();
+    }
+    if best == StatusCode::CONFLICT {
+        return failure(best, BUSY);
+    }
+    if best != StatusCode::NOT_FOUND {
+        return own;
+    }
+    let mut words = if entry.end_session {
+        "no such session on any node".to_owned()
+    } else {
+        "no such client is connected to any node".to_owned()
+    };
+    for it in &missing {
+        words.push_str(&format!("; {} gave no answer: {}", it.node, it.why));
+    }
+    failure(best, &words)
+}
+
+async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
+    let ids = match client_ids(inspector, &entry.client_id).await {
         Ok(ids) => ids,
         Err(silence) => return silent(silence),
     };
@@ -105,6 +186,8 @@ async fn kick(State(inspector): State<Inspector>, body: Body<KickEntry>) -> Resp
 /// For identifiers that a path has no room for there is `end_session` of a kick.
 pub(super) async fn end_session(
     State(inspector): State<Inspector>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
     Path(client_id): Path<String>,
 ) -> Response {
     let entry = KickEntry {
@@ -112,7 +195,7 @@ pub(super) async fn end_session(
         user_name: None,
         end_session: true,
     };
-    end(&inspector, entry).await.unwrap_or_else(|answer| answer)
+    kick_anywhere(&inspector, entry, Elsewhere::new(&uri, &headers)).await
 }
 
 /// The identifier of a client, and those of the further sessions that it was placed with: it is one client. Another one that merely calls
@@ -138,8 +221,7 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
         return Ok(Json(entry).into_response());
     }
     Err(if ended.contains(&SessionEnd::Busy) {
-        let words = "the session is on its way to another node, or this side has no majority: ask again later";
-        failure(StatusCode::CONFLICT, words)
+        failure(StatusCode::CONFLICT, BUSY)
     } else {
         failure(StatusCode::NOT_FOUND, "no such session on this node")
     })
@@ -148,6 +230,7 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
 /// One step; to be asked again until nothing is left.
 async fn drain(State(inspector): State<Inspector>) -> Response {
     // First: nobody is sent here from now on.
+    inspector.hooks.note_draining();
     inspector.tell_hub(|hub, now| hub.drain(now));
     match inspector.ask_all(|worker, now| worker.drain(now)).await {
         Ok(left) => Json(DrainEntry {
@@ -168,10 +251,9 @@ async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> 
         Ok(entry) => entry,
         Err(rejection) => return bad_body(&rejection),
     };
-    match inspector
-        .order_hub(move |hub, now| hub.forget(now, &node))
-        .await
-    {
+    let subject = node.clone();
+    let forgotten = inspector.order_hub(move |hub, now| hub.forget(now, &node));
+    let answer = match forgotten.await {
         Ok(Ok((id, name))) => Json(ForgottenEntry { id, name }).into_response(),
         Ok(Err(error)) => {
             let status = match error {
@@ -181,7 +263,8 @@ async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> 
             failure(status, &error.to_string())
         }
         Err(silence) => silent(silence),
-    }
+    };
+    audit::about(&subject, answer)
 }
 
 async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest>) -> Response {
@@ -189,6 +272,8 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
         Ok(Json(request)) => request,
         Err(rejection) => return bad_body(&rejection),
     };
+    let named = request.client_id.as_ref().or(request.topic.as_ref());
+    let named = named.cloned().unwrap_or_default();
     let subject = match (request.client_id, request.topic) {
         (Some(client_id), None) => TraceSubject::Client(client_id.into()),
         (None, Some(filter)) => match TopicFilter::new(&filter) {
@@ -207,8 +292,8 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
         .ask_all(move |worker, _| worker.start_trace(subject.clone()))
         .await
     {
-        Ok(_) => Json(TraceLines::default()).into_response(),
-        Err(silence) => silent(silence),
+        Ok(_) => audit::about(&named, Json(TraceLines::default()).into_response()),
+        Err(silence) => audit::about(&named, silent(silence)),
     }
 }
 

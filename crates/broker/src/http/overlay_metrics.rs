@@ -2,11 +2,22 @@
 
 use super::metrics::Page;
 use crate::api::overlay::OverlayEntry;
+use crate::histogram::{Distribution, SLOW};
 
 /// Appends the families of the overlay.
 pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
     let counters = &overlay.counters;
     let seconds = |millis: u64| millis as f64 / 1000.0;
+    page.histogram(
+        "thicket_link_round_trip_seconds",
+        "How long links took there and back, to the millisecond",
+        &Distribution {
+            bounds: SLOW,
+            within: counters.round_trips,
+            count: counters.round_trip_count,
+            seconds: std::time::Duration::from_micros(counters.round_trip_us).as_secs_f64(),
+        },
+    );
     for (name, kind, help, value) in [
         (
             "thicket_overlay_topic_trees",
@@ -149,5 +160,16 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
             &[("node", &link.node)],
             link.refused,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overlay_counts_in_the_buckets_that_the_page_names() {
+        let bounds = thicket_overlay::RoundTrips::BOUNDS_MS;
+        assert_eq!(bounds.map(|millis| millis as f64 / 1000.0), SLOW);
     }
 }

@@ -354,6 +354,11 @@ impl Thread {
                     order(hub, now, self.next_placement);
                 }
             }
+            Letter::Publish(order, answer) => {
+                self.next_publication += 1;
+                self.publications.insert(self.next_publication, answer);
+                order(&mut self.worker, now, self.next_publication);
+            }
             Letter::Serve => self.listeners = std::mem::take(&mut self.doors),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),

@@ -26,9 +26,10 @@ use crate::authenticator::Authenticator;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
+use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::listener::Listener;
-use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, Summary};
+use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, PublishAnswer, Summary};
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
@@ -60,6 +61,8 @@ pub(crate) struct Parts {
     /// What protects links; `None`: they are plain.
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) counters: Arc<Counters>,
+    /// Who hears of events.
+    pub(crate) hooks: Arc<Hooks>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
     /// Where the node keeps data.
@@ -103,6 +106,7 @@ pub(crate) struct Thread {
     resolver: Resolver,
     links: Option<Arc<Links>>,
     counters: Arc<Counters>,
+    hooks: Arc<Hooks>,
     stopped: Sender<WorkerId>,
     storage: Option<WorkerStorage>,
     phase: Phase,
@@ -121,6 +125,9 @@ pub(crate) struct Thread {
     /// Who waits for a placement, by its number.
     placements: HashMap<u64, PlacementAnswer>,
     next_placement: u64,
+    /// Who waits for a publication, by its number.
+    publications: HashMap<u64, PublishAnswer>,
+    next_publication: u64,
     /// Why the node must end.
     problem: Option<String>,
 }
@@ -153,6 +160,9 @@ impl Thread {
         if let Some(storage) = &mut parts.storage {
             storage.recover(now, &mut machine, hub.as_mut())?;
         }
+        if let Some(observed) = parts.hooks.observed() {
+            machine.observe(observed);
+        }
         Ok(Self {
             id: parts.id,
             clock: parts.clock,
@@ -173,6 +183,7 @@ impl Thread {
             resolver: parts.resolver,
             links: parts.links,
             counters: parts.counters,
+            hooks: parts.hooks,
             stopped: parts.stopped,
             storage: parts.storage,
             phase: Phase::Running,
@@ -185,6 +196,8 @@ impl Thread {
             dials_due: Vec::new(),
             placements: HashMap::new(),
             next_placement: 0,
+            publications: HashMap::new(),
+            next_publication: 0,
             problem: None,
         })
     }
@@ -211,9 +224,12 @@ impl Thread {
                 result => result?,
             }
             now = self.clock.now_after(now);
+            let began = std::time::Instant::now();
+            let delivered = self.worker.delivered();
             self.tick_storage(now).map_err(io::Error::other)?;
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
+            self.note_round(began.elapsed(), delivered);
             if let Some(problem) = self.problem.take() {
                 return Err(io::Error::other(problem));
             }
@@ -224,6 +240,15 @@ impl Thread {
             storage.close();
         }
         Ok(())
+    }
+
+    /// What came in a round leaves at its end: its length is the time that each message of it took here.
+    fn note_round(&self, took: Duration, delivered: u64) {
+        self.counters.rounds.add(took, 1);
+        let delivered = self.worker.delivered() - delivered;
+        if delivered > 0 {
+            self.counters.deliveries.add(took, delivered);
+        }
     }
 
     /// Says that this thread may serve: what was stored is there, and all others know what it wants.

@@ -50,14 +50,23 @@ impl Thread {
 
     /// Stores what the machines gathered.
     fn store(&mut self, now: Now) -> Result<(), StorageError> {
-        let Some(storage) = &mut self.storage else {
-            return Ok(());
-        };
-        if let Some(unstored) = self.worker.unstored(now) {
+        self.store_worker(now)?;
+        self.store_hub()
+    }
+
+    fn store_worker(&mut self, now: Now) -> Result<(), StorageError> {
+        if let Some(storage) = &mut self.storage
+            && let Some(unstored) = self.worker.unstored(now)
+        {
             let status = storage.store(&unstored)?;
             self.worker.handle_stored(status);
         }
-        if let Some(hub) = &mut self.hub
+        Ok(())
+    }
+
+    fn store_hub(&mut self) -> Result<(), StorageError> {
+        if let Some(storage) = &mut self.storage
+            && let Some(hub) = &mut self.hub
             && let Some(unstored) = hub.unstored()
         {
             storage.store(&unstored)?;
@@ -82,10 +91,10 @@ impl Thread {
 
     /// Lets the machines finish and performs their outputs. `true`: one of them has new inputs because of that.
     fn settle(&mut self, now: Now) -> Result<bool, StorageError> {
-        self.store(now)?;
         self.worker.end_round(now);
+        self.store_worker(now)?;
         self.report_summary();
-        while let Some(output) = self.worker.poll_output() {
+        while let Some(output) = self.worker.egress().and_then(|mut it| it.poll_output()) {
             self.perform_worker(now, output);
         }
         let mut again = self.settle_hub(now)?;
@@ -135,16 +144,13 @@ impl Thread {
 
     /// The worker's outputs are drained, so mail from the hub may go in at once.
     fn settle_hub(&mut self, now: Now) -> Result<bool, StorageError> {
-        if self.hub.is_none() {
-            return Ok(false);
-        }
-        self.store(now)?;
         let Some(hub) = &mut self.hub else {
             return Ok(false);
         };
         hub.end_round(now);
+        self.store_hub()?;
         let mut again = false;
-        while let Some(output) = self.hub.as_mut().and_then(Hub::poll_output) {
+        while let Some(output) = self.next_of_hub() {
             again |= self.perform_hub(now, output);
         }
         if !self.dials_due.is_empty() {
@@ -154,6 +160,10 @@ impl Thread {
             again = true;
         }
         Ok(again)
+    }
+
+    fn next_of_hub(&mut self) -> Option<HubOutput> {
+        self.hub.as_mut()?.egress()?.poll_output()
     }
 
     fn perform_worker(&mut self, now: Now, output: WorkerOutput) {
@@ -182,10 +192,17 @@ impl Thread {
                     storage.remove_before(segment);
                 }
             }
+            WorkerOutput::Published { number, answer } => {
+                if let Some(tell) = self.publications.remove(&number) {
+                    tell(answer);
+                }
+            }
             WorkerOutput::Event(event) => {
                 event::count(&self.counters, &event);
                 event::log(self.id.0, &event);
+                self.hooks.note(&event);
             }
+            WorkerOutput::Observed(message) => self.hooks.note_message(*message),
         }
     }
 
@@ -219,7 +236,10 @@ impl Thread {
                 }
             }
             HubOutput::End { problem } => self.problem = Some(problem),
-            HubOutput::Event(event) => event::log(self.id.0, &event),
+            HubOutput::Event(event) => {
+                event::log(self.id.0, &event);
+                self.hooks.note(&event);
+            }
         }
         false
     }
@@ -240,6 +260,11 @@ impl Thread {
         let Some(socket) = self.sockets.find(connection) else {
             return;
         };
+        let certificate_name = socket.transport.certificate_name();
+        let name = is_further(&client_id).then(|| {
+            let user = user_name.as_deref().or(certificate_name.as_deref());
+            self.worker.name_of_session(connection, user, &client_id)
+        });
         let request = Request {
             asker: Asker::Connection {
                 worker: self.id,
@@ -249,12 +274,14 @@ impl Thread {
             listener,
             peer,
             client_id,
-            certificate_name: socket.transport.certificate_name(),
+            certificate_name,
             user_name,
             password,
             enhanced,
         };
-        if let Some(verdict) = self.authenticator.ask(request) {
+        if let Some(name) = name.flatten() {
+            self.authenticator.ask_as_placed(request, name);
+        } else if let Some(verdict) = self.authenticator.ask(request) {
             self.verdicts.push((connection, verdict));
         }
     }
@@ -331,11 +358,18 @@ impl Thread {
         };
         let owner = socket.owner;
         loop {
-            let pending = match (owner, &self.hub) {
-                (Owner::Worker, _) => self.worker.pending_output(connection),
-                (Owner::Hub, Some(hub)) => hub.pending_output(connection),
-                (Owner::Lingering, _) => &[],
+            let pending = match (owner, &mut self.hub) {
+                (Owner::Worker, _) => {
+                    let egress = self.worker.egress();
+                    egress.map(|it| it.pending_output(connection))
+                }
+                (Owner::Hub, Some(hub)) => hub.egress().map(|it| it.pending_output(connection)),
+                (Owner::Lingering, _) => Some(&[][..]),
                 (Owner::Hub, None) | (Owner::Dial | Owner::Preface, _) => return,
+            };
+            let Some(pending) = pending else {
+                debug_assert!(false, "what is flushed must be stored first");
+                return self.sockets.mark_dirty(connection);
             };
             if pending.is_empty() {
                 // What the layers hold, be it theirs or sealed.
@@ -360,4 +394,10 @@ impl Thread {
             }
         }
     }
+}
+
+/// Whether a client identifier looks like that of a session above the first of a placed client, `C~2`.
+fn is_further(client_id: &str) -> bool {
+    let number = client_id.rsplit_once('~').map(|(_, number)| number.parse());
+    matches!(number, Some(Ok(2_u16..)))
 }

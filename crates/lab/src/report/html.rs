@@ -6,9 +6,9 @@ use super::{Beside, Figure, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::results::{Environment, Results, Run};
 use crate::scaling::growth;
-use crate::summary::{Row, cell, number, rows, short};
+use crate::summary::{Row, cell, in_words, number, rows, short};
 
-const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
+pub(super) const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
 td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
 td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}\
@@ -171,7 +171,7 @@ fn validity(results: &Results, page: &mut String) {
             page,
             "<li>{} {} repeat {}: {}</li>",
             escape(&run.system),
-            escape(&parameters(&run.parameters)),
+            escape(&in_words(None, &run.parameters)),
             run.repeat,
             escape(&run.invalid.join("; "))
         );
@@ -204,7 +204,7 @@ fn other_backend(backend: &str, beside: &Beside, page: &mut String) {
             page,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2}</td></tr>",
             escape(&ratio.system),
-            escape(&parameters(&ratio.parameters)),
+            escape(&in_words(None, &ratio.parameters)),
             ratio.figure,
             number(ratio.a),
             number(ratio.b),
@@ -315,14 +315,6 @@ fn environment(facts: &Environment, page: &mut String) {
         );
     }
     page.push_str("</table>\n");
-}
-
-fn parameters(parameters: &[(String, String)]) -> String {
-    let words: Vec<String> = parameters
-        .iter()
-        .map(|(key, value)| format!("{} = {value}", short(key)))
-        .collect();
-    words.join(", ")
 }
 
 /// Text as HTML.

@@ -2,10 +2,12 @@
 
 mod figure;
 mod html;
-mod tls;
+mod joint;
+pub(crate) mod tls;
 
 pub use figure::{Bar, Figure};
 pub use html::to_html;
+pub use joint::write_joint;
 
 use std::path::Path;
 
@@ -13,7 +15,7 @@ use crate::compare::Ratio;
 use crate::error::LabError;
 use crate::results::Results;
 use crate::scaling::Growth;
-use crate::summary::{Row, rows, short};
+use crate::summary::{Row, in_words, rows, short};
 
 /// Figures drawn where their numbers are there: name of the number, title, axis.
 const SHOWN: [(&str, &str, &str); 17] = [
@@ -102,11 +104,8 @@ pub fn write(results: &Results, folder: &Path, beside: Option<&Beside>) -> Resul
             continue;
         };
         let svg = std::fs::read_to_string(&file).map_err(LabError::io(file.display()))?;
-        let mut words = vec![run.system.clone()];
-        let parameters = run.parameters.iter();
-        words.extend(parameters.map(|(key, value)| format!("{} = {value}", short(key))));
-        words.push(format!("repeat {}", run.repeat));
-        time_lines.push((words.join(", "), svg));
+        let words = in_words(Some(&run.system), &run.parameters);
+        time_lines.push((format!("{words}, repeat {}", run.repeat), svg));
     }
     std::fs::write(&path, to_html(results, &time_lines, beside))
         .map_err(LabError::io(path.display()))
@@ -173,11 +172,7 @@ fn facets(rows: &[Row], name: &str, unit: &str) -> Vec<Figure> {
             Some((last, others)) => (Some(last), others),
             None => (None, &[][..]),
         };
-        let words: Vec<String> = others
-            .iter()
-            .map(|(key, value)| format!("{} = {value}", short(key)))
-            .collect();
-        let title = words.join(", ");
+        let title = in_words(None, others);
         let at = match figures.iter().position(|figure| figure.title == title) {
             Some(at) => at,
             None => {

@@ -1,6 +1,6 @@
 //! What TLS costs: by how much it lowers the highest sustainable rate (Comparison M6).
 
-use crate::summary::{Row, short};
+use crate::summary::Row;
 
 /// The parameter it is about.
 const TLS: &str = "workload.tls";
@@ -8,7 +8,7 @@ const RATE: &str = "sustainable_msgs_per_s";
 
 /// A system whose rate is known without and with TLS.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Its name, with its other parameters.
     pub name: String,
     pub plain_per_s: f64,
@@ -23,19 +23,13 @@ impl Cost {
 }
 
 /// One for each system and combination of other parameters; empty where TLS was not varied.
-pub(super) fn costs(rows: &[Row]) -> Vec<Cost> {
+pub(crate) fn costs(rows: &[Row]) -> Vec<Cost> {
     let of = |row: &Row, tls: &str| {
         let is = |(key, value): &(String, String)| key == TLS && value == tls;
         let rate = row.figures.get(RATE).filter(|rate| rate.mean > 0.0)?;
         row.parameters.iter().any(is).then_some(rate.mean)
     };
-    let others = |row: &Row| {
-        let others = row.parameters.iter().filter(|(key, _)| key != TLS);
-        let words = others.map(|(key, value)| format!("{} = {value}", short(key)));
-        let mut words: Vec<String> = words.collect();
-        words.insert(0, row.system.clone());
-        words.join(", ")
-    };
+    let others = |row: &Row| row.name(|key| key != TLS);
     let cost = |row: &Row| {
         let (name, plain_per_s) = (others(row), of(row, "false")?);
         let same = rows.iter().filter(|other| others(other) == name);

@@ -119,7 +119,7 @@ impl SimulatedLab {
         self.part_by_cuts();
     }
 
-    /// Routes are static: two nodes are parted while a link between them is cut.
+    /// Routes are static: two nodes are partitioned while a link between them is cut.
     fn part_by_cuts(&mut self) {
         let count = self.topology.sites.len();
         let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use thicket_overlay::{NodeId, NodeSlot, WireVersion};
+use thicket_overlay::{NodeId, NodeSlot};
 
 use super::{Hub, Message};
 use crate::{Disagreement, EventLevel, SharedSetting};
@@ -72,7 +72,7 @@ impl Hub {
     /// Tells one node what is set here.
     pub(super) fn tell_settings(&mut self, slot: NodeSlot, node: NodeId) {
         let own = &self.agreement.own;
-        if own.is_empty() || self.overlay.wire_version(slot) < WireVersion::V8 {
+        if own.is_empty() {
             return;
         }
         let told = own.iter().map(|it| (&*it.key, &*it.value)).collect();

@@ -18,7 +18,7 @@ struct Asked {
     request: u64,
     /// The last number of each stream that was on its way.
     numbers: Vec<(StreamId, u64)>,
-    /// The last serial of what was kept for it while it was out.
+    /// The last serial of what was kept for it while it was down.
     hints: u64,
 }
 
@@ -93,7 +93,7 @@ impl Hub {
         }
     }
 
-    /// A node is out: nothing of it is waited for.
+    /// A node is down: nothing of it is waited for.
     pub(super) fn barriers_lose_node(&mut self, node: NodeId) {
         self.barriers.asked.retain(|asked| asked.by != node);
         for local in self.barriers.open.keys().copied().collect::<Vec<_>>() {

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | waiting | a CONNECT, a deferral, a change of the view | the registrar is asked |
 //! | asking | the registrar is asked | granted without source: answered; with one: moving; deferred: waiting |
-//! | moving | the session is fetched from another node | it is here: answered, opening; it stays there: waiting |
+//! | moving | another node is asked for the session | it is here: answered, opening; it stays there: waiting |
 //! | opening | the worker is told | the worker says what became of it: the registrar is told, and the next is waiting |
 //!
 //! From granted to opened the claim is ours: the registrar has everybody else wait.
@@ -265,7 +265,7 @@ impl Hub {
         let Some(first) = line.waiting.front() else {
             return self.end_claim(now, client_id, Some(epoch));
         };
-        let (home, discard) = (first.worker, first.claim.clean_start);
+        let discard = first.claim.clean_start;
         match source.filter(|source| self.up.values().any(|node| node == source)) {
             Some(source) => {
                 let from = Some(source);
@@ -275,12 +275,12 @@ impl Hub {
                 } else {
                     Purpose::Move
                 };
-                self.begin_move(client_id, source, home, purpose);
+                self.begin_move(client_id, source, purpose);
             }
             None if source.is_some() => {
                 thicket_session::reach!("hub/claims: the session's node is not in sight");
-                // We do not see its node; if that is out, its backup, if it lets its sessions have one, is about to register it.
-                self.claim_later(client_id, Some(now.instant + RETRY));
+                // We do not see its node; if that is down, its backup, if it lets its sessions have one, is about to register it.
+                self.retry_claim(now, client_id);
             }
             None => self.grant(now, client_id),
         }
@@ -333,6 +333,11 @@ impl Hub {
         if line.is_some_and(|line| matches!(line.stage, Stage::Asking { .. })) {
             self.claim_later(client_id, None);
         }
+    }
+
+    /// The registrar is asked again a little later: what is under way elsewhere goes first.
+    pub(super) fn retry_claim(&mut self, now: Now, client_id: &str) {
+        self.claim_later(client_id, Some(now.instant + RETRY));
     }
 
     /// The registrar is asked again then, or when the view has changed.

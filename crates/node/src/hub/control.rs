@@ -8,7 +8,9 @@ use thicket_session::server::Epoch;
 use super::{
     load::{put_state, read_state},
     members::Membership,
-    placements::{put_asked, put_placement, read_asked, read_placement},
+    placements::{
+        Follows, put_asked, put_follows, put_placement, read_asked, read_follows, read_placement,
+    },
     rebalance::{put_habits, read_habits},
     refusals::RefusedNumbers,
     topics::{ToldTopics, put_topics, read_topics},
@@ -54,34 +56,34 @@ pub(super) enum Message<'a> {
     Owned { client_id: &'a str, epoch: Epoch },
     /// From the registrar: another node has the client identifier with a higher epoch.
     Evict { client_id: &'a str, epoch: Epoch },
-    /// To the registrar that evicts: what the session has here is nowhere else. From wire version 4 on.
+    /// To the registrar that evicts: what the session has here is nowhere else.
     Contested { client_id: &'a str },
     /// From the registrar, as if it had been claimed: take in what the session has at `source`, where it was last claimed with
-    /// `source_epoch`. From wire version 4 on.
+    /// `source_epoch`.
     Merge {
         epoch: Epoch,
         source: NodeId,
         source_epoch: Epoch,
         client_id: &'a str,
     },
-    /// To the node that has a session: give it to me.
+    /// To the node that has a session: hand it over to me, or tell me what your branch of it has.
     Fetch {
         request: u64,
         client_id: &'a str,
         purpose: Purpose,
     },
-    /// Part of the session or of its queue; `None` bytes in the first part of `Fetched`: there is none.
+    /// The answer, unless the session is handed over: there is none; or, `is_elsewhere`, a third node is to have it.
+    NotFetched { request: u64, is_elsewhere: bool },
+    /// Part of what a branch has, and after `Drain` of its queue.
     Fetched { request: u64, part: Part<'a> },
-    /// Everybody sends its messages here now: send the queue and end it.
+    /// Everybody sends the messages of a branch here now: send its queue.
     Drain { request: u64 },
     /// To everybody who may have sent messages to a session that leaves: say when all that is on its way to me has been taken here.
     Barrier { request: u64 },
     /// The answer.
     BarrierDone { request: u64 },
-    /// Part of the queue.
-    Drained { request: u64, part: Part<'a> },
-    /// The move came to nothing: keep the session.
-    Thaw { request: u64 },
+    /// I do not want the session any more, or did not take it over: keep it.
+    TakeBack { client_id: &'a str },
     /// A fingerprint of all retained messages.
     RetainedDigest {
         digest: u64,
@@ -94,75 +96,75 @@ pub(super) enum Message<'a> {
     Refused(RefusedNumbers),
     /// I know: acknowledge them now.
     RefusalNoted(RefusedNumbers),
-    /// Part of a record of a worker's stream of copies.
-    Copy { copy: CopyPosition, part: Part<'a> },
+    /// Part of a record of a worker's stream of backups.
+    Replicate {
+        backup: BackupPosition,
+        part: Part<'a>,
+    },
     /// A worker's stream is applied here up to the position, and held up to another one.
-    CopiesHeld { copy: CopyPosition, held: u64 },
+    BackupsHeld { backup: BackupPosition, held: u64 },
     /// Messages that a worker's stream named have not come here: numbers of sessions with sequences.
-    CopiesWanted {
+    BackupsWanted {
         worker: u8,
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
-    /// All nodes that ever joined. Since wire version 4.
+    /// All nodes that ever joined.
     Members(Vec<Membership<'a>>),
     /// Keys and values that must be the same on all nodes.
     Settings(Vec<(&'a str, &'a str)>),
-    /// What I have to do, and where clients reach me. Since wire version 7.
+    /// What I have to do, and where clients reach me.
     State(NodeState),
-    /// How often my clients publish to which topics. Since wire version 7.
+    /// How often my clients publish to which topics.
     Topics {
         /// What was told before is void.
         is_first: bool,
         topics: ToldTopics<'a>,
     },
-    /// To the placer: where should this client be? Since wire version 7.
+    /// To the placer: where should this client be?
     Place { request: u64, asked: Asked },
-    /// To the placer: this client is to be placed no more. Since wire version 7.
+    /// To the placer: this client is to be placed no more.
     Unplace { request: u64, client_id: &'a str },
-    /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing). Since wire version 7.
+    /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing).
     PlaceDone { request: u64, problem: &'a str },
-    /// From the placer: this client is to be there. Since wire version 7.
+    /// From the placer: this client is to be there.
     Placement {
         placement: Placement,
-        /// Its client did not ask: it is to follow its subscribers.
-        follows: bool,
+        follows: Follows,
     },
-    /// A client is placed no more. Since wire version 7.
+    /// A client is placed no more.
     Unplaced { client_id: &'a str },
-    /// I have sent this client to that node. Since wire version 7.
-    Redirected { to: NodeId, client_id: &'a str },
-    /// The same, and why. Since wire version 9.
+    /// I have sent this client to that node, and why.
     Moved {
         to: NodeId,
         reason: RedirectionReason,
         client_id: &'a str,
     },
-    /// From the rebalancer: what do your clients do, those from this cursor on? Since wire version 9.
+    /// From the rebalancer: what do your clients do, those from this cursor on?
     HabitsAsked { round: u64, cursor: u64 },
-    /// To the rebalancer: some of them; `next`: the cursor of the others, `u64::MAX` if there are none. Since wire version 9.
+    /// To the rebalancer: some of them; `next`: the cursor of the others, `u64::MAX` if there are none.
     Habits {
         round: u64,
         next: u64,
         clients: Vec<ClientHabits>,
     },
-    /// From the rebalancer: these clients of yours should be at another node. Since wire version 9.
+    /// From the rebalancer: these clients of yours should be at another node.
     MovesOrdered {
         to: NodeId,
         reason: MoveReason,
         clients: Vec<&'a str>,
     },
-    /// To the rebalancer: an operator asks. Since wire version 9.
+    /// To the rebalancer: an operator asks.
     RebalanceAsked { request: u64, wish: RebalanceWish },
-    /// From the rebalancer: the answer, a [`crate::RebalanceReport`] as JSON. Since wire version 9.
+    /// From the rebalancer: the answer, a [`crate::RebalanceReport`] as JSON.
     RebalanceTold { request: u64, report: String },
-    /// From the rebalancer: there is none. Since wire version 9.
+    /// From the rebalancer: there is none.
     RebalanceRefused { request: u64, error: RebalanceError },
 }
 
-/// A position of the stream of copies of one worker.
+/// A position of the stream of backups of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CopyPosition {
+pub(super) struct BackupPosition {
     pub worker: u8,
     pub stream: u64,
     pub position: u64,
@@ -175,7 +177,7 @@ pub(super) struct Registration<'a> {
     pub epoch: Epoch,
     /// Granted, and still being fetched or opened: others wait until that is done.
     pub is_claim: bool,
-    /// Its client is connected. Not told to nodes of wire version 3.
+    /// Its client is connected.
     pub is_connected: bool,
 }
 
@@ -191,8 +193,6 @@ pub(super) struct RetainedRecord<'a> {
 pub(super) struct Part<'a> {
     pub bytes: &'a [u8],
     pub is_last: bool,
-    /// False: there is no session.
-    pub exists: bool,
 }
 
 /// Bytes of a part.
@@ -211,8 +211,8 @@ mod kind {
     pub(super) const FETCH: u8 = 9;
     pub(super) const FETCHED: u8 = 10;
     pub(super) const DRAIN: u8 = 11;
-    pub(super) const DRAINED: u8 = 12;
-    pub(super) const THAW: u8 = 13;
+    pub(super) const NOT_FETCHED: u8 = 12;
+    pub(super) const TAKE_BACK: u8 = 13;
     pub(super) const RETAINED_DIGEST: u8 = 14;
     pub(super) const RETAINED: u8 = 15;
     pub(super) const REGISTER_ASKED: u8 = 16;
@@ -223,13 +223,12 @@ mod kind {
     pub(super) const MERGE: u8 = 41;
     pub(super) const REFUSED: u8 = 30;
     pub(super) const REFUSAL_NOTED: u8 = 31;
-    pub(super) const COPY: u8 = 20;
+    pub(super) const REPLICATE: u8 = 20;
     pub(super) const COPIES_HELD: u8 = 21;
     pub(super) const COPIES_WANTED: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
     pub(super) const SETTINGS: u8 = 51;
     pub(super) const STATE: u8 = 80;
-    pub(super) const REDIRECTED: u8 = 81;
     pub(super) const TOPICS: u8 = 82;
     pub(super) const PLACE: u8 = 83;
     pub(super) const PLACE_DONE: u8 = 84;
@@ -341,12 +340,19 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::FETCH
             }
+            Self::NotFetched {
+                request,
+                is_elsewhere,
+            } => {
+                put_u64(&mut out, *request);
+                out.push(u8::from(*is_elsewhere));
+                kind::NOT_FETCHED
+            }
             Self::Fetched { request, part } => put_part(&mut out, *request, *part, kind::FETCHED),
             Self::Drain { request } => {
                 put_u64(&mut out, *request);
                 kind::DRAIN
             }
-            Self::Drained { request, part } => put_part(&mut out, *request, *part, kind::DRAINED),
             Self::Barrier { request } => {
                 put_u64(&mut out, *request);
                 kind::BARRIER
@@ -355,20 +361,20 @@ impl Message<'_> {
                 put_u64(&mut out, *request);
                 kind::BARRIER_DONE
             }
-            Self::Thaw { request } => {
-                put_u64(&mut out, *request);
-                kind::THAW
+            Self::TakeBack { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::TAKE_BACK
             }
-            Self::Copy { copy, part } => {
-                put_position(&mut out, *copy);
-                put_part(&mut out, 0, *part, kind::COPY)
+            Self::Replicate { backup, part } => {
+                put_position(&mut out, *backup);
+                put_part(&mut out, 0, *part, kind::REPLICATE)
             }
-            Self::CopiesHeld { copy, held } => {
-                put_position(&mut out, *copy);
+            Self::BackupsHeld { backup, held } => {
+                put_position(&mut out, *backup);
                 put_u64(&mut out, *held);
                 kind::COPIES_HELD
             }
-            Self::CopiesWanted {
+            Self::BackupsWanted {
                 worker,
                 stream,
                 wanted,
@@ -420,18 +426,13 @@ impl Message<'_> {
                 kind::PLACE_DONE
             }
             Self::Placement { placement, follows } => {
-                out.push(u8::from(*follows));
+                put_follows(&mut out, *follows);
                 put_placement(&mut out, placement);
                 kind::PLACEMENT
             }
             Self::Unplaced { client_id } => {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::UNPLACED
-            }
-            Self::Redirected { to, client_id } => {
-                put_u64(&mut out, to.0);
-                put_bytes(&mut out, client_id.as_bytes());
-                kind::REDIRECTED
             }
             Self::Moved {
                 to,
@@ -581,9 +582,9 @@ impl<'a> Message<'a> {
             kind::DRAIN => Self::Drain {
                 request: reader.u64()?,
             },
-            kind::DRAINED => Self::Drained {
+            kind::NOT_FETCHED => Self::NotFetched {
                 request: reader.u64()?,
-                part: reader.part()?,
+                is_elsewhere: reader.u8()? != 0,
             },
             kind::BARRIER => Self::Barrier {
                 request: reader.u64()?,
@@ -591,8 +592,8 @@ impl<'a> Message<'a> {
             kind::BARRIER_DONE => Self::BarrierDone {
                 request: reader.u64()?,
             },
-            kind::THAW => Self::Thaw {
-                request: reader.u64()?,
+            kind::TAKE_BACK => Self::TakeBack {
+                client_id: reader.text()?,
             },
             kind::RETAINED_DIGEST => Self::RetainedDigest {
                 digest: reader.u64()?,
@@ -603,20 +604,20 @@ impl<'a> Message<'a> {
             },
             kind::REFUSED => Self::Refused(reader.numbers()?),
             kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
-            kind::COPY => {
-                let copy = reader.position()?;
+            kind::REPLICATE => {
+                let backup = reader.position()?;
                 // No request.
                 reader.u64()?;
-                Self::Copy {
-                    copy,
+                Self::Replicate {
+                    backup,
                     part: reader.part()?,
                 }
             }
-            kind::COPIES_HELD => Self::CopiesHeld {
-                copy: reader.position()?,
+            kind::COPIES_HELD => Self::BackupsHeld {
+                backup: reader.position()?,
                 held: reader.u64()?,
             },
-            kind::COPIES_WANTED => Self::CopiesWanted {
+            kind::COPIES_WANTED => Self::BackupsWanted {
                 worker: reader.u8()?,
                 stream: reader.u64()?,
                 wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
@@ -641,14 +642,10 @@ impl<'a> Message<'a> {
                 problem: reader.text()?,
             },
             kind::PLACEMENT => Self::Placement {
-                follows: reader.u8()? != 0,
+                follows: read_follows(&mut reader)?,
                 placement: read_placement(&mut reader)?,
             },
             kind::UNPLACED => Self::Unplaced {
-                client_id: reader.text()?,
-            },
-            kind::REDIRECTED => Self::Redirected {
-                to: NodeId(reader.u64()?),
                 client_id: reader.text()?,
             },
             kind::MOVED => Self::Moved {
@@ -707,10 +704,10 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_position(out: &mut Vec<u8>, copy: CopyPosition) {
-    out.push(copy.worker);
-    put_u64(out, copy.stream);
-    put_u64(out, copy.position);
+fn put_position(out: &mut Vec<u8>, backup: BackupPosition) {
+    out.push(backup.worker);
+    put_u64(out, backup.stream);
+    put_u64(out, backup.position);
 }
 
 fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: Epoch, kind: u8) -> u8 {
@@ -721,7 +718,7 @@ fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: Epoch, kind: u8) ->
 
 fn put_part(out: &mut Vec<u8>, request: u64, part: Part<'_>, kind: u8) -> u8 {
     put_u64(out, request);
-    out.push(u8::from(part.is_last) | u8::from(part.exists) << 1);
+    out.push(u8::from(part.is_last));
     put_bytes(out, part.bytes);
     kind
 }
@@ -781,16 +778,15 @@ impl<'a> Reader<'a> {
     }
 
     fn part(&mut self) -> Option<Part<'a>> {
-        let flags = self.u8().filter(|flags| *flags < 4)?;
+        let flags = self.u8().filter(|flags| *flags < 2)?;
         Some(Part {
-            is_last: flags & 1 != 0,
-            exists: flags & 2 != 0,
+            is_last: flags != 0,
             bytes: self.bytes()?,
         })
     }
 
-    fn position(&mut self) -> Option<CopyPosition> {
-        Some(CopyPosition {
+    fn position(&mut self) -> Option<BackupPosition> {
+        Some(BackupPosition {
             worker: self.u8()?,
             stream: self.u64()?,
             position: self.u64()?,
@@ -955,9 +951,8 @@ mod tests {
         let part = Part {
             bytes: b"part",
             is_last: true,
-            exists: false,
         };
-        let copy = CopyPosition {
+        let backup = BackupPosition {
             worker: 1,
             stream: 2,
             position: 3,
@@ -1015,8 +1010,11 @@ mod tests {
             },
             Message::Fetched { request: 8, part },
             Message::Drain { request: 8 },
-            Message::Drained { request: 8, part },
-            Message::Thaw { request: 8 },
+            Message::NotFetched {
+                request: 8,
+                is_elsewhere: true,
+            },
+            Message::TakeBack { client_id: "c" },
             Message::Barrier { request: 8 },
             Message::BarrierDone { request: 8 },
             Message::RetainedDigest {
@@ -1028,9 +1026,9 @@ mod tests {
             },
             Message::Refused(refused()),
             Message::RefusalNoted(refused()),
-            Message::Copy { copy, part },
-            Message::CopiesHeld { copy, held: 1 },
-            Message::CopiesWanted {
+            Message::Replicate { backup, part },
+            Message::BackupsHeld { backup, held: 1 },
+            Message::BackupsWanted {
                 worker: 1,
                 stream: 2,
                 wanted: vec![(3, 4), (5, 6)],
@@ -1046,7 +1044,19 @@ mod tests {
                 problem: "rate",
             },
             Message::Placement {
-                follows: true,
+                follows: Follows::Subscribers,
+                placement: placement(),
+            },
+            Message::Placement {
+                follows: Follows::Request { max_sessions: 0 },
+                placement: placement(),
+            },
+            Message::Placement {
+                follows: Follows::Request { max_sessions: 4 },
+                placement: placement(),
+            },
+            Message::Placement {
+                follows: Follows::Habits { refused: 3 },
                 placement: placement(),
             },
             Message::Unplaced { client_id: "c" },
@@ -1097,10 +1107,6 @@ mod tests {
                 request: 4,
                 error: RebalanceError::Moving,
             },
-            Message::Redirected {
-                to: NodeId(7),
-                client_id: "c",
-            },
         ]
     }
 
@@ -1123,7 +1129,7 @@ mod tests {
                     | Message::Retained { .. }
                     | Message::Refused(_)
                     | Message::RefusalNoted(_)
-                    | Message::CopiesWanted { .. }
+                    | Message::BackupsWanted { .. }
                     | Message::Members(_)
                     | Message::Settings(_)
                     | Message::State(_)

@@ -35,7 +35,7 @@ pub(super) struct Directory {
     reachable: Vec<NodeId>,
     /// Of the nodes that are, or were, up.
     pub incarnations: BTreeMap<NodeId, Incarnation>,
-    /// Names that set, each node with its incarnation: nodes with equal sets agree on every registrar, and on who was out meanwhile.
+    /// Names that set, each node with its incarnation: nodes with equal sets agree on every registrar, and on who was down meanwhile.
     pub view: u64,
     /// The rounds in which the registrars asked last.
     pub asked: BTreeMap<NodeId, u64>,
@@ -64,7 +64,7 @@ impl Hub {
                         is_connected: false,
                     });
                 if entry.is_open && entry.home != from {
-                    // Copies of one session, from different nodes, have gone on in two workers.
+                    // Backups of one session, from different nodes, have gone on in two workers.
                     let loser = if epoch > entry.epoch {
                         entry.home
                     } else {
@@ -155,15 +155,14 @@ impl Hub {
     /// Tells a registrar all that falls to it. What is being fetched or opened is a claim, whatever else is here.
     fn register_at(&mut self, now: Now, node: NodeId, round: u64) {
         if self.is_promoting() {
-            // Sessions of a node that is out are about to be ours: until then nobody may hear that this was all.
+            // Sessions of a node that is down are about to be ours: until then nobody may hear that this was all.
             return;
         }
         let mut sessions: BTreeMap<Arc<str>, (Epoch, bool, bool)> = BTreeMap::new();
-        let tells_connected = self.may_merge(node);
         for (client_id, entry) in &self.directory.entries {
             if self.registrar_of(client_id) == node {
-                let is_connected = entry.is_connected && tells_connected;
-                sessions.insert(Arc::clone(client_id), (entry.epoch, false, is_connected));
+                let of = (entry.epoch, false, entry.is_connected);
+                sessions.insert(Arc::clone(client_id), of);
             }
         }
         for (client_id, epoch) in self.claims.granted() {

@@ -12,7 +12,7 @@ use thicket_session::topic::{
 
 use super::Hub;
 use crate::{
-    WorkerId,
+    Remembered, WorkerId,
     mail::{Content, Interest, InterestChange, Place},
 };
 
@@ -146,6 +146,16 @@ impl Wanted {
     /// Another round begins.
     pub const fn begin_round(&mut self) {
         self.steps = 0;
+    }
+
+    /// The routes of topics that are remembered.
+    pub fn cached(&self) -> Remembered {
+        Remembered::new(
+            "routes of topics to workers",
+            self.cache.len(),
+            self.cache.maximum_entries(),
+        )
+        .with_bytes(self.cache.bytes())
     }
 
     /// Which workers want messages of `topic`.
@@ -384,7 +394,7 @@ impl Hub {
         });
     }
 
-    /// A node is out: what it wants is void, but for what `hints` keeps of it.
+    /// A node is down: what it wants is void, but for what `hints` keeps of it.
     pub(super) fn void_interests_of(&mut self, slot: NodeSlot) -> PlaceChanges {
         let applying = &mut self.wanted.applying;
         applying.retain(|applying| applying.slot != slot);

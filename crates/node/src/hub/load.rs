@@ -1,11 +1,10 @@
 //! What each node has to do and where its clients reach it: told by each node to all others, when it has changed enough.
 //!
-//! It goes over the control channel of each link, so it comes in order and once, and costs an idle link nothing. Of a node of an older
-//! wire version nothing is known, which is not the same as that it has nothing to do.
+//! It goes over the control channel of each link, so it comes in order and once, and costs an idle link nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use thicket_overlay::{NodeId, NodeSlot, WireVersion};
+use thicket_overlay::{NodeId, NodeSlot};
 
 use super::{
     Hub, Message,
@@ -68,6 +67,7 @@ impl Hub {
         self.review_load(now);
         self.count_topics(now);
         self.review_rebalance(now);
+        self.learn_clients(now);
         self.expire_placements(now);
     }
 
@@ -98,9 +98,6 @@ impl Hub {
 
     /// Tells one node what this one has to do.
     pub(super) fn tell_load(&mut self, slot: NodeSlot, node: NodeId) {
-        if self.overlay.wire_version(slot) < WireVersion::V7 {
-            return;
-        }
         let state = NodeState {
             load: self.loads.told,
             ..self.loads.own.clone()
@@ -126,7 +123,11 @@ impl Hub {
 
     /// The workers hear where a client of each of their listeners reaches each other node.
     fn tell_addresses(&mut self) {
-        let nodes = self.loads.others.iter().map(|(node, state)| {
+        let own = (self.own(), self.loads.own());
+        let others = self.loads.others.iter().map(|(node, state)| (*node, state));
+        let mut nodes: Vec<(NodeId, &NodeState)> = others.chain([own]).collect();
+        nodes.sort_by_key(|(node, _)| *node);
+        let nodes = nodes.into_iter().map(|(node, state)| {
             let of_listener = |likeness: &Option<ListenerLikeness>| {
                 let likeness = likeness.as_ref()?;
                 let mut addresses = state.addresses.iter();
@@ -135,8 +136,9 @@ impl Hub {
             };
             let listeners = self.config.redirection.listeners.iter();
             NodeElsewhere {
-                node: *node,
-                serves: state.serves(),
+                node,
+                // This one is named only to clients that are to connect to it again.
+                serves: node != own.0 && state.serves(),
                 addresses: listeners.map(of_listener).collect(),
             }
         });

@@ -78,7 +78,7 @@ impl Members {
         self.changed.push(node);
     }
 
-    /// Makes room: one that was removed goes, or one that is out. False: there is none.
+    /// Makes room: one that was removed goes, or one that is down. False: there is none.
     fn give_one_up(&mut self) -> bool {
         let find = |is_it: fn(&Member) -> bool| {
             let mut known = self.known.iter();
@@ -90,7 +90,7 @@ impl Members {
         node.is_some_and(|node| self.known.remove(&node).is_some())
     }
 
-    /// A node is out.
+    /// A node is down.
     pub fn note_out(&mut self, node: NodeId, now: WallClock) {
         if let Some(member) = self.known.get_mut(&node) {
             member.out_since = Some(now);

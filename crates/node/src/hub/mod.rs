@@ -6,11 +6,12 @@
 
 mod admissions;
 mod agreement;
+mod bans;
 mod barriers;
 mod claims;
 mod control;
-mod copies;
 mod directory;
+mod dispatch;
 mod forward;
 mod hints;
 mod interests;
@@ -23,6 +24,7 @@ mod redirection;
 mod refusals;
 mod registrar;
 mod relocations;
+mod replication;
 mod retained;
 mod retained_accounts;
 mod retained_store;
@@ -43,8 +45,7 @@ use self::{
     agreement::Agreement,
     barriers::Barriers,
     claims::Claims,
-    control::{CopyPosition, Message},
-    copies::Copies,
+    control::{BackupPosition, Message},
     directory::Directory,
     forward::{Arrivals, Outgoing},
     hints::Hints,
@@ -58,13 +59,14 @@ use self::{
     refusals::Refusals,
     registrar::Registrar,
     relocations::Relocations,
+    replication::Replication,
     retained::RetainedMessages,
     standing::Standing,
     topics::Topics,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NodeReport,
-    Now, Traffic, WorkerId,
+    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN,
+    NODE_UP, NodeReport, Now, READY, Remembered, Traffic, WorkerId,
     mail::{Content, Mail},
 };
 
@@ -89,7 +91,7 @@ pub struct Hub {
     refusals: Refusals,
     hints: Hints,
     retained: RetainedMessages,
-    copies: Copies,
+    replication: Replication,
     members: Members,
     standing: Standing,
     agreement: Agreement,
@@ -145,7 +147,7 @@ impl Hub {
             barriers: Barriers::default(),
             refusals: Refusals::default(),
             hints: Hints::new(config.workers),
-            copies: Copies::default(),
+            replication: Replication::default(),
             members: Members::default(),
             standing: Standing::default(),
             agreement: Agreement::default(),
@@ -248,6 +250,7 @@ impl Hub {
         }
         self.wanted.begin_round();
         self.tell_changed_members();
+        self.tell_changed_bans(now);
         self.check_ready(now);
         self.expire_claims(now);
         self.say_last_words(now);
@@ -268,8 +271,8 @@ impl Hub {
         });
     }
 
-    /// The next order to the shell.
-    pub fn poll_output(&mut self) -> Option<HubOutput> {
+    /// See [`crate::Egress`].
+    pub(crate) fn poll_output(&mut self) -> Option<HubOutput> {
         self.outputs.pop_front()
     }
 
@@ -298,10 +301,9 @@ impl Hub {
         .min()
     }
 
-    /// Bytes to write to a link, oldest first.
-    #[must_use]
-    pub fn pending_output(&self, link: ConnectionId) -> &[u8] {
-        self.overlay.pending_output(LinkId(link.0))
+    /// See [`crate::Egress`].
+    pub(crate) fn pending_output(&self, link: LinkId) -> &[u8] {
+        self.overlay.pending_output(link)
     }
 
     /// The socket took the first `count` bytes of `pending_output`.
@@ -324,7 +326,7 @@ impl Hub {
         self.is_ready
     }
 
-    /// The nodes of the cluster, this one first: those that are linked, and members that are out.
+    /// The nodes of the cluster, this one first: those that are linked, and members that are down.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeReport> {
         let mut linked: BTreeMap<NodeId, _> = self
@@ -442,6 +444,19 @@ impl Hub {
         }
     }
 
+    /// What the hub remembers of what was.
+    #[must_use]
+    pub fn remembered(&self) -> Vec<Remembered> {
+        let mut all = vec![
+            self.wanted.cached(),
+            self.retained.removed_topics(),
+            self.placements.remembered(),
+            self.rebalance.remembered(),
+        ];
+        all.extend(self.redirection.remembered());
+        all
+    }
+
     /// Tells the other nodes what they show of this one.
     pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
         self.at_rest = None;
@@ -463,7 +478,7 @@ impl Hub {
             self.review_standing(now);
             self.event(
                 EventLevel::Info,
-                "ready",
+                READY,
                 vec![("nodes", (self.up.len() + 1).to_string())],
             );
             self.take_early_hints(now);
@@ -489,7 +504,7 @@ impl Hub {
                 state,
                 epoch,
             } => self.handle_session(now, from, &client_id, state, epoch),
-            Content::Frozen { request, snapshot } => self.handle_frozen(now, request, snapshot),
+            Content::Fetched { request, answer } => self.handle_worker_fetched(request, &answer),
             Content::Drained { request, queue } => self.handle_drained(now, request, queue),
             Content::Imported { request } => self.handle_imported(now, request),
             Content::RetainedQuery {
@@ -500,40 +515,40 @@ impl Hub {
                 self.handle_retained_query(now, from, query, &filter, begin_at);
             }
             Content::RetainedCancel { query } => self.retained.cancel(from, query),
-            Content::Copy {
+            Content::Replicate {
                 to,
                 stream,
                 position,
                 record,
-            } => self.send_copies(from, to, stream, position, &record),
-            Content::CopiesHeld {
+            } => self.send_backups(from, to, stream, position, &record),
+            Content::BackupsHeld {
                 to,
                 worker,
                 stream,
                 applied,
                 held,
             } => {
-                let copy = CopyPosition {
+                let backup = BackupPosition {
                     worker,
                     stream,
                     position: applied,
                 };
-                self.send(to, &Message::CopiesHeld { copy, held });
+                self.send(to, &Message::BackupsHeld { backup, held });
             }
-            Content::CopiesWanted {
+            Content::BackupsWanted {
                 to,
                 worker,
                 stream,
                 wanted,
             } => self.send(
                 to,
-                &Message::CopiesWanted {
+                &Message::BackupsWanted {
                     worker,
                     stream,
                     wanted,
                 },
             ),
-            Content::CopyBarrier { barrier } => self.begin_copy_barrier(from, barrier),
+            Content::BackupBarrier { barrier } => self.begin_backup_barrier(from, barrier),
             Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::TopicRates(rates) => self.handle_topic_rates(from, rates),
@@ -553,6 +568,9 @@ impl Hub {
                 self.handle_relocate(now, from, client_id, serial);
             }
             Content::Relocated { client_id } => self.handle_relocated(now, from, &client_id),
+            Content::NotTakenOver { client_id, from } => {
+                self.handle_not_taken_over(now, &client_id, from);
+            }
             Content::TakenOver {
                 client_id,
                 epoch,
@@ -567,6 +585,7 @@ impl Hub {
             // What only workers are told.
             Content::Records { .. }
             | Content::RetainedRecords { .. }
+            | Content::Bans(_)
             | Content::LastWord { .. }
             | Content::Hinted { .. }
             | Content::Acknowledged(_)
@@ -576,11 +595,11 @@ impl Hub {
             | Content::Peers { .. }
             | Content::Granted { .. }
             | Content::ClaimRefused { .. }
-            | Content::Freeze { .. }
+            | Content::Fetch { .. }
             | Content::Drain { .. }
             | Content::Synchronise { .. }
             | Content::Synchronised { .. }
-            | Content::Thaw { .. }
+            | Content::TakeBack { .. }
             | Content::Import { .. }
             | Content::Forget { .. }
             | Content::ImportQueue { .. }
@@ -590,15 +609,15 @@ impl Hub {
             | Content::Capabilities(_)
             | Content::Forgotten { .. }
             | Content::Copied { .. }
-            | Content::CopiesAreHeld { .. }
-            | Content::CopiesAreWanted { .. }
-            | Content::CopiesLost { .. }
+            | Content::BackupsAreHeld { .. }
+            | Content::BackupsAreWanted { .. }
+            | Content::BackupsLost { .. }
             | Content::GivenUpBy { .. }
-            | Content::CopyBarrierPassed { .. }
+            | Content::BackupBarrierPassed { .. }
             | Content::Promote { .. }
-            | Content::CopiesAdopted { .. }
-            | Content::CopiesReplaced { .. }
-            | Content::DropCopies { .. }
+            | Content::BackupsAdopted { .. }
+            | Content::BackupsReplaced { .. }
+            | Content::DropBackups { .. }
             | Content::Minority(_)
             | Content::Offer { .. }
             | Content::OfferTaken { .. }
@@ -664,7 +683,7 @@ impl Hub {
             Output::IdentityInUse { address } => {
                 let node = self.own();
                 let problem = format!(
-                    "node id {node} is in use by the node at {address}: two processes cannot have one data directory, or copies of it"
+                    "node id {node} is in use by the node at {address}: two processes cannot have one data directory, or backups of it"
                 );
                 self.outputs.push_back(HubOutput::End { problem });
             }
@@ -698,7 +717,7 @@ impl Hub {
         self.regain_sessions_of(node);
         self.event(
             EventLevel::Info,
-            "node up",
+            NODE_UP,
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
         self.tell_nodes();
@@ -714,7 +733,7 @@ impl Hub {
         };
         self.event(
             EventLevel::Info,
-            "node down",
+            NODE_DOWN,
             vec![("node", node.to_string())],
         );
         self.tell_nodes();
@@ -740,7 +759,7 @@ impl Hub {
         self.moves_lose_control(now, node);
         self.barriers_lose_control(node);
         self.refusals_begin_again(node);
-        self.forget_copy_parts(node);
+        self.forget_backup_parts(node);
         let is_recent = |(_, until): &(Instant, Instant)| now.instant.since(*until) < RESUMED;
         let paused = self.overlay.last_pause().filter(is_recent);
         if paused.is_none() && self.overlay.last_pause().is_some() {
@@ -798,7 +817,7 @@ impl Hub {
         if self.standing.is_gone(slot) {
             return;
         }
-        // A node that is out or takes no more is told everything again when it is back: `view_changed`.
+        // A node that is down or takes no more is told everything again when it is back: `view_changed`.
         if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
             self.event(
                 EventLevel::Warn,

@@ -2,29 +2,29 @@
 //!
 //! | event | free | owned | claimed (a node is fetching or opening it) |
 //! | --- | --- | --- | --- |
-//! | claim | granted, claimed | granted with the owner as source, claimed | waits in line |
+//! | claim | granted, claimed | granted with the primary as source, claimed | waits in line |
 //! | owned, by the claimant | owned | owned | owned; the next in line is granted |
 //! | unclaimed, by the claimant | free | free or owned by another | likewise; the next in line is granted |
 //! | register | owned | the higher rank stays, the other is evicted | likewise |
 //! | register as claim | claimed | claimed | stays claimed |
-//! | release, by the owner | free | free, or owned by one that was evicted | stays claimed |
+//! | release, by the primary | free | free, or owned by one that was evicted | stays claimed |
 //!
 //! Two nodes have a session after a partition. Whoever is evicted answers: its session has ended (`Release`), or what it has is nowhere
-//! else (`Contested`); then the owner takes it in (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
+//! else (`Contested`); then the primary takes it in (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
 //!
 //! Nothing is granted before every reachable node has registered what it has, in this round and under the present view:
 //! "nobody has it" must be true. A round begins whenever the view here changes, with an empty table.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use thicket_overlay::{NodeId, WireVersion};
+use thicket_overlay::NodeId;
 use thicket_session::server::Epoch;
 
 use super::{Hub, Message, control::Registration};
-use crate::{EventLevel, Now};
+use crate::Now;
 
 /// Of two nodes that have a session the one with the higher rank keeps it: the later claim; of one claim the one whose client is
-/// connected, as the other one is a copy that nobody has come to; then the copy that went on.
+/// connected, as the other one is a backup that nobody has come to; then the backup that went on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     claim: u64,
@@ -54,13 +54,13 @@ struct Rival {
 /// How far a rival has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Eviction {
-    /// Not all have registered: the one that stays may be out, as its copy says.
+    /// Not all have registered: the one that stays may be down, as its backup says.
     Noted,
     /// It was told to end its session.
     Told,
     /// It has said that what it has is nowhere else.
     Contested,
-    /// The owner takes that in.
+    /// The primary takes that in.
     Merging,
 }
 
@@ -68,7 +68,7 @@ enum Eviction {
 #[derive(Debug, Default)]
 struct Registered {
     /// Who has the session.
-    owner: Option<Rank>,
+    primary: Option<Rank>,
     /// Of the last claim granted.
     epoch: Epoch,
     claimed_by: Option<NodeId>,
@@ -150,12 +150,15 @@ impl Hub {
             .known
             .entry(client_id.to_owned())
             .or_default();
-        // A node asks again when it no longer waits for the answer it was to get.
+        // A node asks again when it no longer waits for the answer it was to get, or gave up what it was granted.
         known.line.retain(|(node, _)| *node != from);
-        let is_claimed = known.claimed_by.is_some_and(|claimant| claimant != from);
-        if is_claimed || !known.rivals.is_empty() {
+        if known.claimed_by == Some(from) {
+            known.claimed_by = None;
+            known.claim_ends();
+        }
+        if known.claimed_by.is_some() || !known.rivals.is_empty() {
             known.line.push_back((from, request));
-            return;
+            return self.grant_next(now, client_id);
         }
         let answer = known.grant(now, from, request, client_id);
         self.answer_claim(now, from, &answer);
@@ -188,12 +191,12 @@ impl Hub {
             return;
         }
         let rank = Rank::new(from, registration);
-        let Some(owner) = known.owner.filter(|owner| owner.node != from) else {
-            known.owner = Some(rank);
+        let Some(primary) = known.primary.filter(|primary| primary.node != from) else {
+            known.primary = Some(rank);
             return;
         };
-        known.owner = Some(owner.max(rank));
-        let goes = owner.min(rank);
+        known.primary = Some(primary.max(rank));
+        let goes = primary.min(rank);
         let rival = Rival {
             rank: goes,
             stage: Eviction::Noted,
@@ -204,7 +207,7 @@ impl Hub {
         }
     }
 
-    /// Everybody has registered: who has a session too is told that the owner's stays.
+    /// Everybody has registered: who has a session too is told that the primary's stays.
     fn evict_rivals(&mut self, now: Now, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
@@ -215,32 +218,17 @@ impl Hub {
             rival.stage = Eviction::Told;
             goes.push(rival.rank);
         }
-        let stays = known.owner.map_or(Epoch::NONE, |owner| owner.epoch);
+        let stays = known.primary.map_or(Epoch::NONE, |primary| primary.epoch);
         for goes in goes {
             let node = goes.node;
-            // The one that goes may have the higher epoch, as a copy of the one that stays.
+            // The one that goes may have the higher epoch, as a backup of the one that stays.
             let epoch = stays.max(goes.epoch);
-            if !self.may_merge(node)
-                && let Some(known) = self.registrar.known.get_mut(client_id)
-            {
-                // Nodes of the first version end their session whatever it has.
-                known.rivals.remove(&node);
-            }
             if node == self.own() {
                 self.handle_evict(now, node, client_id, epoch);
             } else {
                 self.send(node, &Message::Evict { client_id, epoch });
             }
         }
-    }
-
-    /// Whether a node knows of sessions that become one.
-    pub(super) fn may_merge(&self, node: NodeId) -> bool {
-        node == self.own()
-            || self
-                .overlay
-                .slot_of(node)
-                .is_some_and(|slot| self.overlay.wire_version(slot) >= WireVersion::V4)
     }
 
     fn contested(&mut self, now: Now, from: NodeId, client_id: &str) {
@@ -260,13 +248,13 @@ impl Hub {
             known.claim_ends();
         }
         known.claimed_by.take_if(|claimant| *claimant == from);
-        // Granted by us, its epoch is above all others and the former owner has handed the session over, unless it was out of the
+        // Granted by us, its epoch is above all others and the former primary has handed the session over, unless it was out of the
         // claimant's reach. Granted under another view it is like any session that turns up: another one may be above it.
         let registration = Registration {
             client_id,
             epoch,
             is_claim: false,
-            // Nobody has come to a copy that went on.
+            // Nobody has come to a backup that went on.
             is_connected: !epoch.is_promotion(),
         };
         self.register(now, from, registration);
@@ -296,7 +284,7 @@ impl Hub {
         if known.is_owned_by(from) {
             // Whoever was to give way has the only one left.
             let best = known.rivals.values().map(|it| it.rank).max();
-            known.owner = best;
+            known.primary = best;
             if let Some(best) = best {
                 known.rivals.remove(&best.node);
             }
@@ -334,7 +322,7 @@ impl Hub {
         }
     }
 
-    /// The owner takes in what another node has.
+    /// The primary takes in what another node has.
     fn merge_next(&mut self, now: Now, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
@@ -343,29 +331,16 @@ impl Hub {
             return;
         };
         let source_epoch = rival.rank.epoch;
-        let Some(owner) = known.owner.map(|owner| owner.node) else {
-            known.owner = known.rivals.remove(&source).map(|rival| rival.rank);
+        let Some(primary) = known.primary.map(|primary| primary.node) else {
+            known.primary = known.rivals.remove(&source).map(|rival| rival.rank);
             self.grant_next(now, client_id);
             return;
         };
-        if !self.may_merge(owner) {
-            let fields = vec![("client_id", client_id.to_owned())];
-            let message = "what another node has of a session cannot go to a node of this version";
-            self.event(EventLevel::Warn, message, fields);
-            if let Some(known) = self.registrar.known.get_mut(client_id) {
-                known.rivals.remove(&source);
-            }
-            self.grant_next(now, client_id);
-            return;
-        }
-        let Some(known) = self.registrar.known.get_mut(client_id) else {
-            return;
-        };
-        let epoch = known.claim(now, owner);
+        let epoch = known.claim(now, primary);
         if let Some(rival) = known.rivals.get_mut(&source) {
             rival.stage = Eviction::Merging;
         }
-        if owner == self.own() {
+        if primary == self.own() {
             self.handle_merge(now, client_id, epoch, source, source_epoch);
         } else {
             let merge = Message::Merge {
@@ -374,7 +349,7 @@ impl Hub {
                 source_epoch,
                 client_id,
             };
-            self.send(owner, &merge);
+            self.send(primary, &merge);
         }
     }
 
@@ -418,7 +393,7 @@ impl Registrar {
         self.registered.remove(&node);
         self.known.retain(|_, known| {
             if known.is_owned_by(node) {
-                known.owner = None;
+                known.primary = None;
             }
             if known.claimed_by == Some(node) {
                 known.claimed_by = None;
@@ -439,7 +414,7 @@ impl Registrar {
 
 impl Registered {
     fn is_owned_by(&self, node: NodeId) -> bool {
-        self.owner.is_some_and(|owner| owner.node == node)
+        self.primary.is_some_and(|primary| primary.node == node)
     }
 
     /// Rivals that did not answer may now: what one had was taken in, and it has let its session go; or that came to nothing.
@@ -453,10 +428,10 @@ impl Registered {
 
     fn is_unused(&self) -> bool {
         let is_wanted = self.claimed_by.is_some() || !self.line.is_empty();
-        self.owner.is_none() && self.rivals.is_empty() && !is_wanted
+        self.primary.is_none() && self.rivals.is_empty() && !is_wanted
     }
 
-    /// The epoch of a claim by a node. A copy that goes on after the death of a node that had just handed its session over has less.
+    /// The epoch of a claim by a node. A backup that goes on after the death of a node that had just handed its session over has less.
     fn claim(&mut self, now: Now, by: NodeId) -> Epoch {
         self.claimed_by = Some(by);
         self.epoch = self.epoch.next_claim(now.wall.as_unix_millis());
@@ -468,9 +443,9 @@ impl Registered {
             request,
             epoch: self.claim(now, to),
             source: self
-                .owner
-                .map(|owner| owner.node)
-                .filter(|owner| *owner != to),
+                .primary
+                .map(|primary| primary.node)
+                .filter(|primary| *primary != to),
             client_id,
         }
     }

@@ -68,11 +68,11 @@ impl Relocations {
         }
     }
 
-    /// Forgets the sessions that a node asked for and does not want any more, by their numbers.
-    pub fn withdraw(&mut self, node: NodeId, is_void: impl Fn(u64) -> bool) {
-        for relocation in self.under_way.values_mut() {
+    /// Forgets the sessions that a node asked for and does not want any more.
+    pub fn withdraw(&mut self, node: NodeId, is_void: impl Fn(&str) -> bool) {
+        for (client_id, relocation) in &mut self.under_way {
             relocation.postponed.retain(|what| match what {
-                Postponed::Fetch { to, request, .. } => *to != node || !is_void(*request),
+                Postponed::Fetch { to, .. } => *to != node || !is_void(client_id),
                 Postponed::Evict { .. } | Postponed::Merge { .. } => true,
             });
         }

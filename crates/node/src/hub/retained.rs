@@ -25,12 +25,17 @@ use super::{
     tombstones::Tombstones,
 };
 use crate::{
-    Now, Payer, RetainedLimits, WorkerId,
+    Now, Payer, Remembered, RetainedLimits, WorkerId,
+    bans::BANS,
     mail::{Content, ForwardEntry, Origin},
 };
 
 /// Topics looked at for one page.
 const PAGE_TOPICS: usize = 512;
+/// Topics of the nodes themselves.
+const OF_NODES: &str = "$thicket/";
+/// Topics that are looked at between two looks at the length of a page.
+const PAGE_STEP: usize = 16;
 /// Bytes of one page.
 const PAGE_BYTES: usize = 64 * 1024;
 /// Removed topics remembered, so that an older message does not come back.
@@ -116,6 +121,8 @@ pub(super) struct RetainedMessages {
     accounts: RetainedAccounts,
     store: RetainedStore,
     contended: Contended,
+    /// A ban came or went since the workers were told.
+    has_changed_bans: bool,
     /// Nodes that were told all of ours since we saw them last.
     told: BTreeSet<NodeId>,
 }
@@ -131,10 +138,16 @@ impl RetainedMessages {
             arrivals: 0,
             digest: 0,
             contended: Contended::default(),
+            has_changed_bans: false,
             told: BTreeSet::new(),
             accounts: RetainedAccounts::new(&limits),
             limits,
         }
+    }
+
+    /// The topics that had a message.
+    pub fn removed_topics(&self) -> Remembered {
+        self.removed.remembered()
     }
 
     pub fn len(&self) -> usize {
@@ -170,6 +183,16 @@ impl RetainedMessages {
         self.store.pause();
         self.observe(now, *origin, &record, None);
         self.store.go_on();
+    }
+
+    /// The records that a filter matches.
+    pub fn records<'a>(&'a self, filter: &TopicFilter) -> impl Iterator<Item = &'a [u8]> {
+        self.tree.matching(filter).map(|(_, kept)| &*kept.record)
+    }
+
+    /// Whether a ban came or went; once.
+    pub const fn take_changed_bans(&mut self) -> bool {
+        std::mem::replace(&mut self.has_changed_bans, false)
     }
 
     /// How many messages were kept so far.
@@ -228,6 +251,7 @@ impl RetainedMessages {
             Some(known) => self.digest ^= fingerprint(record.topic, known),
             None => {}
         }
+        self.has_changed_bans |= record.topic.starts_with(BANS);
         if record.payload.is_empty() {
             self.remove(record.topic);
             self.bury(record.topic, written);
@@ -278,7 +302,9 @@ impl RetainedMessages {
     }
 
     fn has_room(&self, record: &Record<'_>) -> bool {
-        self.tree.get(record.topic).is_some()
+        // Clients that have filled all there is can be banned.
+        record.topic.starts_with(BANS)
+            || self.tree.get(record.topic).is_some()
             || ((self.tree.len() as u64) < self.limits.messages
                 && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.limits.bytes)
     }
@@ -423,17 +449,31 @@ impl Hub {
         self.retained.tree.get(topic).is_some()
     }
 
-    /// Some of the retained messages, as records back to back with the expiry they have left: about a page. `true`: there are more.
+    /// Some of the retained messages, without those of the nodes themselves, as records back to back with the expiry they have left: about
+    /// a page. `true`: there are more.
     pub fn export_retained(&self, now: Now, cursor: &mut RetainedCursor) -> (Vec<u8>, bool) {
+        self.browse_retained(now, cursor, usize::MAX)
+    }
+
+    /// The same, for which about as many topics are looked at, whether they match or not.
+    pub fn browse_retained(
+        &self,
+        now: Now,
+        cursor: &mut RetainedCursor,
+        topics: usize,
+    ) -> (Vec<u8>, bool) {
         let mut page = Vec::new();
+        let mut left = topics;
         let mut progress = RetainedProgress::More;
-        while page.len() < PAGE_BYTES && progress == RetainedProgress::More {
-            let visit = |_: &str, kept: &Kept| match kept.expires_at {
+        while left > 0 && page.len() < PAGE_BYTES && progress == RetainedProgress::More {
+            left = left.saturating_sub(PAGE_STEP);
+            let visit = |topic: &str, kept: &Kept| match kept.expires_at {
                 Some(at) if at <= now.instant => {}
+                _ if topic.starts_with(OF_NODES) => {}
                 at => append(&mut page, kept, at, now),
             };
             // One with a large payload fills a page.
-            progress = cursor.resume(&self.retained.tree, 16, visit);
+            progress = cursor.resume(&self.retained.tree, PAGE_STEP, visit);
         }
         (page, progress == RetainedProgress::More)
     }

@@ -124,14 +124,18 @@ impl<'a> StoredRetained<'a> {
 }
 
 impl Hub {
-    /// What is to be stored before the outputs of this round are performed; `None`: nothing. To be asked after all inputs, before
-    /// `end_round`, and answered with `handle_stored`.
+    /// What is to be stored before anything leaves; `None`: nothing. To be asked after `end_round`, and answered with `handle_stored`.
     pub fn unstored(&mut self) -> Option<Unstored<'_>> {
         let operations = &self.retained.store().operations;
         (!operations.is_empty()).then_some(Unstored {
             record: &[],
             operations,
         })
+    }
+
+    /// Whether nothing waits to be stored.
+    pub(crate) fn is_stored(&mut self) -> bool {
+        self.retained.store().operations.is_empty()
     }
 
     /// What `unstored` answered is stored.

@@ -3,27 +3,28 @@
 //! | standing | event | next |
 //! | --- | --- | --- |
 //! | starting | clients may be let in | serving or minority |
-//! | serving | a node is out, more than half are left | unsure: what follows from it waits |
-//! | serving, unsure | not more than half are left, or there are more members than was known, or others go on reaching one that is out | minority; what waited follows |
-//! | unsure | more than half were heard since, and do not see those that are out either | serving; what waited follows |
-//! | unsure | one that was out is back | minority, for a moment; what waited follows |
+//! | serving | a node is down, more than half are left | unsure: what follows from it waits |
+//! | serving, unsure | not more than half are left, or there are more members than was known, or others go on reaching one that is down | minority; what waited follows |
+//! | unsure | more than half were heard since, and do not see those that are down either | serving; what waited follows |
+//! | unsure | one that was down is back | minority, for a moment; what waited follows |
 //! | minority | more than half are there, with all whom they reach, and what they want is known | serving |
 //!
 //! Two nodes without a way to each other, not even over the others who reach both, would each count more than half: neither serves.
 //!
-//! In a minority copies stay copies, and what was to be acknowledged when a node fell silent is refused.
+//! In a minority backups stay backups, and what was to be acknowledged when a node fell silent is refused.
 //!
 //! Nodes that are cut off together fall silent one after the other: until the rest was heard again nobody may act as if only one
-//! node were gone, as acknowledgements that waited for it alone would leave, and copies of its sessions would become sessions.
+//! node were gone, as acknowledgements that waited for it alone would leave, and backups of its sessions would become sessions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use thicket_overlay::{Incarnation, NodeId, NodeSlot, Output, WireVersion};
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, Output};
 use thicket_session::time::Instant;
 
 use super::{Hub, Message, members::Membership};
 use crate::{
-    EventLevel, ForgetError, Keyspace, MembershipReport, Now, Partition, WorkerId, mail::Content,
+    EventLevel, ForgetError, Keyspace, MembershipReport, NO_QUORUM, NODE_REMOVED, Now, PARTITIONED,
+    Partition, QUORUM, WorkerId, mail::Content,
 };
 
 /// How this side stands.
@@ -88,7 +89,7 @@ impl Hub {
         }
     }
 
-    /// Removes a node that is out from the members, by its identity or its name; answers both. It may join again.
+    /// Removes a node that is down from the members, by its identity or its name; answers both. It may join again.
     ///
     /// # Errors
     /// [`ForgetError`]; nothing has changed.
@@ -118,7 +119,7 @@ impl Hub {
         }
         self.event(
             EventLevel::Info,
-            "a node was removed from the cluster",
+            NODE_REMOVED,
             vec![("node", id.to_string()), ("name", name.clone())],
         );
         self.note_members();
@@ -138,8 +139,7 @@ impl Hub {
             self.members.join(own.node, &own.name);
         }
         for status in self.overlay.nodes() {
-            let says_so = self.overlay.wire_version(status.slot) >= WireVersion::V4;
-            if status.is_up && !(says_so && self.members.knows(status.node)) {
+            if status.is_up && !self.members.knows(status.node) {
                 self.members.join(status.node, &status.name);
             }
         }
@@ -159,9 +159,6 @@ impl Hub {
 
     /// Tells a node all that is known.
     pub(super) fn tell_members(&mut self, slot: NodeSlot, node: NodeId) {
-        if self.overlay.wire_version(slot) < WireVersion::V4 {
-            return;
-        }
         let told = self.members.told().into_iter();
         let told = told.filter(|member| self.is_told(member)).collect();
         let encoded = Message::Members(told).encode();
@@ -193,9 +190,7 @@ impl Hub {
         let told = told.filter(|it| untold.contains(&it.node) && self.is_told(it));
         let encoded = Message::Members(told.collect()).encode();
         for (slot, node) in self.up.clone() {
-            if self.overlay.wire_version(slot) >= WireVersion::V4 {
-                self.send_encoded(node, slot, encoded.clone());
-            }
+            self.send_encoded(node, slot, encoded.clone());
         }
     }
 
@@ -301,9 +296,9 @@ impl Hub {
 
     fn begin_minority(&mut self, now: Now) {
         let message = if self.overlay.misses_nodes() {
-            "others reach a node that this one does not, which does not serve"
+            PARTITIONED
         } else {
-            "this side has no majority and does not serve"
+            NO_QUORUM
         };
         self.tell_standing(EventLevel::Warn, message);
         for worker in 0..self.config.workers {
@@ -316,21 +311,18 @@ impl Hub {
 
     fn end_minority(&mut self, now: Now) {
         self.standing.state = State::Serving;
-        self.tell_standing(
-            EventLevel::Info,
-            "this side has a majority and serves again",
-        );
+        self.tell_standing(EventLevel::Info, QUORUM);
         for worker in 0..self.config.workers {
             self.mail_after_records(WorkerId(worker), Content::Minority(false));
         }
         for node in std::mem::take(&mut self.standing.away).into_keys() {
-            self.promote_copies(node, false);
+            self.promote_backups(node, false);
         }
-        // Others may have taken messages for sessions here while this node was out for them, and where a copy is nobody may have noticed
-        // that it was: what its owner has not heard of comes out when it is told anew.
+        // Others may have taken messages for sessions here while this node was down for them, and where a backup is nobody may have noticed
+        // that it was: what its primary has not heard of comes out when it is told anew.
         for node in self.up.values().copied().collect::<Vec<_>>() {
             for worker in (0..self.config.workers).map(WorkerId) {
-                self.mail_after_records(worker, Content::CopiesLost { node });
+                self.mail_after_records(worker, Content::BackupsLost { node });
             }
         }
         self.advance_claims(now);
@@ -344,30 +336,30 @@ impl Hub {
         self.event(level, message, fields);
     }
 
-    /// A node is out: its sessions go on at their copies, unless this side is the smaller one.
+    /// A node is down: its sessions go on at their backups, unless this side is the smaller one.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
         self.members.note_out(node, now.wall);
         if self.standing.is_minority() {
             let incarnation = self.directory.incarnations.get(&node).copied();
-            self.forget_copy_parts(node);
+            self.forget_backup_parts(node);
             self.standing.away.insert(node, incarnation);
         } else {
-            self.promote_copies(node, true);
+            self.promote_backups(node, true);
         }
     }
 
-    /// A node is back whose sessions did not go on here: they are where it says, and the copies here are out of date. If it was started
-    /// again it has lost what it had in memory, and the copies may be all there is.
+    /// A node is back whose sessions did not go on here: they are where it says, and the backups here are out of date. If it was started
+    /// again it has lost what it had in memory, and the backups may be all there is.
     pub(super) fn regain_sessions_of(&mut self, node: NodeId) {
         let Some(before) = self.standing.away.remove(&node) else {
             return;
         };
         if before == self.directory.incarnations.get(&node).copied() {
             for worker in 0..self.config.workers {
-                self.mail_after_records(WorkerId(worker), Content::DropCopies { node });
+                self.mail_after_records(WorkerId(worker), Content::DropBackups { node });
             }
         } else {
-            self.promote_copies(node, false);
+            self.promote_backups(node, false);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::control::WriteTime;
+use crate::Remembered;
 
 /// Removed topics, at most so many: the removal that is longest ago is forgotten first.
 #[derive(Debug)]
@@ -21,6 +22,18 @@ impl Tombstones {
             removed: BTreeMap::new(),
             by_time: BTreeSet::new(),
         }
+    }
+
+    /// The topics that are remembered.
+    pub fn remembered(&self) -> Remembered {
+        let text: usize = self.removed.keys().map(|topic| topic.len()).sum();
+        let bytes = text + self.removed.len() * 2 * size_of::<(WriteTime, Arc<str>)>();
+        Remembered::new(
+            "topics without a retained message any more",
+            self.removed.len(),
+            self.maximum,
+        )
+        .with_bytes(bytes)
     }
 
     pub fn get(&self, topic: &str) -> Option<WriteTime> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::{NodeId, NodeSlot, WireVersion};
+use thicket_overlay::{NodeId, NodeSlot};
 use thicket_session::time::Instant;
 
 use super::{
@@ -93,17 +93,12 @@ impl Hub {
         let encoded = encode(false, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
         let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            if self.overlay.wire_version(slot) >= WireVersion::V7 {
-                self.send_encoded(node, slot, encoded.clone());
-            }
+            self.send_encoded(node, slot, encoded.clone());
         }
     }
 
     /// Tells one node all.
     pub(super) fn tell_all_topics(&mut self, slot: NodeSlot, node: NodeId) {
-        if self.overlay.wire_version(slot) < WireVersion::V7 {
-            return;
-        }
         let told = self.topics.told.iter();
         let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
         self.send_encoded(node, slot, encoded);

@@ -11,7 +11,7 @@ use thicket_session::{
 use super::{SessionKey, Worker, sessions::Session};
 use crate::{Now, marks::Mark};
 
-/// How far all streams had come when a session, or its copy, came to this worker.
+/// How far all streams had come when a session, or its backup, came to this worker.
 #[derive(Debug)]
 pub(super) struct Begun {
     at: Instant,
@@ -21,7 +21,7 @@ pub(super) struct Begun {
 
 impl Begun {
     /// Whether a message that came to the worker came later.
-    fn is_before(&self, id: MessageId, mark: Option<&Mark>) -> bool {
+    pub fn is_before(&self, id: MessageId, mark: Option<&Mark>) -> bool {
         let last = self.last.get(&id.stream_id()).copied().unwrap_or(0);
         // What a mark knows came since its node is up, but for what it says came before.
         let is_up_since = |mark: &Mark| {
@@ -32,24 +32,28 @@ impl Begun {
 }
 
 impl Worker {
-    /// A session, or a copy of one, has come here from elsewhere.
+    /// A session, or a backup of one, has come here from elsewhere.
     pub(super) fn note_begun(&mut self, now: Now, key: SessionKey) {
         let own = self.own_stream();
         let last = self.pending.next_number() - 1;
         let is_same = |begun: &&Rc<Begun>| begun.last.get(&own) == Some(&last);
         let begun = self.begun.as_ref().filter(is_same).cloned();
-        let begun = begun.unwrap_or_else(|| {
-            let marks = self.marks.iter();
-            let marks = marks.map(|(stream, mark)| (*stream, mark.last));
-            Rc::new(Begun {
-                at: now.instant,
-                last: marks.chain([(own, last)]).collect(),
-            })
-        });
+        let begun = begun.unwrap_or_else(|| Rc::new(self.come_by_now(now)));
         if let Some(session) = self.sessions.get_mut(key) {
             session.begun = Some(Rc::clone(&begun));
         }
         self.begun = Some(begun);
+    }
+
+    /// How far all streams have come.
+    pub(super) fn come_by_now(&self, now: Now) -> Begun {
+        let own = (self.own_stream(), self.pending.next_number() - 1);
+        let marks = self.marks.iter();
+        let marks = marks.map(|(stream, mark)| (*stream, mark.last));
+        Begun {
+            at: now.instant,
+            last: marks.chain([own]).collect(),
+        }
     }
 
     /// The stream of what clients of this worker publish.

@@ -15,7 +15,10 @@ use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{Phase, Refusal, SessionKey, Worker, connection::Attached};
-use crate::{Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput, scope::client_id_of};
+use crate::{
+    Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput,
+    scope::{client_id_of, session_name},
+};
 
 /// Enhanced authentication of a connection in service.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Reauthentication {
 
 impl Worker {
     /// Asks whoever knows the users about a CONNECT, unless nobody has to be asked.
-    pub(super) fn ask_users(&mut self, id: ConnectionId, connect: &Connect<'_>) {
+    pub(super) fn ask_users(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>) {
         let Some(connection) = self.connection(id) else {
             return;
         };
@@ -63,7 +66,7 @@ impl Worker {
             .is_none_or(|listener| listener.allow_anonymous);
         let method = connect.authentication_method;
         if anonymous && connect.login.user_name.is_none() && method.is_none() {
-            self.judge(id, connect, Verdict::Allowed(Admission::default()));
+            self.judge(now, id, connect, Verdict::Allowed(Admission::default()));
             return;
         }
         let enhanced = method.map(|method| Enhanced {
@@ -72,6 +75,18 @@ impl Worker {
             exchange: None,
         });
         self.ask(id, connect, enhanced);
+    }
+
+    /// The name that the session of a client has if it is that of this user, at a connection that is there.
+    #[must_use]
+    pub fn name_of_session(
+        &self,
+        id: ConnectionId,
+        user_name: Option<&str>,
+        client_id: &str,
+    ) -> Option<String> {
+        let scope = self.config.limits.session_scope;
+        session_name(scope, self.prefix(id), user_name, client_id)
     }
 
     fn ask(&mut self, id: ConnectionId, connect: &Connect<'_>, enhanced: Option<Enhanced>) {
@@ -110,7 +125,7 @@ impl Worker {
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
         {
             connect_len = len;
-            self.judge(id, &connect, verdict);
+            self.judge(now, id, &connect, verdict);
         }
         let Some(connection) = self.connection_mut(id) else {
             return;
@@ -125,9 +140,9 @@ impl Worker {
         }
     }
 
-    fn judge(&mut self, id: ConnectionId, connect: &Connect<'_>, verdict: Verdict) {
+    fn judge(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, verdict: Verdict) {
         let refusal = match verdict {
-            Verdict::Allowed(admission) => return self.admit(id, connect, admission),
+            Verdict::Allowed(admission) => return self.admit(now, id, connect, admission),
             Verdict::Continue { data, exchange } => {
                 return self.challenge(id, connect, &data, exchange);
             }
@@ -139,7 +154,13 @@ impl Worker {
         self.refuse_connect(id, connect, &refusal);
     }
 
-    fn admit(&mut self, id: ConnectionId, connect: &Connect<'_>, admission: Admission) {
+    fn admit(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, admission: Admission) {
+        let grant = admission.grant.as_ref();
+        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+        if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
+            self.refuse_connect(id, connect, &refusal);
+            return;
+        }
         let rights = admission
             .grant
             .as_ref()

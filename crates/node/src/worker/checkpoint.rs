@@ -138,7 +138,7 @@ impl Worker {
         };
         let writer = &mut self.journal.writer;
         if checkpoint.sequence == 0 {
-            if session.is_stored_in_part || session.let_go_at.is_some() {
+            if session.role.handed().is_some() && !session.role.is_branch() {
                 writer.handed(session.stored.number);
             }
             journal::write_counters(writer, session);

@@ -5,10 +5,15 @@ use std::rc::Rc;
 use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, Qos, ReasonCode};
 use thicket_session::server::{Epoch, Held};
 
-use super::{Phase, Refusal, SessionKey, Worker, sessions::Session, timers::Timer};
+use super::{
+    Phase, Refusal, SessionKey, Worker,
+    role::{Handed, Reason},
+    sessions::Session,
+    timers::Timer,
+};
 use crate::{
-    ConnectionId, EventLevel, Now, Peer, WorkerOutput,
-    mail::{Content, SessionState, peer_text},
+    ConnectionId, EventLevel, Now, Peer, SESSION_ENDED, WorkerOutput,
+    mail::{Content, Fetched, SessionState, peer_text},
     visits::{CLIENT_DISCONNECTED, Goodbye, reason_of},
 };
 
@@ -107,7 +112,7 @@ impl Worker {
         }
         connection.phase = Phase::Closing;
         connection.partial = Vec::new();
-        // What waits for copies does not leave with the last bytes if they are lost in the same moment.
+        // What waits for backups does not leave with the last bytes if they are lost in the same moment.
         connection.out.drop_held();
         self.count_half_open(id, 0);
         self.outputs.push_back(WorkerOutput::Close(id));
@@ -120,6 +125,7 @@ impl Worker {
         };
         let fields = vec![
             ("client_id", session.client_id.to_string()),
+            ("user_name", self.user_of(key).unwrap_or_default()),
             ("peer", peer_text(connection.peer)),
             ("reason", reason_of(connection.goodbye)),
         ];
@@ -173,6 +179,7 @@ impl Worker {
     /// all else that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
+        self.note_session(key, SESSION_ENDED, Vec::new());
         if let Some(session) = self.remove_session(key) {
             let held = session.outbound.held_from(0);
             let plain = held.filter(|held| match held {
@@ -197,12 +204,12 @@ impl Worker {
         }
         self.announce(changes);
         self.journal.forget(&session);
-        self.end_will_copy(&session.client_id, session.will_copy.take());
+        self.end_will_backup(&session.client_id, session.will_backup.take());
         self.tell_session(&session.client_id, SessionState::Ended);
-        if let Some(request) = session.freeze_request {
+        if let Some(request) = session.role.unanswered() {
             // Another node waits for a session that is no more.
-            let snapshot = None;
-            self.mail_after_records(Peer::Hub, Content::Frozen { request, snapshot });
+            let answer = Fetched::Gone;
+            self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
         }
         Some(session)
     }
@@ -232,78 +239,48 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if let Some(from) = session.let_go_at {
-            if let Some(session) = self.remove_session(key) {
-                self.pass_shared_on_from(now, &session.outbound, from);
-            }
-            return;
+        if let Some(handed) = session.role.handed() {
+            return self.end_handed(now, key, handed);
         }
-        if session.handed_at.is_some() && session.is_leaving {
-            // A third node is about to have it, with all that it holds.
-            return;
-        }
-        let (connection, handed_at) = (session.connection, session.handed_at);
+        let connection = session.connection;
         // Others may send its messages here only, unless all have seen each other since this node started.
-        let is_void = session.is_as_stored() && !self.owned.is_apart(now.instant);
-        if may_contest && handed_at.is_none() && !is_void {
+        let is_void = session.is_as_stored() && !self.primaries.is_apart(now.instant);
+        if may_contest && !is_void {
             // Until the other node fetches it, it is served as before.
             let client_id = client_id.into();
             self.mail(Peer::Hub, Content::Contested { client_id });
             return;
         }
         if let Some(connection) = connection {
-            if handed_at.is_some() {
-                let has_it: Vec<_> = self.handed_to(key).into_iter().collect();
-                let reference = self.server_reference(connection, &has_it);
-                self.disconnect_to(connection, reference.as_deref(), "the node is drained");
-            } else {
-                let reason = "another node has the session";
-                self.disconnect(connection, ReasonCode::SessionTakenOver, reason);
-            }
+            let reason = "another node has the session";
+            self.disconnect(connection, ReasonCode::SessionTakenOver, reason);
             self.detach(now, connection, Cause::Moved);
         }
-        if let Some(session) = self.remove_session(key)
-            && let Some(from) = handed_at
+        self.remove_session(key);
+    }
+
+    /// Another node has a session that was handed over: a client that is still connected finds it there.
+    fn end_handed(&mut self, now: Now, key: SessionKey, handed: Handed) {
+        let connection = self.sessions.get(key).and_then(|it| it.connection);
+        if let Some(connection) = connection {
+            let to: Vec<_> = handed.switchover.map(|it| it.to).into_iter().collect();
+            let reference = self.server_reference(connection, &to);
+            self.disconnect_to(connection, reference.as_deref(), "the node is drained");
+            self.detach(now, connection, Cause::Moved);
+        }
+        if let Some(switchover) = handed.switchover
+            && !matches!(switchover.reason, Reason::Branch(_))
         {
-            // What only this member of a group got since is not among what its backup has.
-            self.pass_shared_on_from(now, &session.outbound, from);
+            self.leave_backups(key, switchover.to);
         }
+        if let Some(session) = self.remove_session(key) {
+            // What only this member of a group got since is not among what the other node has.
+            self.pass_shared_on_from(now, &session.outbound, handed.from);
+        }
+        self.choose_for_homeless(now);
     }
 
-    /// Timers that are due.
-    pub(super) fn handle_timeout(&mut self, now: Now) {
-        if self.effort.has_left() {
-            self.resume_left(now);
-        }
-        while let Some(timer) = self.timers.pop_due(now.instant) {
-            match timer {
-                Timer::Connect { connection, serial } => {
-                    self.handle_connect_timeout(connection, serial)
-                }
-                Timer::KeepAlive { connection, serial } => {
-                    self.handle_keep_alive(now, connection, serial)
-                }
-                Timer::GrantEnd { connection, serial } => {
-                    self.handle_grant_end(now, connection, serial)
-                }
-                Timer::WillDelay { session, serial } => self.handle_will_due(now, session, serial),
-                Timer::SessionExpiry { session, serial } => {
-                    self.handle_expiry(now, session, serial)
-                }
-                Timer::RecoveredWills => {
-                    thicket_session::reach!("time WILL_GRACE");
-                    self.publish_recovered_wills(now, None);
-                }
-                Timer::Copies => self.check_copies(now),
-                Timer::Successors => self.succeed_overdue(now),
-                // Its end looks.
-                Timer::Round => {}
-                Timer::Orphaned => self.forget_orphaned(now),
-            }
-        }
-    }
-
-    fn handle_connect_timeout(&mut self, id: ConnectionId, serial: u64) {
+    pub(super) fn handle_connect_timeout(&mut self, id: ConnectionId, serial: u64) {
         let Some(connection) = self
             .connection(id)
             .filter(|connection| connection.serial == serial)
@@ -318,7 +295,7 @@ impl Worker {
         }
     }
 
-    fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {
+    pub(super) fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {
         let Some(connection) = self
             .connection_mut(id)
             .filter(|connection| connection.serial == serial)
@@ -357,7 +334,7 @@ impl Worker {
         }
     }
 
-    fn handle_expiry(&mut self, now: Now, key: SessionKey, serial: u64) {
+    pub(super) fn handle_expiry(&mut self, now: Now, key: SessionKey, serial: u64) {
         let Some(session) = self.sessions.get_same(key, serial) else {
             return;
         };
@@ -365,7 +342,7 @@ impl Worker {
             return;
         };
         let due = since + waits_for;
-        if session.is_frozen {
+        if session.role.is_frozen() {
             // On its way to another node, which counts on from there.
         } else if due <= now.instant {
             self.end_session(now, key);

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, PlacementError, PlacementReport,
-    Takes, WorkerId, WorkerOutput,
+    SESSION_CREATED, Takes, WorkerId, WorkerOutput,
     mail::{Claim, Content, GrantedClaim, Placed, SessionState, Terms, peer_text},
     placing::placement_text,
     scope::session_name,
@@ -97,6 +97,11 @@ impl Worker {
             self.refuse_connect(id, connect, &refusal);
             return;
         }
+        // Before a password is hashed.
+        if let Some(refusal) = self.refuses_banned(now, id, connect, None) {
+            self.refuse_connect(id, connect, &refusal);
+            return;
+        }
         if let Some(refusal) = self.refuses_newcomers() {
             self.refuse_connect(id, connect, &refusal);
             return;
@@ -106,7 +111,7 @@ impl Worker {
         };
         connection.last_packet = now.instant;
         connection.phase = Phase::AwaitVerdict;
-        self.ask_users(id, connect);
+        self.ask_users(now, id, connect);
     }
 
     /// What a CONNECT may not ask for, beyond what its bytes show.
@@ -200,6 +205,7 @@ impl Worker {
         };
         let client_id: Arc<str> = name.into();
         let redirectable = self.redirectable(id, connect);
+        let refusable = self.refusable(id, connect);
         let (asks, placed) = match self.placement_asked(id, connect) {
             Some(Ok(request)) => (Some(Arc::new(request)), None),
             Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
@@ -222,6 +228,7 @@ impl Worker {
                 client_id,
                 clean_start,
                 redirectable,
+                refusable,
                 asks,
                 placed,
             }),
@@ -457,8 +464,8 @@ impl Worker {
         let admission = admission.unwrap_or_default();
         let grant = admission.grant.as_deref();
         let user_name = grant.and_then(|grant| grant.user_name.clone());
-        if let Some(refusal) = self.refuses_session(id, &client_id, user_name.as_deref(), &connect)
-        {
+        let user = user_name.as_deref();
+        if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
             self.refuse_connect(id, &connect, &refusal);
             let client_id = (*client_id).into();
             self.mail(Peer::Hub, Content::GrantDone { client_id });
@@ -468,8 +475,8 @@ impl Worker {
         self.set_grant(key, admission.grant);
         self.charge(id, key, user_name.as_deref());
         self.put_in_service(now, id, key, &connect);
-        let is_apart = self.owned.is_apart(now.instant);
-        let is_sole = terms.is_sole && self.owned.is_whole();
+        let is_apart = self.primaries.is_apart(now.instant);
+        let is_sole = terms.is_sole && self.primaries.is_whole();
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(terms.epoch);
             session.inbound.handle_connected(is_apart);
@@ -487,7 +494,7 @@ impl Worker {
         }
         self.store_session(now, key);
         self.hold_output(id, key);
-        self.copy_will(now, key);
+        self.backup_will(now, key);
         self.hold_for_will(id, key);
         let answer = Answer {
             session_present,
@@ -517,6 +524,9 @@ impl Worker {
             &connect,
             session_present,
         );
+        if !session_present {
+            self.note_session(key, SESSION_CREATED, Vec::new());
+        }
         self.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
@@ -544,12 +554,15 @@ impl Worker {
     /// Why the client may not have the session it asks for.
     fn refuses_session(
         &mut self,
+        now: Now,
         id: ConnectionId,
         client_id: &Rc<str>,
         user_name: Option<&str>,
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
-        let refusal = if self.finds_no_room_for(client_id, connect) {
+        let refusal = if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
+            Some(refusal)
+        } else if self.finds_no_room_for(client_id, connect) {
             let reason = "no room to keep the session";
             Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
         } else if self.sessions.find(client_id).is_none() {

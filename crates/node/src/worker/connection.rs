@@ -9,10 +9,11 @@ use thicket_session::time::Instant;
 use super::{
     SessionKey,
     authentication::Reauthentication,
-    copies::{Level, Progress},
+    budget::Budget,
     places::Places,
     redirect::MessageCount,
     relocate::Following,
+    replication::{Level, Progress},
 };
 use crate::{
     Admission, ListenerId,
@@ -45,6 +46,8 @@ pub(super) struct Connection {
     pub admission: Admission,
     /// Who said that it ends, and why; `None`: nobody yet.
     pub goodbye: Option<Goodbye>,
+    /// What the client may publish before it has to wait.
+    pub budget: Budget,
 }
 
 /// How far a connection has come.
@@ -136,7 +139,7 @@ impl AliasesOut {
 struct Hold {
     /// Counted from the first byte that was ever appended.
     from: u64,
-    /// Of copies, and its position.
+    /// Of backups, and its position.
     stream: u8,
     position: u64,
     level: Level,
@@ -149,7 +152,7 @@ pub(super) struct OutBuffer {
     start: usize,
     /// Bytes that the socket took.
     taken: u64,
-    /// From where on bytes wait, and for what of a stream of copies.
+    /// From where on bytes wait, and for what of a stream of backups.
     holds: VecDeque<Hold>,
 }
 
@@ -279,6 +282,7 @@ impl Connection {
             answered: 0,
             admission: Admission::default(),
             goodbye: None,
+            budget: Budget::default(),
         }
     }
 

@@ -12,9 +12,10 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
-    copies::{Level, hold},
     interests::Taker,
     journal::Taken,
+    replication::{Level, hold},
+    role::Role,
 };
 use crate::{ConnectionId, Now};
 
@@ -32,7 +33,7 @@ pub(super) struct Outgoing<'a> {
     pub publication: Option<&'a PublicationId>,
     /// It came before, so only sessions that did not take it then take it now.
     pub is_seen: bool,
-    /// Nodes with copies of the sessions that get it do not get it by themselves.
+    /// Nodes with backups of the sessions that get it do not get it by themselves.
     pub is_alone: bool,
     /// It stands in the record of this round.
     pub is_journaled: bool,
@@ -144,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// The session does not take a message that its copy gets.
+    /// The session does not take a message that its backup gets.
     fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
         if let Some(session) = self.sessions.get(key) {
             self.journal.passed(session.stored, outgoing.id);
@@ -216,15 +217,15 @@ impl Worker {
             self.journal.passed(session.stored, outgoing.id);
             return;
         }
-        let mut is_repeated = false;
-        if let Some(publication) = outgoing.publication {
-            let is_seen = outgoing.is_seen && outgoing.group.is_none();
-            is_repeated = !session.is_new(*publication, outgoing.id, qos, is_seen);
-            // What a copy holds is what its owner says.
-            if is_repeated && session.shadow.is_none() {
-                self.journal.passed(session.stored, outgoing.id);
-                return;
-            }
+        let is_seen = outgoing.is_seen && outgoing.group.is_none();
+        // What a backup took is what its primary says, but for QoS 0, of which that says nothing.
+        let decides = session.backup().is_none() || qos == Qos::AtMostOnce;
+        if let Some(publication) = outgoing.publication
+            && decides
+            && !session.is_new(*publication, qos, is_seen)
+        {
+            self.journal.passed(session.stored, outgoing.id);
+            return;
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
             message: outgoing.message(),
@@ -233,9 +234,10 @@ impl Worker {
             identifiers: identifiers.clone(),
             group: outgoing.group.clone(),
         };
-        if let Some(shadow) = &mut session.shadow {
+        if let Role::Backup(backup) = &mut session.role {
             if qos > Qos::AtMostOnce {
-                let unblocked = shadow.take(now.instant, keep(outgoing), is_repeated);
+                let delivery = keep(outgoing);
+                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
                 self.unblocked.extend(unblocked);
             }
             return;
@@ -272,7 +274,7 @@ impl Worker {
                         identifiers,
                     };
                     self.journal.append(session, now, outgoing, taken);
-                    if qos == Qos::ExactlyOnce && self.config.waits_for_copies {
+                    if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
                         let streams = &mut self.journal.streams;
                         hold(streams, connection, id, session.stored, Level::Applied);
                     }
@@ -306,6 +308,7 @@ impl Worker {
             }
             return;
         }
+        session.outbound.note_time(now.instant);
         if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
             self.traffic.dropped_messages += 1;
@@ -333,7 +336,7 @@ impl Worker {
             let Some(session) = self.sessions.get_mut(key) else {
                 return;
             };
-            if session.outbound.is_drained() || session.awaits_queue || session.is_frozen {
+            if session.outbound.is_drained() || session.role.is_frozen() {
                 return;
             }
             if self.is_minority && session.is_persistent() {

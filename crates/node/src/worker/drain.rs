@@ -2,14 +2,17 @@
 //!
 //! | step | here | the backup |
 //! | --- | --- | --- |
-//! | hand over | the session is covered: its client is not read any more, its messages are queued | reads `handed` behind all that was before: the copy is the session |
+//! | hand over | the session is covered: its client is not read any more, its messages are queued | reads `handed` behind all that was before: the backup is the session |
 //! | take over | | tells the registrar, with a higher epoch |
 //! | evict | the registrar says who has it now: the client is disconnected with 0x9C, the session ends without a word | |
 
 use thicket_mqtt::{ProtocolVersion, ReasonCode};
-use thicket_overlay::NodeId;
 
-use super::{SessionKey, Worker, close::Cause};
+use super::{
+    SessionKey, Worker,
+    close::Cause,
+    role::{Reason, Switchover},
+};
 use crate::{ConnectionId, Drained, Now, WorkerOutput};
 
 impl Worker {
@@ -44,35 +47,27 @@ impl Worker {
             }
             return;
         }
-        if session.is_frozen || session.awaits_queue || !session.stored.is_covered() {
+        if let Some(switchover) = session.role.switchover()
+            && switchover.reason == Reason::Drain
+            && !self.primaries.is_up(switchover.to)
+        {
+            self.take_back(now, key);
+        }
+        let Some(session) = self.sessions.get(key) else {
             return;
-        }
-        session.is_frozen = true;
-        session.handed_at = Some(session.outbound.next_sequence());
-        let stored = session.stored;
-        self.journal.write_done();
-        for (place, copy) in stored.copies.iter().enumerate() {
-            // The first one goes on with it, and has the others go on as its copies.
-            if let Some(stream) = self.journal.streams.get_mut(copy.stream) {
-                match place {
-                    0 => stream.writer.handed(stored.number),
-                    _ => stream.writer.left(stored.number),
-                }
-            }
-            if place > 0 {
-                session.stored.copies.remove(copy.stream);
-            }
-        }
+        };
+        let first = session.stored.backups.covered().next();
+        let (true, Some(first)) = (session.role.is_primary(), first) else {
+            return;
+        };
+        let Some(to) = self.journal.streams.node_of(first.stream) else {
+            return;
+        };
+        let reason = Reason::Drain;
+        self.hand_session_over(key, first.stream, Switchover { to, reason });
         if let Some(id) = connection {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));
         }
-    }
-
-    /// The node that a session was handed to.
-    pub(super) fn handed_to(&self, key: SessionKey) -> Option<NodeId> {
-        let session = self.sessions.get(key)?;
-        let first = session.stored.copies.iter().next()?;
-        Some(self.journal.streams.get(first.stream)?.node)
     }
 
     /// Ends a connection: its client finds its session on another node.

@@ -143,7 +143,7 @@ impl Worker {
         let is_done = self.connection(id).is_some_and(|it| !it.is_unfinished);
         // One whose session leaves is not read from any more.
         let session = self.session_of(id).and_then(|key| self.sessions.get(key));
-        if is_done && session.is_some_and(|session| !session.is_frozen) {
+        if is_done && session.is_some_and(|session| !session.role.is_frozen()) {
             self.outputs.push_back(WorkerOutput::SetReading(id, true));
         }
     }

@@ -24,7 +24,7 @@ use crate::{
 pub(super) enum Way {
     /// In its origin's stream, as to all who are to have it.
     Stream,
-    /// Others kept it while this node was out: copies of sessions here do not get it by themselves.
+    /// Others kept it while this node was down: backups of sessions here do not get it by themselves.
     Hint,
 }
 
@@ -412,7 +412,10 @@ impl Worker {
                     .iter()
                     .find(|group| is_share_key(&group.key, name, filter));
                 let Some(group) = group else { continue };
-                if let Some(index) = self.choose_here(group) {
+                let here = self.choose_here(group);
+                let is_here =
+                    |index: &usize| !self.is_handed_over(group.local[*index].taker.session);
+                if let Some(index) = here.filter(is_here) {
                     let with_room = self.member_with_room(group, index, outgoing.publish);
                     let index = with_room.unwrap_or(index);
                     self.deliver_alone(now, &group.local[index].taker, &group.key, &mut outgoing);
@@ -434,7 +437,7 @@ impl Worker {
                 origin,
                 number: record.number,
             };
-            sent_on += self.wait_for_copies(&outgoing, Some(debt));
+            sent_on += self.wait_for_backups(&outgoing, Some(debt));
         }
         sent_on > 0
     }

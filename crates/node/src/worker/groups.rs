@@ -11,7 +11,8 @@ use thicket_session::{
 };
 
 use super::{
-    Debt, Worker, copies::SUCCESSION, deliver::Outgoing, interests::GroupRoute, timers::Timer,
+    Debt, SessionKey, Worker, deliver::Outgoing, interests::GroupRoute, replication::SUCCESSION,
+    timers::Timer,
 };
 use crate::{
     Now,
@@ -27,32 +28,26 @@ pub(super) struct Chosen {
     message: Rc<Message>,
 }
 
-/// A message for members that were on nodes that are out.
+/// A message for members that were on nodes that are down.
 #[derive(Debug)]
 struct Homeless {
     until: Instant,
     group: Arc<str>,
     message: Rc<Message>,
     debt: Option<Debt>,
-    /// It is one of `Orphaned::strays`.
-    is_stray: bool,
 }
 
-/// Groups whose members were on nodes that are out: their copies are about to go on elsewhere.
+/// Groups whose members were on nodes that are down: their backups are about to go on elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Orphaned {
     /// Until when they are remembered.
     groups: Vec<(Instant, SubscriptionFilter)>,
     homeless: Vec<Homeless>,
-    /// Sessions that were on their way here when this node stopped: in the log until what groups had given them is given again.
-    strays: Vec<u64>,
 }
 
-/// A copy goes on with its session in this time, and everybody knows of it a second later.
+/// A backup goes on with its session in this time, and everybody knows of it a second later.
 const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
-/// Time that the other nodes have after a start, with the members there.
-const STRAY_GRACE: Duration = Duration::from_secs(60);
-/// The place of members that were on nodes that are out; no node has this slot.
+/// The place of members that were on nodes that are down; no node has this slot.
 const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Messages that wait for members to appear again.
 const HOMELESS: usize = 10_000;
@@ -73,23 +68,15 @@ impl Worker {
         match self.choose_with_room(group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
-                self.deliver_alone(now, &group.local[index].taker, &group.key, outgoing)
+                let taker = &group.local[index].taker;
+                if self.is_handed_over(taker.session) {
+                    self.wait_for_member(now, group, taker.qos, outgoing, debt, open);
+                } else {
+                    self.deliver_alone(now, taker, &group.key, outgoing);
+                }
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
-                let is_kept = outgoing.publish.qos.min(interest.qos) > Qos::AtMostOnce;
-                let waits = is_kept
-                    && self.wait_for_members(Homeless {
-                        until: now.instant + GRACE,
-                        group: Arc::clone(&group.key),
-                        message: outgoing.message(),
-                        debt,
-                        is_stray: false,
-                    });
-                if waits {
-                    *open += u16::from(debt.is_some());
-                } else {
-                    self.traffic.dropped_messages += 1;
-                }
+                self.wait_for_member(now, group, interest.qos, outgoing, debt, open);
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
@@ -115,6 +102,39 @@ impl Worker {
                 self.forward_to_group(&message, number, &group.key, place);
             }
         }
+    }
+
+    /// The member that is to take a message is about to be a member elsewhere.
+    fn wait_for_member(
+        &mut self,
+        now: Now,
+        group: &GroupRoute,
+        granted: Qos,
+        outgoing: &mut Outgoing<'_>,
+        debt: Option<Debt>,
+        open: &mut u16,
+    ) {
+        let until = now.instant + GRACE;
+        let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
+        let waits = is_kept
+            && self.wait_for_members(Homeless {
+                until,
+                group: Arc::clone(&group.key),
+                message: outgoing.message(),
+                debt,
+            });
+        if waits {
+            self.timers.set(until, Timer::Orphaned);
+            *open += u16::from(debt.is_some());
+        } else {
+            self.traffic.dropped_messages += 1;
+        }
+    }
+
+    /// Whether what groups would give to a session here goes to it elsewhere.
+    pub(super) fn is_handed_over(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
     }
 
     /// Who takes the message: if that is a member here and none here has room, a place that has others, which refuses it if none there
@@ -160,7 +180,7 @@ impl Worker {
         None
     }
 
-    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is out only
+    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only
     /// if there is no other.
     fn choose_absent(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
         if !group.local.is_empty() {
@@ -217,13 +237,12 @@ impl Worker {
                     group: key,
                     message,
                     debt: None,
-                    is_stray: false,
                 },
             );
         }
     }
 
-    /// Another member of a group takes a message; if all were on nodes that are out, one whose copy goes on elsewhere.
+    /// Another member of a group takes a message; if all were on nodes that are down, one whose backup goes on elsewhere.
     fn choose_again(&mut self, now: Now, chosen: Homeless) {
         let message = Rc::clone(&chosen.message);
         let publish = Publish {
@@ -243,7 +262,7 @@ impl Worker {
             None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
             None => self.traffic.dropped_messages += 1,
         }
-        open += self.wait_for_copies(&outgoing, debt);
+        open += self.wait_for_backups(&outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
             self.met.push(debt);
         }
@@ -259,10 +278,10 @@ impl Worker {
     }
 
     fn is_up(&self, slot: NodeSlot) -> bool {
-        self.owned.nodes.iter().any(|up| up.slot == slot)
+        self.primaries.nodes.iter().any(|up| up.slot == slot)
     }
 
-    /// Others want something else. What the members of a group on a node that is out wanted is remembered for a while: their copies
+    /// Others want something else. What the members of a group on a node that is down wanted is remembered for a while: their backups
     /// go on elsewhere.
     pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
         for (place, change) in changes {
@@ -284,38 +303,14 @@ impl Worker {
         self.choose_for_homeless(now);
     }
 
-    /// What groups had given to sessions on their way here when this node stopped: if those go on where they were, it is without these.
-    pub(super) fn choose_for_strays(
-        &mut self,
-        now: Now,
-        numbers: Vec<u64>,
-        strays: impl Iterator<Item = (Arc<str>, Rc<Message>)>,
-    ) {
-        let until = now.instant + STRAY_GRACE;
-        self.orphaned.strays = numbers;
-        let homeless = strays.map(|(group, message)| Homeless {
-            until,
-            group,
-            message,
-            debt: None,
-            is_stray: true,
-        });
-        let alive = homeless.filter(|stray| !stray.message.is_expired(now.instant));
-        self.orphaned.homeless.extend(alive);
-    }
-
-    /// What waits for members that were on nodes that are out is given to those that are there now.
+    /// What waits for members that were on nodes that are down is given to those that are there now.
     pub(super) fn choose_for_homeless(&mut self, now: Now) {
         for homeless in std::mem::take(&mut self.orphaned.homeless) {
             self.choose_again(now, homeless);
         }
-        let orphaned = &mut self.orphaned;
-        if !orphaned.homeless.iter().any(|it| it.is_stray) {
-            self.journal.have_arrived(&mut orphaned.strays);
-        }
     }
 
-    /// Copies have gone on with the members by now, or never will.
+    /// Backups have gone on with the members by now, or never will.
     pub(super) fn forget_orphaned(&mut self, now: Now) {
         let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
             .into_iter()
@@ -344,7 +339,7 @@ impl Worker {
         }
     }
 
-    /// Nodes are out: what was on its way to members there goes to other members (rule 16: at least once a group).
+    /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
     pub(super) fn choose_instead_of_gone(&mut self, now: Now) {
         let gone: Vec<u64> = (self.chosen.iter())
             .filter(|(_, chosen)| !self.is_up(chosen.slot))
@@ -364,7 +359,6 @@ impl Worker {
                     group,
                     message,
                     debt,
-                    is_stray: false,
                 },
             );
         }

@@ -120,6 +120,12 @@ impl Attached {
         self.count.habits.published += published;
     }
 
+    /// Thousandths of a message a second, from the client and to it.
+    pub(super) fn rate(&mut self, now: Instant) -> u64 {
+        let messages = self.count.messages;
+        self.count.habits.rates(now, messages).0
+    }
+
     fn note_published(&mut self, publish: &Publish<'_>) {
         let habits = &mut self.count.habits;
         match publish.topic_alias {

@@ -1,4 +1,4 @@
-//! What other nodes must know to keep messages for the sessions here while this node is out, and what they kept then (rule 5 between
+//! What other nodes must know to keep messages for the sessions here while this node is down, and what they kept then (rule 5 between
 //! nodes; the hub's `hints` has the whole of it).
 
 use std::{collections::BTreeSet, time::Duration};
@@ -12,14 +12,14 @@ use crate::{
     mail::{Content, Origin},
 };
 
-/// Time between looking whether all sessions have their copies: at first, and at most.
+/// Time between looking whether all sessions have their backups: at first, and at most.
 const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(10);
 
-/// Who has copies of the sessions here, as the hub was told.
+/// Who has backups of the sessions here, as the hub was told.
 #[derive(Debug)]
 pub(super) struct Covers {
-    /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no copy.
+    /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no backup.
     told: Option<BTreeSet<Vec<NodeId>>>,
     /// What was told may be more than there is.
     is_stale: bool,
@@ -42,7 +42,7 @@ impl Default for Covers {
 }
 
 impl Worker {
-    /// A session that other nodes keep messages for unless it has its copy: said at once if it has none.
+    /// A session that other nodes keep messages for unless it has its backup: said at once if it has none.
     pub(super) fn note_uncovered(&mut self, key: SessionKey) {
         let lacks = self.sessions.get(key).is_some_and(|session| {
             session.is_persistent()
@@ -54,7 +54,7 @@ impl Worker {
         }
     }
 
-    /// A session has no copy.
+    /// A session has no backup.
     pub(super) fn have_uncovered(&mut self) {
         let covers = &mut self.covers;
         covers.is_stale = true;
@@ -70,13 +70,13 @@ impl Worker {
         self.covers.pause = SOON;
     }
 
-    /// Sessions have their copies that had none.
+    /// Sessions have their backups that had none.
     pub(super) const fn have_covered(&mut self) {
         self.covers.pause = SOON;
     }
 
-    /// A node is told a session: it is to have copies from now on.
-    pub(super) fn copies_go_to(&mut self, node: NodeId) {
+    /// A node is told a session: it is to have backups from now on.
+    pub(super) fn backups_go_to(&mut self, node: NodeId) {
         if let Some(told) = &mut self.covers.told
             && told.insert(vec![node])
         {
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Looks whether all sessions have their copies, if that may have changed. Once a round.
+    /// Looks whether all sessions have their backups, if that may have changed. Once a round.
     pub(super) fn review_covers(&mut self, now: Now) {
         let covers = &mut self.covers;
         if !covers.is_stale {
@@ -125,15 +125,15 @@ impl Worker {
         }
     }
 
-    /// Who has copies; `None`: a session that subscribes to something has none.
+    /// Who has backups; `None`: a session that subscribes to something has none.
     fn find_covers(&self) -> Option<BTreeSet<Vec<NodeId>>> {
         let mut sets = BTreeSet::new();
         let sessions = self.sessions.iter().map(|(_, session)| session);
         for session in sessions.filter(|it| it.is_persistent()) {
-            let copies = session.stored.copies;
-            // One that subscribes to nothing may do so at any time, and has its copy already.
-            if copies.covered().next().is_some() {
-                sets.insert(copies.covered_by());
+            let backups = session.stored.backups;
+            // One that subscribes to nothing may do so at any time, and has its backup already.
+            if backups.covered().next().is_some() {
+                sets.insert(backups.covered_by());
             } else if !session.subscriptions.is_empty() {
                 return None;
             }
@@ -148,7 +148,7 @@ impl Worker {
         Some(sets.into_iter().map(nodes).collect())
     }
 
-    /// A message that others kept while this node was out.
+    /// A message that others kept while this node was down.
     pub(super) fn handle_hinted(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for record in Records::new(bytes) {
             let Ok((record, _)) = record else {

@@ -13,7 +13,7 @@ use thicket_session::{
 
 use super::SessionKey;
 use crate::{
-    WorkerId,
+    Remembered, WorkerId,
     mail::{Interest, InterestChange, Place},
 };
 
@@ -29,8 +29,8 @@ pub(super) struct Member {
     /// The session outlives its connection.
     pub persistent: bool,
     pub connected: bool,
-    /// The session lives on another node, and has a copy here.
-    pub is_copy: bool,
+    /// The session lives on another node, and has a backup here.
+    pub is_backup: bool,
 }
 
 impl Member {
@@ -40,14 +40,14 @@ impl Member {
             subscription,
             persistent: true,
             connected: false,
-            is_copy: false,
+            is_backup: false,
         }
     }
 
-    /// Of the copy of a session that lives on another node.
-    pub const fn copy(subscription: Subscription) -> Self {
+    /// Of the backup of a session that lives on another node.
+    pub const fn backup(subscription: Subscription) -> Self {
         Self {
-            is_copy: true,
+            is_backup: true,
             ..Self::away(subscription)
         }
     }
@@ -69,7 +69,7 @@ struct Members {
     by_qos: [u32; 3],
     persistent: u32,
     connected: u32,
-    /// Without those of copies.
+    /// Without those of backups.
     own: u32,
     /// What others know of `own`.
     told: u32,
@@ -85,7 +85,7 @@ impl Members {
         if member.connected {
             step(&mut self.connected);
         }
-        if !member.is_copy {
+        if !member.is_backup {
             step(&mut self.own);
         }
         self.told = coarse_count(self.told, self.own);
@@ -199,6 +199,8 @@ pub(super) struct Route {
     pub nodes_qos0: Arc<[NodeSlot]>,
     /// Both, ascending: who gets what is published at QoS 0.
     pub nodes_all: Arc<[NodeSlot]>,
+    /// The shell wants to hear of its messages.
+    pub is_observed: bool,
     /// Sessions here that subscribe to it and may not read it.
     pub withheld: u32,
     /// Messages of clients here since topics were counted last.
@@ -234,6 +236,8 @@ pub(super) struct Interests {
     maximum_levels: usize,
     /// Steps taken in trees since somebody asked.
     steps: Cell<u64>,
+    /// Topics whose messages the shell wants to hear of.
+    observed: Vec<TopicFilter>,
     /// Hands the turns of shared subscriptions out: one counter a group, kept while the group is known here.
     turns: BTreeMap<Arc<str>, u32>,
 }
@@ -248,7 +252,14 @@ impl Interests {
             subscriptions: 0,
             steps: Cell::new(0),
             turns: BTreeMap::new(),
+            observed: Vec::new(),
         }
+    }
+
+    /// The shell wants to hear of messages on matching topics.
+    pub fn observe(&mut self, filters: Vec<TopicFilter>) {
+        self.observed = filters;
+        self.cache.clear();
     }
 
     /// Subscriptions of all sessions of this worker.
@@ -444,6 +455,16 @@ impl Interests {
         route
     }
 
+    /// The routes of topics that are remembered.
+    pub fn cached(&self) -> Remembered {
+        Remembered::new(
+            "routes of topics to clients",
+            self.cache.len(),
+            self.cache.maximum_entries(),
+        )
+        .with_bytes(self.cache.bytes())
+    }
+
     /// Topics whose routes are remembered.
     pub fn remembered(&self) -> impl Iterator<Item = (&str, &Rc<Route>)> {
         self.cache.iter()
@@ -472,6 +493,7 @@ impl Interests {
         takers.retain(|taker| may_receive(taker.session));
         let mut route = Route {
             published: Cell::new(0),
+            is_observed: self.observed.iter().any(|filter| filter.matches(topic)),
             withheld: u32::try_from(subscribed - takers.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
             takers,

@@ -4,7 +4,6 @@
 //! session without number: one that ends with its connection, or any session of a node that keeps nothing.
 
 use thicket_mqtt::PacketId;
-use thicket_overlay::WireVersion;
 use thicket_session::{
     server::{
         Append, Held, Inbound, JournalWriter, MatchedIdentifiers, MessageId, PlainAppend,
@@ -16,8 +15,8 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
-    copies::{StoredAs, Streams},
     deliver::Outgoing,
+    replication::{StoredAs, Streams},
     sessions::Session,
 };
 use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
@@ -41,8 +40,6 @@ pub(super) struct Journal {
     /// In their keys and values.
     operation_bytes: u64,
     next_session: u64,
-    /// Sessions that were on their way here, and are stored whole or have gone with this round: the next record says so.
-    arrived: Vec<u64>,
     status: LogStatus,
     /// Acknowledgements of one session with consecutive identifiers, not written yet.
     done: Option<(StoredAs, PacketId, u16)>,
@@ -59,7 +56,6 @@ impl Journal {
             operations: Vec::new(),
             operation_bytes: 0,
             next_session: 1,
-            arrived: Vec::new(),
             status: LogStatus {
                 segment: 0,
                 bytes: 0,
@@ -69,6 +65,11 @@ impl Journal {
             done: None,
             streams: Streams::default(),
         }
+    }
+
+    /// Whether nothing waits to be stored.
+    const fn is_stored(&self) -> bool {
+        !self.is_on || (self.writer.is_empty() && self.operations.is_empty() && self.done.is_none())
     }
 
     /// Whether anything is stored at all.
@@ -88,11 +89,6 @@ impl Journal {
     /// Sessions up to this number were met in the log.
     pub fn pass_number(&mut self, number: u64) {
         self.next_session = self.next_session.max(number + 1);
-    }
-
-    /// With this round nothing is needed any more of what is stored of these sessions.
-    pub fn have_arrived(&mut self, numbers: &mut Vec<u64>) {
-        self.arrived.append(numbers);
     }
 
     /// Another node has the session's queue: if it goes on with it, this one is over, whenever this node hears of it.
@@ -115,7 +111,7 @@ impl Journal {
             entry(&mut self.writer);
         }
         self.streams
-            .each(stored.copies, |stream| entry(&mut stream.writer));
+            .each(stored.backups, |stream| entry(&mut stream.writer));
     }
 
     /// Whether a message of `bytes` for `takers` stored sessions would find no room.
@@ -164,12 +160,10 @@ impl Journal {
             packet_id: form.packet_id,
         };
         let is_plain = is_sent_there && form.identifiers.as_slice().is_empty();
-        let is_told_plainly =
-            |is_covered: bool, wire: WireVersion| is_plain && is_covered && wire >= WireVersion::V6;
         let mut are_all_told = !self.is_on;
-        for copy in stored.copies.told() {
-            if let Some(stream) = self.streams.get_mut(copy.stream) {
-                if is_told_plainly(copy.is_covered(), stream.wire) {
+        for backup in stored.backups.told() {
+            if let Some(stream) = self.streams.get_mut(backup.stream) {
+                if is_plain && backup.is_covered() {
                     stream.writer.append_plain(plain);
                 } else {
                     are_all_told = false;
@@ -197,22 +191,22 @@ impl Journal {
             self.writer.append(&append);
         }
         outgoing.is_journaled |= self.is_on;
-        for copy in stored.copies.told() {
-            let Some(stream) = self.streams.get_mut(copy.stream) else {
+        for backup in stored.backups.told() {
+            let Some(stream) = self.streams.get_mut(backup.stream) else {
                 continue;
             };
-            if is_told_plainly(copy.is_covered(), stream.wire) {
+            if is_plain && backup.is_covered() {
                 continue;
             }
-            let is_named = copy.is_covered() && is_sent_there;
+            let is_named = backup.is_covered() && is_sent_there;
             append.reference = is_named.then_some(outgoing.id);
             if !is_named {
-                let bit = 1_u64.checked_shl(u32::from(copy.stream)).unwrap_or(0);
+                let bit = 1_u64.checked_shl(u32::from(backup.stream)).unwrap_or(0);
                 if outgoing.copied & bit == 0 {
                     write_outgoing(&mut stream.writer, now, outgoing);
                 }
                 outgoing.copied |= bit;
-                outgoing.waits_for |= if copy.is_covered() { bit } else { 0 };
+                outgoing.waits_for |= if backup.is_covered() { bit } else { 0 };
             }
             stream.writer.append(&append);
         }
@@ -222,7 +216,7 @@ impl Journal {
     #[inline]
     pub fn passed(&mut self, stored: StoredAs, id: MessageId) {
         if id.is_sent() {
-            self.streams.each(stored.copies, |stream| {
+            self.streams.each(stored.backups, |stream| {
                 stream.writer.passed(stored.number, id);
             });
         }
@@ -311,6 +305,9 @@ impl Journal {
     }
 
     fn put(&mut self, keyspace: Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) {
+        if !self.is_on {
+            return;
+        }
         self.operation_bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
         self.operations.push(StoreOperation {
             keyspace,
@@ -340,7 +337,7 @@ impl Journal {
             return;
         }
         let value = subscription.map(|subscription| encode_subscription(filter, subscription));
-        self.streams.each(stored.copies, |stream| match &value {
+        self.streams.each(stored.backups, |stream| match &value {
             Some(value) => stream.writer.subscribed(stored.number, value),
             None => stream
                 .writer
@@ -359,14 +356,12 @@ impl Journal {
             return;
         }
         self.write_done();
-        for copy in stored.copies.iter() {
-            if let Some(stream) = self.streams.get_mut(copy.stream) {
+        for backup in stored.backups.iter() {
+            if let Some(stream) = self.streams.get_mut(backup.stream) {
                 stream.writer.ended(stored.number);
             }
         }
-        if self.is_on && session.is_stored_in_part {
-            self.arrived.push(stored.number);
-        } else if self.is_on {
+        if self.is_on {
             for filter in session.subscriptions.keys() {
                 let key = self.subscription_key(stored.number, filter);
                 self.put(Keyspace::Subscriptions, key, None);
@@ -427,18 +422,20 @@ pub(super) fn instant_of(now: Now, wall_ms: u64) -> Instant {
 }
 
 impl Worker {
-    /// What is to be stored before the outputs of this round are performed; `None`: nothing. To be asked after all inputs, before
-    /// `end_round`, and answered with `handle_stored`.
+    /// What is to be stored before anything leaves; `None`: nothing. To be asked after `end_round`, and answered with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
-        self.pull_relieved(now);
         self.journal.write_done();
         self.advance_checkpoint(now);
         let journal = &self.journal;
-        let is_empty = journal.writer.is_empty() && journal.operations.is_empty();
-        (!is_empty).then(|| Unstored {
+        (!journal.is_stored()).then(|| Unstored {
             record: journal.writer.record(),
             operations: &journal.operations,
         })
+    }
+
+    /// Whether nothing waits to be stored.
+    pub(crate) const fn is_stored(&self) -> bool {
+        self.journal.is_stored()
     }
 
     /// Bytes gathered for the next record, for a shell that bounds its writes.
@@ -452,9 +449,6 @@ impl Worker {
         self.journal.writer.clear();
         self.journal.operations.clear();
         self.journal.operation_bytes = 0;
-        for number in std::mem::take(&mut self.journal.arrived) {
-            self.journal.writer.ended(number);
-        }
         self.handle_log_status(status);
     }
 
@@ -478,10 +472,6 @@ impl Worker {
             session.stored = StoredAs::default();
             return;
         }
-        if session.awaits_queue {
-            // Where its queue is, all of it is stored until it is stored here.
-            return;
-        }
         if self.journal.is_on {
             if session.stored.number == 0 {
                 session.stored.number = self.journal.next_number();
@@ -489,11 +479,11 @@ impl Worker {
             let value = session.value(now).encode();
             self.journal.put_session(session.stored.number, value);
         }
-        if session.stored.copies.is_empty() {
-            self.copy_new(now, key);
+        if session.stored.backups.is_empty() {
+            self.backup_new(now, key);
         } else {
             let (stored, value) = (session.stored, session.value(now).encode());
-            self.journal.streams.each(stored.copies, |stream| {
+            self.journal.streams.each(stored.backups, |stream| {
                 stream.writer.value(stored.number, &value);
             });
         }
@@ -502,26 +492,17 @@ impl Worker {
     /// Writes down a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
     pub(super) fn store_anew(&mut self, now: Now, key: SessionKey) {
         if self.write_anew(now, key) {
-            self.copy_new(now, key);
+            self.backup_new(now, key);
         }
     }
 
-    /// The same, without copies yet. False: it is to have none.
+    /// The same, without backups yet. False: it is to have none.
     pub(super) fn write_anew(&mut self, now: Now, key: SessionKey) -> bool {
         let Some(session) = self.sessions.get_mut(key) else {
             return false;
         };
         self.journal.forget(session);
         session.stored = StoredAs::default();
-        session.is_stored_in_part = session.awaits_queue && self.journal.is_on;
-        if session.awaits_queue {
-            if self.journal.is_on {
-                // Of what comes for it meanwhile only what groups give it is nowhere else.
-                session.stored.number = self.journal.next_number();
-                self.journal.writer.handed(session.stored.number);
-            }
-            return false;
-        }
         if self.journal.is_on {
             session.stored.number = self.journal.next_number();
             let (number, value) = (session.stored.number, session.value(now).encode());
@@ -601,7 +582,7 @@ pub(super) fn write_held(
     write_append(writer, session, held, name);
 }
 
-/// One message that a session holds, for a copy that lacks it: with the publication it is.
+/// One message that a session holds, for a backup that lacks it: with the publication it is.
 pub(super) fn write_wanted(writer: &mut JournalWriter, now: Now, session: u64, held: &Held<'_>) {
     if let Some(delivery) = held.delivery() {
         let message = &delivery.message;

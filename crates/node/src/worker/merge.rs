@@ -1,6 +1,6 @@
 //! Two nodes had a session, in a partition: what both have becomes one (rule 15 between nodes).
 //!
-//! The one that keeps the session fetches the other's as if it moved (`moves`), and takes in what is new in it:
+//! The one that keeps the session asks for the other's (`branches`), and takes in what is new in it:
 //!
 //! | of the other one | is taken in | but for |
 //! | --- | --- | --- |
@@ -14,19 +14,23 @@
 //! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message came here is known
 //! by its number: since a node is up (again) its streams come here whole.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use thicket_mqtt::PacketId;
 use thicket_overlay::NodeId;
 use thicket_session::{
-    server::{Branch, Delivery, MessageId, Redelivery, SessionSnapshot},
+    server::{Branch, Delivery, Epoch, MessageId, Redelivery, SessionSnapshot},
     topic::SubscriptionFilter,
 };
 
 use super::{
     SessionKey, Worker,
-    copies::{Level, Operation, Release},
+    arrivals::Begun,
     interests::Member,
+    replication::{Level, Operation, Release},
     sessions::Session,
 };
 use crate::{
@@ -63,12 +67,16 @@ pub(super) struct Apart {
 /// What is left to be taken in when the other one's queue has come.
 #[derive(Debug)]
 pub(super) struct Merging {
+    /// Of the claim under which it is taken in: the session's from then on. Before, the registrar would not know of it if this came to nothing.
+    epoch: Epoch,
     in_flight: Vec<Redelivery>,
     branch: Branch,
     /// Both are branches of one session.
     is_same: bool,
     /// Nothing is to be taken in.
     is_void: bool,
+    /// What had come here before the other one's filters were taken in.
+    begun: Begun,
     /// Filters that were not held here before.
     fresh: Vec<SubscriptionFilter>,
     /// Filters that were held here until now.
@@ -129,7 +137,7 @@ impl Session {
         self.apart.get_or_insert_default()
     }
 
-    /// A copy goes on. `known` ascends; see [`Apart`].
+    /// A backup goes on. `known` ascends; see [`Apart`].
     pub fn split_off(
         &mut self,
         from: NodeId,
@@ -149,14 +157,7 @@ impl Session {
         }));
     }
 
-    /// Whether it was a copy whose owner may have the session too, and nobody has connected to it since.
-    pub fn goes_on_beside(&self) -> bool {
-        let apart = self.apart.as_deref();
-        let is_in_service = !self.awaits_queue && self.let_go_at.is_none();
-        is_in_service && apart.is_some_and(|apart| apart.from.is_some() && !apart.is_served)
-    }
-
-    /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a copy that was not told
+    /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a backup that was not told
     /// may still go on.
     pub fn forget_branches(&mut self) {
         if let Some(apart) = &mut self.apart {
@@ -167,18 +168,18 @@ impl Session {
         }
     }
 
-    /// The session moved here with this queue. Where it was it ends only when it is evicted; if the registrar changes before, what is there
+    /// The session moved here with what it holds. Where it was it ends only when it is evicted; if the registrar changes before, what is there
     /// is registered, and taken in as another branch.
-    pub fn note_taken_in(&mut self, queue: &[Delivery]) {
-        let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
-        let in_flight = in_flight.iter().filter_map(unacknowledged);
-        let names: Vec<Name> = queue.iter().chain(in_flight).filter_map(name).collect();
+    pub fn note_taken_in(&mut self) {
+        let held = self.outbound.held_from(0);
+        let names = held.filter_map(|held| held.delivery().and_then(name));
+        let names: Vec<Name> = names.collect();
         self.apart_mut().note_merged(names);
     }
 
     /// For another node; `None`: no other node has the session.
     pub fn branch(&self) -> Option<Branch> {
-        let is_interrupted = self.is_contested && self.interrupted_at > 0;
+        let is_interrupted = self.role.is_branch() && self.interrupted_at > 0;
         if self.apart.is_none() && !is_interrupted {
             return None;
         }
@@ -197,7 +198,7 @@ impl Session {
 
     /// The first message that belongs to what another node takes in.
     pub fn first_own_sequence(&self) -> u64 {
-        if self.is_contested {
+        if self.role.is_branch() {
             self.interrupted_at
         } else {
             0
@@ -220,7 +221,7 @@ impl Worker {
         key: SessionKey,
         filter: &SubscriptionFilter,
     ) {
-        let is_apart = self.owned.is_apart(now.instant);
+        let is_apart = self.primaries.is_apart(now.instant);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -231,7 +232,7 @@ impl Worker {
             session.apart_mut().touch(filter.clone());
         } else {
             let serial = session.serial;
-            self.journal.streams.each(session.stored.copies, |stream| {
+            self.journal.streams.each(session.stored.backups, |stream| {
                 let operation = Operation {
                     session: key,
                     serial,
@@ -251,21 +252,23 @@ impl Worker {
         snapshot: SessionSnapshot,
         merge: Merge,
     ) {
+        let begun = self.come_by_now(now);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         // By clocks that never jump: the wall clocks of two nodes may be far from each other.
         let away_for = session.disconnected_at.map(|at| now.instant.since(at));
         let is_theirs_later = snapshot.away_for.unwrap_or_default() < away_for.unwrap_or_default();
-        session.epoch = session.epoch.max(merge.epoch);
         let is_same = session.uid == snapshot.uid;
         let is_void = !is_same && session.clean_epoch > merge.source_epoch;
         let branch = snapshot.branch.unwrap_or_default();
         let mut merging = Merging {
+            epoch: merge.epoch,
             in_flight: snapshot.in_flight,
             branch,
             is_same,
             is_void,
+            begun,
             fresh: Vec::new(),
             ended: Vec::new(),
         };
@@ -320,7 +323,7 @@ impl Worker {
         let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
             match session.subscriptions.get(filter) {
                 Some(ours) => ours != subscription && is_theirs(filter),
-                // What nobody asked for since is missing here because this copy was not whole.
+                // What nobody asked for since is missing here because this backup was not whole.
                 None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
             }
         };
@@ -368,7 +371,8 @@ impl Worker {
             );
             return true;
         };
-        let is_apart = self.owned.is_apart(now.instant);
+        session.epoch = session.epoch.max(merging.epoch);
+        let is_apart = self.primaries.is_apart(now.instant);
         let apart = session.apart.as_deref().cloned().unwrap_or_default();
         let after = is_apart.then(|| Box::new(apart.after(&merging, &queue)));
         let merged = if merging.is_void {
@@ -384,7 +388,12 @@ impl Worker {
             let (own, marks) = (self.config.node, &self.marks);
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
             let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
-            session.take_in(*merging, queue, |id| come.contains(&id))
+            let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));
+            let come = Come {
+                since: come.iter().filter(begun).copied().collect(),
+                all: come,
+            };
+            session.take_in(*merging, queue, &come)
         };
         session.apart = after;
         self.traffic.merged_sessions += 1;
@@ -418,6 +427,38 @@ fn plain(delivery: &Delivery) -> Option<MessageId> {
     group.is_none().then_some(id)
 }
 
+/// What another node's session had and what came here meanwhile, as one queue: theirs first, but behind those of ours that the same stream
+/// sent before them. Until theirs was told, nodes that see both sent to both.
+fn in_order(theirs: Vec<Delivery>, ours: Vec<Delivery>) -> Vec<Delivery> {
+    let stream = |id: MessageId| MessageId { number: 0, ..id };
+    let mut places: BTreeMap<MessageId, Vec<(u64, usize)>> = BTreeMap::new();
+    for (index, delivery) in ours.iter().enumerate() {
+        let id = delivery.message.id();
+        let of_stream = places.entry(stream(id)).or_default();
+        of_stream.push((id.number, index + 1));
+    }
+    for of_stream in places.values_mut() {
+        of_stream.sort_unstable();
+    }
+    let place = |delivery: &Delivery| {
+        let id = delivery.message.id();
+        let of_stream = places.get(&stream(id))?;
+        let before = of_stream.partition_point(|(number, _)| *number < id.number);
+        of_stream[..before].last().map(|(_, place)| *place)
+    };
+    let mut queue = Vec::with_capacity(theirs.len() + ours.len());
+    let mut ours = ours.into_iter();
+    let mut behind = 0;
+    for delivery in theirs {
+        let place = place(&delivery).unwrap_or(0);
+        queue.extend(ours.by_ref().take(place.saturating_sub(behind)));
+        behind = behind.max(place);
+        queue.push(delivery);
+    }
+    queue.extend(ours);
+    queue
+}
+
 fn is_among(delivery: &Delivery, names: &BTreeSet<Name>) -> bool {
     name(delivery).is_some_and(|name| names.contains(&name))
 }
@@ -432,12 +473,7 @@ const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
 
 impl Session {
     /// Takes in messages of another node's session; how many were new.
-    fn take_in(
-        &mut self,
-        merging: Merging,
-        theirs: Vec<Delivery>,
-        came_here: impl Fn(MessageId) -> bool,
-    ) -> u64 {
+    fn take_in(&mut self, merging: Merging, theirs: Vec<Delivery>, come: &Come) -> u64 {
         let Merging {
             in_flight,
             branch,
@@ -447,7 +483,7 @@ impl Session {
             ..
         } = merging;
         let apart = self.apart.take().unwrap_or_default();
-        // Whoever is no copy has had all that a copy knew when it was split off, wherever the session has moved since.
+        // Whoever is no backup has had all that a backup knew when it was split off, wherever the session has moved since.
         let is_ours_split = is_same && apart.from.is_some() && branch.from.is_none();
         let is_theirs_split = is_same && apart.from.is_none() && branch.from.is_some();
         let known = Known {
@@ -460,7 +496,7 @@ impl Session {
             },
             filters: self.filters_before(&apart, &fresh, &ended),
         };
-        // PUBREL comes once in a connection [MQTT-4.4.0-1]: of a copy to which no client has come, whoever was copied has sent it.
+        // PUBREL comes once in a connection [MQTT-4.4.0-1]: of a backup to which no client has come, whoever was copied has sent it.
         let is_told = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
         let mut there = Sent::default();
         for redelivery in &in_flight {
@@ -474,6 +510,9 @@ impl Session {
         for redelivery in self.outbound.in_flight() {
             here.note(&redelivery);
         }
+        let filters = self.subscriptions.keys();
+        let now_wanted: Vec<_> = filters.filter(|it| !it.is_shared()).cloned().collect();
+        let is_wanted = |topic: &str| now_wanted.iter().any(|it| it.filter.matches(topic));
         let mut queue = Vec::from(self.outbound.take_queue());
         let queued: BTreeSet<Name> = queue.iter().filter_map(name).collect();
         let waits = |delivery: &Delivery| is_among(delivery, &queued);
@@ -481,7 +520,10 @@ impl Session {
             let topic = delivery.message.topic();
             plain(delivery).is_some_and(|id| {
                 let was_split_off = is_ours_split && apart.pending.binary_search(&id).is_ok();
-                was_split_off || (!apart.is_partial && known.was_wanted(topic) && came_here(id))
+                let came_before = !apart.is_partial && known.was_wanted(topic);
+                was_split_off
+                    || (came_before && come.all.contains(&id))
+                    || (come.since.contains(&id) && is_wanted(topic))
             })
         };
         let is_new = |delivery: &Delivery| {
@@ -515,7 +557,7 @@ impl Session {
         self.imported.extend(ids);
         let left = self.outbound.adopt(in_flight);
         let (older, newer): (Vec<_>, Vec<_>) = queue.into_iter().partition(|it| known.contains(it));
-        for part in [newer, new, left, older] {
+        for part in [in_order(new, newer), left, older] {
             self.outbound.prepend(part);
         }
         self.outbound.resequence_queue();
@@ -563,6 +605,13 @@ impl Session {
     }
 }
 
+/// Which of the other one's messages came to this node by themselves.
+struct Come {
+    all: BTreeSet<MessageId>,
+    /// Since the other one's filters were taken in.
+    since: BTreeSet<MessageId>,
+}
+
 /// Messages that both held when they were split.
 struct Known<'a> {
     /// Ascending.
@@ -608,6 +657,62 @@ impl Sent {
                 self.packet_ids.insert(*packet_id);
                 self.received.insert(*packet_id);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thicket_mqtt::{Publish, Qos};
+    use thicket_session::server::{MatchedIdentifiers, Message};
+
+    use super::*;
+
+    fn queue(numbers: &[(u8, u64)]) -> Vec<Delivery> {
+        let delivery = |&(stream, number): &(u8, u64)| {
+            let id = MessageId {
+                node: 1,
+                incarnation: 1,
+                stream,
+                number,
+            };
+            Delivery {
+                message: std::rc::Rc::new(Message::new(id, &Publish::new("a", b""), None)),
+                qos: Qos::AtLeastOnce,
+                retain: false,
+                identifiers: MatchedIdentifiers::None,
+                group: None,
+            }
+        };
+        numbers.iter().map(delivery).collect()
+    }
+
+    #[test]
+    fn two_queues_become_one_in_which_each_stream_stays_in_order() {
+        // Theirs, ours, and both.
+        type Case<'a> = [&'a [(u8, u64)]; 3];
+        let cases: [Case<'_>; 5] = [
+            [&[(1, 5)], &[], &[(1, 5)]],
+            [&[(1, 5), (1, 6)], &[(2, 3)], &[(1, 5), (1, 6), (2, 3)]],
+            [&[(1, 5)], &[(1, 4), (1, 6)], &[(1, 4), (1, 5), (1, 6)]],
+            [
+                &[(3, 9), (1, 5), (3, 10)],
+                &[(2, 7), (1, 4), (2, 8)],
+                &[(3, 9), (2, 7), (1, 4), (1, 5), (3, 10), (2, 8)],
+            ],
+            // The order of theirs is kept too.
+            [
+                &[(1, 5), (2, 2)],
+                &[(2, 1), (1, 4)],
+                &[(2, 1), (1, 4), (1, 5), (2, 2)],
+            ],
+        ];
+        for [theirs, ours, both] in cases {
+            let queue: Vec<_> = in_order(queue(theirs), queue(ours))
+                .iter()
+                .map(|it| (it.message.id().stream, it.message.id().number))
+                .collect();
+            assert_eq!(queue, both);
         }
     }
 }

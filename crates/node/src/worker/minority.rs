@@ -11,7 +11,7 @@
 //! | UNSUBSCRIBE of another one | 0x83 for each filter | closed |
 //! | PUBREC, PUBREL of such a session | closed with 0x97 | closed |
 //!
-//! A session that outlives its connection begins no message of QoS 1 or 2 there: its copy may go on with it elsewhere.
+//! A session that outlives its connection begins no message of QoS 1 or 2 there: its backup may go on with it elsewhere.
 //!
 //! What had not been answered when the other nodes fell silent is answered likewise, as those an acknowledgement waits for may not be
 //! there; but a persistent publisher's connection ends if it waits for a PUBREC: some have taken the message under its name, which it
@@ -88,11 +88,11 @@ impl Worker {
             }
         }
         for key in leaving {
-            self.answer_freeze(now, key);
+            self.go_on_switching(now, key);
         }
     }
 
-    /// Clients whose answers wait for a copy, or for others to know their subscriptions, are not to hear them: they ask again.
+    /// Clients whose answers wait for a backup, or for others to know their subscriptions, are not to hear them: they ask again.
     fn close_what_waits(&mut self, now: Now, closing: Vec<ConnectionId>) {
         let connections = self.connections.iter().enumerate();
         let holding = connections.filter(|(_, it)| it.as_ref().is_some_and(|it| it.out.is_held()));

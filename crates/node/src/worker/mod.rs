@@ -4,13 +4,17 @@
 //! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
 //! of a round the batches become mail and each connection that has something to send is named once.
 
+mod acknowledge;
 mod arrivals;
 mod authentication;
+mod banned;
+mod branches;
+mod budget;
 mod checkpoint;
+mod clients;
 mod close;
 mod connect;
 mod connection;
-mod copies;
 mod deliver;
 mod drain;
 mod effort;
@@ -22,11 +26,12 @@ mod interests;
 mod journal;
 mod merge;
 mod minority;
-mod moves;
+mod observe;
 mod operate;
 mod pending;
 mod places;
 mod placing;
+mod publications;
 mod publish;
 mod quota;
 mod rates;
@@ -35,13 +40,17 @@ mod recording;
 mod recover;
 mod redirect;
 mod relocate;
+mod replication;
 mod report;
 mod retained;
 mod rights;
+mod role;
 mod room;
 mod seen;
+mod send;
 mod sessions;
 mod subscribe;
+mod switchover;
 mod timers;
 mod transfer;
 mod wills;
@@ -49,6 +58,7 @@ mod wills;
 use std::{
     collections::{BTreeMap, VecDeque},
     rc::Rc,
+    sync::Arc,
 };
 
 use thicket_mqtt::{DecodeError, PacketId, ReasonCode};
@@ -76,8 +86,9 @@ use self::{
     timers::Timers,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, Handover, Now, Peer, Traffic, WorkerConfig, WorkerId,
-    WorkerInput, WorkerOutput,
+    ConnectionId, Event, EventLevel, Handover, Now, Observed, Peer, Traffic, WorkerConfig,
+    WorkerId, WorkerInput, WorkerOutput,
+    bans::Bans,
     mail::{Content, Mail, Origin},
     marks::Mark,
     random::Random,
@@ -105,7 +116,7 @@ pub struct Worker {
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
     next_serial: u64,
-    drains: BTreeMap<u64, moves::Draining>,
+    drains: BTreeMap<u64, branches::Draining>,
     /// Messages that were given a name because only sessions here took them.
     unsent: u64,
     /// How far the streams of others have come here.
@@ -126,14 +137,17 @@ pub struct Worker {
     seen: Seen,
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
-    /// Copies of the sessions that live here.
-    owned: copies::Owned,
-    /// Copies of sessions that live on other nodes.
-    sources: copies::Sources,
-    unblocked: Vec<copies::Unblocked>,
+    publications: publications::Publications,
+    /// Who may not connect.
+    bans: Arc<Bans>,
+    /// Backups of the sessions that live here.
+    primaries: replication::Primaries,
+    /// Backups of sessions that live on other nodes.
+    sources: replication::Sources,
+    unblocked: Vec<replication::Unblocked>,
     /// Messages of shared subscriptions on their way to other nodes.
     chosen: groups::ChosenElsewhere,
-    /// Groups whose members were on nodes that are out.
+    /// Groups whose members were on nodes that are down.
     orphaned: groups::Orphaned,
     /// Nobody is let in any more.
     is_draining: bool,
@@ -150,14 +164,16 @@ pub struct Worker {
     /// What users and addresses have.
     quotas: quota::Quotas,
     redirect: redirect::Redirect,
+    /// What the shell wants to hear of; the filters are with the interests.
+    observed: Observed,
     topic_counts: rates::TopicCounts,
 }
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
 #[derive(Debug, Clone, Copy)]
 enum Debt {
-    /// The client that published it.
-    Publisher(Owed),
+    /// Who published it.
+    Publisher(Publisher),
     /// Who sent it here for a shared subscription that had no member here any more: it was sent on.
     Sender {
         from: Peer,
@@ -168,7 +184,16 @@ enum Debt {
     Will(u64),
 }
 
-/// What a publisher is owed when the conditions of a message are met.
+/// Who published a message.
+#[derive(Debug, Clone, Copy)]
+enum Publisher {
+    /// A client.
+    Client(Owed),
+    /// An operator, by the number of the publication.
+    Operator(u64),
+}
+
+/// What a client is owed when the conditions of a message are met.
 #[derive(Debug, Clone, Copy)]
 struct Owed {
     session: SessionKey,
@@ -226,6 +251,7 @@ impl Worker {
             scratch: Scratch::default(),
             transfers: transfer::Transfers::default(),
             operating: operate::Operating::default(),
+            observed: Observed::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
@@ -242,8 +268,10 @@ impl Worker {
             checkpoints: Checkpoints::new(config.small_log_bytes),
             seen: Seen::default(),
             recovery: None,
-            owned: copies::Owned::default(),
-            sources: copies::Sources::default(),
+            publications: publications::Publications::default(),
+            bans: Arc::default(),
+            primaries: replication::Primaries::default(),
+            sources: replication::Sources::default(),
             unblocked: Vec::new(),
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
@@ -251,7 +279,7 @@ impl Worker {
             is_stopping: false,
             is_minority: false,
             relocations: relocate::Relocations::default(),
-            placeholder: copies::placeholder(),
+            placeholder: replication::placeholder(),
             covers: hints::Covers::default(),
             effort: effort::Effort::default(),
             last_retained: retained::LastRetained::default(),
@@ -302,9 +330,10 @@ impl Worker {
         self.effort.begin_round();
         self.settle_met(now);
         self.pull_relieved(now);
+        self.take_over_handed(now);
         self.review_covers(now);
-        self.acknowledge_copies();
-        self.seal_copies(now);
+        self.acknowledge_backups();
+        self.seal_backups(now);
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
         self.hand_over_leaving(now);
@@ -322,8 +351,8 @@ impl Worker {
         self.dirty = dirty;
     }
 
-    /// The next order to the shell.
-    pub fn poll_output(&mut self) -> Option<WorkerOutput> {
+    /// See [`crate::Egress`].
+    pub(crate) fn poll_output(&mut self) -> Option<WorkerOutput> {
         self.outputs.pop_front()
     }
 
@@ -336,9 +365,8 @@ impl Worker {
         self.timers.next()
     }
 
-    /// Bytes to write to a connection, oldest first; empty for one we do not know.
-    #[must_use]
-    pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
+    /// See [`crate::Egress`].
+    pub(crate) fn pending_output(&self, connection: ConnectionId) -> &[u8] {
         self.connection(connection)
             .map_or(&[], |state| state.out.pending())
     }
@@ -372,7 +400,7 @@ impl Worker {
             || self.may_hand_over()
     }
 
-    /// Sessions whose connections took what they had get more. Not while the shell writes: what is sent must be stored first.
+    /// Sessions whose connections took what they had get more.
     fn pull_relieved(&mut self, now: Now) {
         for session in std::mem::take(&mut self.relieved) {
             self.pull(now, session);
@@ -486,6 +514,7 @@ impl Worker {
                 self.handle_records(now, from, origin, Records::new(&bytes));
             }
             Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
+            Content::Bans(bans) => self.handle_bans(now, bans),
             Content::LastWord { origin, bytes } => self.handle_last_word(now, origin, &bytes),
             Content::RetainedRecords { origin, bytes } => {
                 self.handle_retained_records(now, origin, &bytes)
@@ -545,36 +574,35 @@ impl Worker {
             Content::SendClient { client_id, to } => {
                 self.handle_send_client(now, &client_id, &to);
             }
-            Content::Freeze {
+            Content::Fetch {
                 request,
                 client_id,
+                to,
                 purpose,
-            } => self.handle_freeze(now, request, &client_id, purpose),
+            } => self.handle_fetch(now, request, &client_id, (to, purpose)),
             Content::Drain { request, client_id } => self.handle_drain(now, request, client_id),
             Content::Synchronise { request, home } => {
                 self.mail_after_records(Peer::Worker(home), Content::Synchronised { request });
             }
             Content::Synchronised { request } => self.handle_synchronised(now, request),
-            Content::Thaw { client_id } => self.handle_thaw(now, &client_id),
+            Content::TakeBack { client_id } => self.handle_take_back(now, &client_id),
             Content::Import {
                 request,
                 snapshot,
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
-            Content::Forget { client_id } => self.handle_forget(now, &client_id),
-            Content::ImportQueue {
-                client_id,
-                epoch,
-                queue,
-            } => self.handle_import_queue(now, &client_id, epoch, &queue),
+            Content::Forget { client_id } => self.handle_forget(&client_id),
+            Content::ImportQueue { client_id, queue } => {
+                self.handle_import_queue(now, &client_id, &queue);
+            }
             Content::RetainedPage {
                 query,
                 records,
                 has_more,
             } => self.handle_retained_page(now, query, &records, has_more),
             Content::Nodes(nodes) => self.handle_nodes(now, nodes),
-            Content::Capabilities(nodes) => self.owned.capabilities = nodes,
-            Content::Forgotten { node } => self.owned.forget(now.instant, node),
+            Content::Capabilities(nodes) => self.primaries.capabilities = nodes,
+            Content::Forgotten { node } => self.primaries.forget(now.instant, node),
             Content::Copied {
                 from,
                 worker,
@@ -582,28 +610,28 @@ impl Worker {
                 position,
                 record,
             } => self.handle_copied(now, (from, worker), stream, position, &record),
-            Content::CopiesAreHeld {
+            Content::BackupsAreHeld {
                 by,
                 stream,
                 applied,
                 held,
-            } => self.handle_copies_held(by, stream, copies::Progress { applied, held }),
-            Content::CopiesAreWanted { by, stream, wanted } => {
-                self.handle_copies_wanted(now, by, stream, &wanted);
+            } => self.handle_backups_held(by, stream, replication::Progress { applied, held }),
+            Content::BackupsAreWanted { by, stream, wanted } => {
+                self.handle_backups_wanted(now, by, stream, &wanted);
             }
-            Content::CopiesLost { node } => self.handle_copies_lost(node),
+            Content::BackupsLost { node } => self.handle_backups_lost(now, node),
             Content::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
-            Content::CopyBarrierPassed { barrier, request } => {
-                self.handle_copy_barrier(now, request, barrier);
+            Content::BackupBarrierPassed { barrier, request } => {
+                self.handle_backup_barrier(now, request, barrier);
             }
             Content::Promote { node, is_news } => self.handle_promote(now, node, is_news),
-            Content::CopiesAdopted { by, sessions } => {
-                self.handle_copies_adopted(now, by, &sessions);
+            Content::BackupsAdopted { by, sessions } => {
+                self.handle_backups_adopted(now, by, &sessions);
             }
-            Content::CopiesReplaced { by, sessions } => {
-                self.handle_copies_replaced(now, by, &sessions);
+            Content::BackupsReplaced { by, sessions } => {
+                self.handle_backups_replaced(now, by, &sessions);
             }
-            Content::DropCopies { node } => self.handle_drop_copies(now, node),
+            Content::DropBackups { node } => self.handle_drop_backups(now, node),
             Content::Minority(is_minority) => self.handle_minority(now, is_minority),
             Content::Evict {
                 client_id,
@@ -634,15 +662,16 @@ impl Worker {
             | Content::Claim(_)
             | Content::GrantDone { .. }
             | Content::Session { .. }
-            | Content::Frozen { .. }
+            | Content::Fetched { .. }
+            | Content::NotTakenOver { .. }
             | Content::Drained { .. }
             | Content::Imported { .. }
             | Content::RetainedQuery { .. }
             | Content::RetainedCancel { .. }
-            | Content::Copy { .. }
-            | Content::CopiesHeld { .. }
-            | Content::CopiesWanted { .. }
-            | Content::CopyBarrier { .. }
+            | Content::Replicate { .. }
+            | Content::BackupsHeld { .. }
+            | Content::BackupsWanted { .. }
+            | Content::BackupBarrier { .. }
             | Content::Promoted { .. }
             | Content::Movable(_)
             | Content::Habits { .. }

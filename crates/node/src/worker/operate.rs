@@ -10,7 +10,8 @@ use thicket_session::{
 
 use super::{Phase, SessionKey, Worker, close::Cause, deliver::Outgoing};
 use crate::{
-    ConnectionId, Direction, EventLevel, MemoryReport, Now, SessionEnd, TraceLine, TraceSubject,
+    ConnectionId, Direction, EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine,
+    TraceSubject,
     scope::{client_id_of, user_name_of},
 };
 
@@ -142,10 +143,9 @@ impl Worker {
 
     /// Whether another node has a part in what becomes of a session now.
     fn is_under_way(&self, key: SessionKey) -> bool {
-        self.sessions.get(key).is_some_and(|session| {
-            let is_leaving = session.is_frozen || session.is_leaving || session.let_go_at.is_some();
-            is_leaving || session.awaits_queue || session.merging.is_some() || session.is_contested
-        })
+        self.sessions
+            .get(key)
+            .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
     }
 
     /// Bytes an out-buffer may hold when a message comes: above it QoS 0 is dropped, the rest queued.
@@ -326,6 +326,16 @@ impl Worker {
         self.trace(Some(key), Direction::Out, &Packet::Publish(publish));
     }
 
+    /// What this worker remembers of what was.
+    #[must_use]
+    pub fn remembered(&self) -> Vec<Remembered> {
+        vec![
+            self.interests.cached(),
+            self.seen.remembered(),
+            self.last_retained.remembered(),
+        ]
+    }
+
     /// Where the memory of this worker is. Walks all sessions and connections.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
@@ -337,8 +347,8 @@ impl Worker {
             subscriptions: self.interests.len() as u64,
             queue_dropped_messages: self.traffic.queue_dropped_messages,
             queue_refused_messages: self.traffic.queue_refused_messages,
-            copies: self.sessions.shadows() as u64,
-            copy_stream_bytes: self.journal.streams.unacknowledged_bytes() as u64,
+            backups: self.sessions.backups() as u64,
+            backup_stream_bytes: self.journal.streams.unacknowledged_bytes() as u64,
             ..MemoryReport::default()
         };
         for (_, session) in self.sessions.iter() {
@@ -353,9 +363,9 @@ impl Worker {
                 .map(|filter| filter.filter.as_str().len() as u64)
                 .sum::<u64>();
         }
-        for shadow in self.sessions.iter_shadows() {
-            report.copied_messages += shadow.messages() as u64;
-            report.copied_bytes += shadow.bytes();
+        for backup in self.sessions.iter_backups() {
+            report.backup_messages += backup.messages() as u64;
+            report.backup_bytes += backup.bytes();
         }
         for connection in self.connections.iter().flatten() {
             report.connections += 1;

@@ -7,10 +7,10 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Debt, Owed, Refusal, SessionKey, Worker, deliver::Outgoing, habits, interests::Route,
-    room::Audience, sessions::OwedAcknowledgement,
+    Debt, Owed, Publisher, Refusal, SessionKey, Worker, deliver::Outgoing, habits,
+    interests::Route, room::Audience, sessions::OwedAcknowledgement,
 };
-use crate::{ConnectionId, Now, mail::NumberRuns};
+use crate::{ConnectionId, Now};
 
 /// A PUBLISH of QoS 1 or 2 that has come in.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +61,7 @@ impl Worker {
                 "PUBLISH from a client with a subscription identifier",
             ));
         }
+        self.check_rate(now, id, publish)?;
         self.traffic.external_in_messages += 1;
         self.traffic.external_in_bytes += publish.payload.len() as u64;
         if habits::is_sampled(self.traffic.external_in_messages) {
@@ -182,7 +183,7 @@ impl Worker {
         }
         self.check_receive_maximum(arrival.session)?;
         let audience = Audience::Everybody {
-            publisher: arrival.session,
+            publisher: Some(arrival.session),
         };
         if self.finds_no_room(arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
@@ -234,7 +235,7 @@ impl Worker {
         }
         self.check_receive_maximum(arrival.session)?;
         let audience = Audience::Everybody {
-            publisher: arrival.session,
+            publisher: Some(arrival.session),
         };
         if self.finds_no_room(arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
@@ -282,7 +283,7 @@ impl Worker {
         };
         let source = Source {
             session: Some(key),
-            debt: Some(Debt::Publisher(owed)),
+            debt: Some(Debt::Publisher(Publisher::Client(owed))),
             ..source
         };
         let outcome = self.publish(now, publish, arrival.route, source);
@@ -321,6 +322,9 @@ impl Worker {
         if route.withheld > 0 {
             self.traffic.withheld_messages += u64::from(route.withheld);
         }
+        if route.is_observed {
+            self.note_message(publish, source.session);
+        }
         outgoing.publication = source.publication;
         outgoing.is_seen = source
             .publication
@@ -341,7 +345,7 @@ impl Worker {
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
-        open += self.wait_for_copies(&outgoing, source.debt);
+        open += self.wait_for_backups(&outgoing, source.debt);
         self.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoTakers,
@@ -366,207 +370,5 @@ impl Worker {
         } else {
             session.owe(owed);
         }
-    }
-
-    fn acknowledge(&mut self, id: ConnectionId, key: SessionKey, owed: OwedAcknowledgement) {
-        let is_v5 = self
-            .sessions
-            .get(key)
-            .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
-        if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
-            // Older clients know no refusal: without an acknowledgement they send it again (rule 18).
-            if let Some(session) = self.sessions.get_mut(key)
-                && owed.qos == Qos::ExactlyOnce
-            {
-                session.inbound.handle_unheard_refusal(owed.packet_id);
-                self.journal
-                    .inbound(session.stored, &session.inbound, owed.packet_id);
-            }
-            self.overdrawn.push(id);
-            return;
-        }
-        if owed.qos == Qos::ExactlyOnce {
-            if let Some(session) = self.sessions.get_mut(key) {
-                if owed.reason_code.is_error() {
-                    session.inbound.handle_refused(owed.packet_id);
-                    self.journal.released(session.stored, owed.packet_id);
-                } else {
-                    session.inbound.handle_met(owed.packet_id);
-                    self.journal
-                        .inbound(session.stored, &session.inbound, owed.packet_id);
-                }
-            }
-            self.hold_output(id, key);
-            self.acknowledge_to(
-                id,
-                AcknowledgementKind::Pubrec,
-                owed.packet_id,
-                owed.reason_code,
-            );
-        } else {
-            self.acknowledge_to(
-                id,
-                AcknowledgementKind::Puback,
-                owed.packet_id,
-                owed.reason_code,
-            );
-        }
-    }
-
-    /// Others have admitted these of our numbers.
-    pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
-        let mut refused = Vec::new();
-        self.chosen_are_done(runs);
-        for &(from, to) in runs {
-            self.pending.acknowledge(from, to, |owed, is_refused| {
-                if is_refused {
-                    refused.extend(owed);
-                } else {
-                    self.met.extend(owed);
-                }
-            });
-        }
-        self.refuse_debts(refused);
-    }
-
-    /// Some of our numbers found no room on their way (rule 18): their publishers are told when everybody has answered.
-    pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
-        self.handle_refusal_ahead(runs);
-        self.handle_acknowledged(runs);
-    }
-
-    /// The same from another node, whose acknowledgement comes later.
-    pub(super) fn handle_refusal_ahead(&mut self, runs: &NumberRuns) {
-        for &(from, to) in runs {
-            self.pending.refuse(from, to);
-        }
-    }
-
-    fn refuse_debts(&mut self, refused: Vec<Debt>) {
-        for debt in refused {
-            self.traffic.dropped_messages += 1;
-            let Debt::Publisher(owed) = debt else {
-                self.met.push(debt);
-                continue;
-            };
-            let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
-                continue;
-            };
-            match session.acknowledgement_mut(owed.sequence) {
-                Some(slot) => {
-                    slot.reason_code = ReasonCode::QuotaExceeded;
-                    self.met.push(debt);
-                }
-                // The connection is gone: the message is taken again when it comes again. If it has come again already, its client waits.
-                None => {
-                    session.orphaned.remove(&owed.sequence);
-                    let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
-                    self.journal
-                        .inbound(session.stored, &session.inbound, owed.packet_id);
-                    self.met.push(debt);
-                    if is_awaited && let Some(id) = session.connection {
-                        thicket_session::reach!("worker/publish: a refused publication came again");
-                        let refused = OwedAcknowledgement {
-                            packet_id: owed.packet_id,
-                            qos: Qos::ExactlyOnce,
-                            reason_code: ReasonCode::QuotaExceeded,
-                            open: 0,
-                        };
-                        self.acknowledge(id, owed.session, refused);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sends the acknowledgements whose conditions are met.
-    #[inline]
-    pub(super) fn settle_met(&mut self, now: Now) {
-        let is_settled = self.met.is_empty()
-            && self.overdrawn.is_empty()
-            && self.operating.replays.is_empty()
-            && self.has_settled_forgotten();
-        if !is_settled {
-            self.settle_all_met(now);
-        }
-    }
-
-    #[inline(never)]
-    fn settle_all_met(&mut self, now: Now) {
-        self.replay_system(now);
-        for debt in std::mem::take(&mut self.met) {
-            match debt {
-                Debt::Publisher(owed) => self.settle(now, owed),
-                Debt::Sender {
-                    from,
-                    origin,
-                    number,
-                } => self.batches.admit(from, origin, number),
-                Debt::Will(number) => self.settle_will(number),
-            }
-        }
-        self.settle_forgotten(now);
-        let mut overdrawn = std::mem::take(&mut self.overdrawn);
-        overdrawn.sort_unstable();
-        overdrawn.dedup();
-        for id in overdrawn {
-            self.refuse(now, id, &self.overdrawn_refusal());
-        }
-    }
-
-    fn settle(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
-            return;
-        };
-        let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
-            self.settle_orphaned(now, owed);
-            return;
-        };
-        slot.open = slot.open.saturating_sub(1);
-        while let Some(session) = self.sessions.get_mut(owed.session) {
-            let Some(id) = session.connection else { return };
-            let Some(front) = session
-                .acknowledgements
-                .front()
-                .copied()
-                .filter(|front| front.open == 0)
-            else {
-                return;
-            };
-            session.acknowledgements.pop_front();
-            session.first_acknowledgement += 1;
-            self.acknowledge(id, owed.session, front);
-        }
-    }
-
-    /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a
-    /// client that is back already and has asked again gets its PUBREC.
-    fn settle_orphaned(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.sessions.get_mut(owed.session) else {
-            return;
-        };
-        let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
-            self.answer_freeze(now, owed.session);
-            return;
-        };
-        *open = open.saturating_sub(1);
-        if *open > 0 {
-            return;
-        }
-        session.orphaned.remove(&owed.sequence);
-        let is_awaited = session.inbound.handle_met(owed.packet_id);
-        self.journal
-            .inbound(session.stored, &session.inbound, owed.packet_id);
-        if is_awaited && let Some(id) = session.connection {
-            thicket_session::reach!("worker/publish: an orphaned publication came again");
-            self.hold_output(id, owed.session);
-            self.acknowledge_to(
-                id,
-                AcknowledgementKind::Pubrec,
-                owed.packet_id,
-                ReasonCode::Success,
-            );
-        }
-        self.answer_freeze(now, owed.session);
     }
 }

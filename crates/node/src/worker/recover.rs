@@ -7,7 +7,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
-    sync::Arc,
     time::Duration,
 };
 
@@ -24,6 +23,7 @@ use super::{
     Worker,
     interests::Member,
     journal::{instant_of, wall_ms},
+    role::{Handed, Role},
     seen::{Generations, Taken},
     sessions::Session,
     timers::Timer,
@@ -40,17 +40,12 @@ const WILL_GRACE: Duration = Duration::from_secs(1);
 /// One session of a log, by the log and its number there.
 type Place = (u8, u64);
 
-/// A message that a group gave to a session on its way here.
-type Stray = (Arc<str>, Rc<Message>);
-
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     sessions: BTreeMap<Place, Recovering>,
     /// Wills that were going out.
     wills: BTreeMap<Place, StoredSession>,
-    /// What groups gave to sessions on their way here.
-    strays: BTreeMap<Place, Vec<Stray>>,
     /// Messages with names, of the log that is being read.
     named: HashMap<u64, Rc<Message>>,
     /// The last message of the record that is being read.
@@ -66,7 +61,7 @@ struct Recovering {
     subscriptions: Vec<(SubscriptionFilter, Subscription)>,
     held: RecoveredSession,
     taken: Taken,
-    is_let_go: bool,
+    is_handed: bool,
 }
 
 impl Worker {
@@ -160,10 +155,6 @@ impl Worker {
         for (place, stored) in recovery.wills {
             self.recover_will(place, stored);
         }
-        let is_ours = |place: &&Place| place.0 == self.journal.log();
-        let numbers = recovery.strays.keys().filter(is_ours).map(|place| place.1);
-        let numbers = numbers.collect();
-        self.choose_for_strays(now, numbers, recovery.strays.into_values().flatten());
         self.look_for_uncovered();
         // `is_settled` waits for the answer.
         self.announce_all(changes);
@@ -193,7 +184,11 @@ impl Worker {
         session.subscriptions = recovering.subscriptions.into_iter().collect();
         session.taken = recovering.taken;
         let next = session.outbound.next_sequence();
-        session.let_go_at = recovering.is_let_go.then_some(next);
+        if recovering.is_handed {
+            let switchover = None;
+            let from = next;
+            session.role = Role::Handed(Handed { switchover, from });
+        }
         let is_told = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
@@ -269,7 +264,7 @@ impl Recovery {
                     subscriptions: Vec::new(),
                     held: RecoveredSession::default(),
                     taken: Taken::default(),
-                    is_let_go: false,
+                    is_handed: false,
                 };
                 self.sessions.insert(place, recovering);
             }
@@ -304,11 +299,6 @@ impl Recovery {
                     name => self.named.get(&name),
                 };
                 let message = message.ok_or(JournalError::Malformed("message of an append"))?;
-                if let Some((strays, group)) =
-                    (self.strays.get_mut(&(log, number))).zip(append.group)
-                {
-                    strays.push((group.into(), Rc::clone(message)));
-                }
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
                     recovering.held.handle_append(append, message);
                     if let Some(id) = self.last_publication.filter(|_| append.message == 0) {
@@ -328,16 +318,13 @@ impl Recovery {
                     recovering.taken.insert_before(*uid, taken);
                 }
             }
-            // Of a session that is known: it was on its way to another node. Of one that is not: on its way here.
-            JournalEntry::Handed { .. } => match self.sessions.get_mut(&(log, number)) {
-                Some(recovering) => recovering.is_let_go = true,
-                None => {
-                    self.strays.insert((log, number), Vec::new());
+            JournalEntry::Handed { .. } => {
+                if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
+                    recovering.is_handed = true;
                 }
-            },
-            JournalEntry::Ended { .. } => {
-                self.strays.remove(&(log, number));
             }
+            // It has no value.
+            JournalEntry::Ended { .. } => {}
             JournalEntry::Value { .. }
             | JournalEntry::Subscribed { .. }
             | JournalEntry::Unsubscribed { .. }
@@ -346,6 +333,7 @@ impl Recovery {
             | JournalEntry::Members { .. }
             | JournalEntry::Adopted { .. }
             | JournalEntry::Left { .. }
+            | JournalEntry::History { .. }
             | JournalEntry::Passed { .. } => {
                 return Err(JournalError::Malformed("an entry for other nodes"));
             }
@@ -399,6 +387,7 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Members { .. }
         | JournalEntry::Adopted { .. }
         | JournalEntry::Left { .. }
+        | JournalEntry::History { .. }
         | JournalEntry::Taken { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
     }

@@ -88,6 +88,12 @@ impl Worker {
         })
     }
 
+    /// Where a client came in that no Server Reference can be told.
+    pub(super) fn refusable(&self, id: ConnectionId, connect: &Connect<'_>) -> Option<ListenerId> {
+        let listener = self.connection(id)?.listener;
+        (connect.version != ProtocolVersion::V5).then_some(listener)
+    }
+
     /// A Server Reference for a client of this connection; `None`: none of the nodes has a listener like its own.
     pub(super) fn server_reference(&self, id: ConnectionId, nodes: &[NodeId]) -> Option<String> {
         let listener = self.connection(id)?.listener;
@@ -179,7 +185,7 @@ impl Worker {
     /// Not while its session is on its way already.
     pub(super) fn is_movable(&self, key: SessionKey) -> bool {
         let session = self.sessions.get(key);
-        session.is_some_and(|it| !it.is_frozen && !it.awaits_queue && !it.is_leaving)
+        session.is_some_and(|it| !it.role.is_frozen())
     }
 
     /// Clients that may be sent to another node, with their rates since the last call: of all of them a sample by rate.

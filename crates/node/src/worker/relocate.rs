@@ -564,14 +564,9 @@ impl Session {
         !self.is_persistent()
             && self.subscriptions.is_empty()
             && self.will.is_none()
-            && !self.is_frozen
-            && self.freeze_request.is_none()
-            && !self.awaits_queue
-            && !self.is_leaving
-            && !self.is_contested
+            && self.role.is_primary()
             && !self.stored.is_some()
             && self.apart.is_none()
             && self.merging.is_none()
-            && self.shadow.is_none()
     }
 }

@@ -1,10 +1,29 @@
 //! What a worker tells about itself.
 
-use super::Worker;
+use thicket_session::topic::SubscriptionFilter;
+
+use super::{Worker, sessions::Session};
 use crate::{
-    SessionReport, SubscriptionReport, Traffic,
+    SessionReport, SubscriberQuery, SubscriptionReport, Traffic,
     scope::{client_id_of, user_name_of},
 };
+
+fn of_session(
+    session: &Session,
+    is_wanted: impl Fn(&SubscriptionFilter) -> bool,
+) -> impl Iterator<Item = SubscriptionReport> {
+    let client_id = client_id_of(&session.client_id).to_owned();
+    let all = session.subscriptions.iter();
+    let wanted = all.filter(move |(filter, _)| is_wanted(filter));
+    wanted.map(move |(filter, subscription)| SubscriptionReport {
+        client_id: client_id.clone(),
+        filter: filter.to_string(),
+        qos: subscription.options.qos as u8,
+        no_local: subscription.options.no_local,
+        retain_as_published: subscription.options.retain_as_published,
+        subscription_identifier: subscription.identifier,
+    })
+}
 
 impl Worker {
     /// All sessions, in no order that means anything.
@@ -12,50 +31,73 @@ impl Worker {
     pub fn sessions(&self) -> Vec<SessionReport> {
         self.sessions
             .iter()
-            .map(|(_, session)| SessionReport {
-                client_id: client_id_of(&session.client_id).to_owned(),
-                user_name: user_name_of(&session.client_id).map(str::to_owned),
-                connected: session.connection.is_some(),
-                protocol_version: session.protocol_version,
-                peer: session
-                    .connection
-                    .and_then(|id| self.connection(id))
-                    .map(|connection| crate::mail::peer_text(connection.peer)),
-                clean_start: !session.is_persistent(),
-                session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
-                subscriptions: session.subscriptions.len(),
-                queued_messages: session.outbound.queued(),
-                queued_bytes: session.outbound.queued_bytes(),
-                inflight: session.outbound.inflight(),
-                dropped_messages: session.dropped_messages,
-                copies: session.stored.copies.covered().count() as u8,
-                worker: self.id.0,
-            })
+            .map(|(_, session)| self.session_report(session))
             .collect()
+    }
+
+    pub(super) fn session_report(&self, session: &Session) -> SessionReport {
+        SessionReport {
+            client_id: client_id_of(&session.client_id).to_owned(),
+            user_name: user_name_of(&session.client_id).map(str::to_owned),
+            connected: session.connection.is_some(),
+            protocol_version: session.protocol_version,
+            peer: session
+                .connection
+                .and_then(|id| self.connection(id))
+                .map(|connection| crate::mail::peer_text(connection.peer)),
+            clean_start: !session.is_persistent(),
+            session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
+            subscriptions: session.subscriptions.len(),
+            queued_messages: session.outbound.queued(),
+            queued_bytes: session.outbound.queued_bytes(),
+            inflight: session.outbound.inflight(),
+            dropped_messages: session.dropped_messages,
+            backups: session.stored.backups.covered().count() as u8,
+            worker: self.id.0,
+        }
     }
 
     /// All subscriptions, by session, filters ascending.
     #[must_use]
     pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
-        let of_session = |session: &super::sessions::Session| {
-            let client_id = client_id_of(&session.client_id).to_owned();
-            session
-                .subscriptions
-                .iter()
-                .map(move |(filter, subscription)| SubscriptionReport {
-                    client_id: client_id.clone(),
-                    filter: filter.to_string(),
-                    qos: subscription.options.qos as u8,
-                    no_local: subscription.options.no_local,
-                    retain_as_published: subscription.options.retain_as_published,
-                    subscription_identifier: subscription.identifier,
-                })
-                .collect::<Vec<_>>()
-        };
         self.sessions
             .iter()
-            .flat_map(|(_, session)| of_session(session))
+            .flat_map(|(_, session)| of_session(session, |_| true))
             .collect()
+    }
+
+    /// Subscriptions with the names of their sessions, by name.
+    #[must_use]
+    pub fn subscribers(&self, query: &SubscriberQuery) -> Vec<(String, SubscriptionReport)> {
+        let topic = query.topic.as_deref();
+        let is_wanted = |filter: &SubscriptionFilter| {
+            let matches = |topic| filter.filter.matches(topic);
+            let is_it = |wanted: &String| *wanted == filter.to_string();
+            topic.is_none_or(matches) && query.filter.as_ref().is_none_or(is_it)
+        };
+        let wanted = query.client_id.as_deref();
+        let mut found: Vec<&Session> = (self.sessions.iter())
+            .map(|(_, session)| session)
+            .filter(|it| wanted.is_none_or(|id| client_id_of(&it.client_id) == id))
+            .filter(|it| (query.after.as_deref()).is_none_or(|after| &*it.client_id > after))
+            .filter(|it| it.subscriptions.keys().any(is_wanted))
+            .collect();
+        found.sort_unstable_by_key(|session| &session.client_id);
+        let mut all = Vec::new();
+        for session in found {
+            if all.len() >= query.limit {
+                break;
+            }
+            let named = |it| (session.client_id.to_string(), it);
+            all.extend(of_session(session, is_wanted).map(named));
+        }
+        all
+    }
+
+    /// Messages to clients since the start.
+    #[must_use]
+    pub const fn delivered(&self) -> u64 {
+        self.traffic.external_out_messages
     }
 
     /// Counters of this worker; what is between nodes the hub counts.
@@ -64,8 +106,8 @@ impl Worker {
         Traffic {
             sessions: self.sessions.len() as u64,
             subscriptions: self.subscription_count(),
-            copies: self.sessions.shadows() as u64,
-            sessions_without_copies: self.sessions_without_copies(),
+            backups: self.sessions.backups() as u64,
+            under_replicated_sessions: self.under_replicated_sessions(),
             unacknowledged_messages: self.pending.len() as u64,
             ..self.traffic
         }

@@ -17,7 +17,7 @@ use super::{
     sessions::{Replay, ReplayPhase, Session},
 };
 use crate::{
-    Now, Peer,
+    Now, Peer, Remembered,
     mail::{Content, Origin},
 };
 
@@ -123,6 +123,12 @@ impl LastRetained {
             self.older = std::mem::take(&mut self.recent);
         }
         self.recent.insert(publish.topic.into(), last);
+    }
+
+    /// The topics whose last message is remembered.
+    pub fn remembered(&self) -> Remembered {
+        let topics = self.recent.len() + self.older.len();
+        Remembered::new("last messages to be retained", topics, 2 * LAST_TOPICS)
     }
 
     /// Whether sessions here got another message of the topic last, as far as that is remembered.

@@ -13,7 +13,7 @@ use thicket_session::{time::Instant, topic::SubscriptionFilter};
 use super::{
     Refusal, SessionKey, Worker, close::Cause, interests::Route, sessions::Session, timers::Timer,
 };
-use crate::{ConnectionId, EventLevel, Now, mail::peer_text, scope::client_id_of};
+use crate::{ConnectionId, EventLevel, Now, mail::peer_text};
 
 /// The rights of a session, for as long as it lives or until its client connects again.
 #[derive(Debug)]
@@ -168,8 +168,7 @@ impl Worker {
             .sessions
             .iter()
             .filter_map(|(key, session)| {
-                let client_id = client_id_of(&session.client_id);
-                let review = policy.review(session.grant.as_deref()?, client_id);
+                let review = policy.review(session.grant.as_deref()?);
                 (review != Review::Same).then_some((key, review))
             })
             .collect();

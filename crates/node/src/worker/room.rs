@@ -16,8 +16,8 @@ use crate::{
 /// For which sessions here a message is.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Audience<'a> {
-    /// For all subscribers, and one member of each group here or elsewhere: a client published it.
-    Everybody { publisher: SessionKey },
+    /// For all subscribers, and one member of each group here or elsewhere: it is published here, by a client if there is a session.
+    Everybody { publisher: Option<SessionKey> },
     /// For subscribers: another place published it.
     Subscribers,
     /// For a member here of each of these groups: another place chose this one.
@@ -91,7 +91,7 @@ impl Worker {
     ) -> bool {
         let cost = Message::cost_of(content_len(publish));
         let publisher = match audience {
-            Audience::Everybody { publisher } => Some(publisher),
+            Audience::Everybody { publisher } => publisher,
             Audience::Subscribers | Audience::Members(_) => None,
         };
         let is_full = |taker: &Taker| {
@@ -171,7 +171,7 @@ impl Worker {
             return false;
         }
         self.traffic.dropped_messages += 1;
-        // Nodes with copies of these sessions have the message too, and must not wait for what becomes of it.
+        // Nodes with backups of these sessions have the message too, and must not wait for what becomes of it.
         let id = MessageId {
             node: origin.node.0,
             incarnation: origin.incarnation.0,

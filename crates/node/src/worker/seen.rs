@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::Remembered;
 use thicket_overlay::record::PublicationId;
-use thicket_session::server::{GENERATIONS_OF_A_BRANCH, SEEN_WORDS};
+use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Message, SEEN_WORDS};
 
 /// Publishers remembered.
 const PUBLISHERS: usize = 10_000;
@@ -161,6 +162,13 @@ impl Seen {
         self.put(publisher, generations);
     }
 
+    /// The publishers that are remembered.
+    pub fn remembered(&self) -> Remembered {
+        const BYTES: usize = size_of::<Generations>() + 2 * size_of::<Publisher>();
+        Remembered::new("publishers at QoS 2", self.publishers.len(), self.maximum)
+            .with_bytes(self.publishers.len() * BYTES)
+    }
+
     /// All of them: of one publisher as often as it has branches.
     pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
         self.publishers
@@ -199,6 +207,18 @@ impl Taken {
         true
     }
 
+    /// The session took a message.
+    #[inline]
+    pub fn note(&mut self, message: &Message) {
+        if let Some((session, packet_id, generation)) = message.publication() {
+            self.insert(PublicationId {
+                session,
+                packet_id,
+                generation,
+            });
+        }
+    }
+
     /// The same of a publication that others here have seen before; false as well if nobody can say.
     pub fn insert_again(&mut self, id: PublicationId) -> bool {
         let is_known = self.before.is_whole_for(id) && self.here.is_whole_for(id);
@@ -213,11 +233,6 @@ impl Taken {
     /// What it took of one publisher where the session was before.
     pub fn insert_before(&mut self, uid: u128, generations: Generations) {
         self.before.merge(uid, generations);
-    }
-
-    /// Whether it was taken where the session was before.
-    pub fn is_before(&self, id: PublicationId) -> bool {
-        self.before.contains(id)
     }
 
     /// The session goes on here: what it took so far is not new any more.

@@ -13,7 +13,7 @@ use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
-        Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
+        Delivery, Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
         Subscription,
     },
     time::Instant,
@@ -22,12 +22,13 @@ use thicket_session::{
 
 use super::{
     arrivals::Begun,
-    copies::{Shadow, StoredAs, WillCopy},
     journal::wall_ms,
     merge::{Apart, Merging},
     quota::Charge,
+    replication::{Backup, StoredAs, WillBackup},
     retained::Overtaken,
     rights::SessionRights,
+    role::Role,
     seen::Taken,
 };
 use crate::{ConnectionId, Limits, Now, marks::Marks};
@@ -65,7 +66,7 @@ pub(super) struct Session {
     pub orphaned: BTreeMap<u64, u16>,
     pub will: Option<StoredWill>,
     /// Which node holds it, of a session that ends with its connection.
-    pub will_copy: Option<Box<WillCopy>>,
+    pub will_backup: Option<Box<WillBackup>>,
     /// When a delayed will is due.
     pub will_due: Option<Instant>,
     /// Retained messages still to be sent.
@@ -75,13 +76,9 @@ pub(super) struct Session {
     /// What came meanwhile that is retained now, as messages.
     pub overtaken: Overtaken,
     pub dropped_messages: u64,
-    /// The session is on its way to another node: nobody may connect, messages are queued.
-    pub is_frozen: bool,
-    /// Who is to be told that the session is frozen, once what its client published at QoS 2 has been taken everywhere.
-    pub freeze_request: Option<u64>,
-    /// Messages arrived since an import began, waiting behind the queue that is still to come.
-    pub awaits_queue: bool,
-    /// Messages that came with an import, in flight or in the queue, and may still come here on their own.
+    /// What this node is to it.
+    pub role: Role,
+    /// Messages that came with it from elsewhere, and may still come here on their own.
     pub imported: BTreeSet<MessageId>,
     /// How far the streams had come where the session was before.
     pub marks: Marks,
@@ -95,19 +92,8 @@ pub(super) struct Session {
     pub charge: Charge,
     /// QoS 2 publications it took, as it outlives its connection.
     pub taken: Taken,
-    /// QoS 2 publications that came since an import began: where the session was it may have had them.
-    pub early: Vec<(PublicationId, MessageId)>,
-    /// Its backup goes on with it: the sequence of the first message that it took since.
-    pub handed_at: Option<u64>,
-    /// Another node fetches it.
-    pub is_leaving: bool,
-    /// That node has its queue: it stays, and takes what comes, until that node goes on with it for sure. The sequence of the first
-    /// message that it took since, or since this node was started with what it stored.
-    pub let_go_at: Option<u64>,
     /// Where it is written down.
     pub stored: StoredAs,
-    /// Only messages are: its queue is still to come.
-    pub is_stored_in_part: bool,
     /// See `StoredSession::epoch`.
     pub epoch: Epoch,
     /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
@@ -116,12 +102,8 @@ pub(super) struct Session {
     pub apart: Option<Box<Apart>>,
     /// What another node has of it is being taken in.
     pub merging: Option<Box<Merging>>,
-    /// Another node takes in what it has.
-    pub is_contested: bool,
     /// The sequence its next message had when the node was started with what is stored; 0: another node has had all of it since.
     pub interrupted_at: u64,
-    /// It lives on another node, and this is its copy.
-    pub shadow: Option<Box<Shadow>>,
 }
 
 /// An acknowledgement that waits for conditions or for its turn.
@@ -182,51 +164,46 @@ impl Session {
             first_acknowledgement: 0,
             orphaned: BTreeMap::new(),
             will: None,
-            will_copy: None,
+            will_backup: None,
             will_due: None,
             replays: VecDeque::new(),
             gated_subacks: 0,
             overtaken: Overtaken::default(),
             dropped_messages: 0,
-            is_frozen: false,
-            freeze_request: None,
-            awaits_queue: false,
+            role: Role::Primary,
             imported: BTreeSet::new(),
             marks: Marks::new(),
             begun: None,
-            handed_at: None,
-            is_leaving: false,
-            let_go_at: None,
             taken: Taken::default(),
-            early: Vec::new(),
             stored: StoredAs::default(),
-            is_stored_in_part: false,
             epoch: Epoch::NONE,
             clean_epoch: Epoch::NONE,
             apart: None,
             merging: None,
-            is_contested: false,
             interrupted_at: 0,
-            shadow: None,
             grant: None,
             rights: None,
             charge: Charge::default(),
         }
     }
 
+    /// Whether it takes a message that has come: see [`Self::is_new`].
+    pub fn is_new_message(&mut self, delivery: &Delivery, is_seen: bool) -> bool {
+        let publication = delivery.message.publication();
+        publication.is_none_or(|(session, packet_id, generation)| {
+            let publication = PublicationId {
+                session,
+                packet_id,
+                generation,
+            };
+            self.is_new(publication, delivery.qos, is_seen)
+        })
+    }
+
     /// Whether it takes a QoS 2 publication of a persistent publisher. `is_seen`: it came here before, though perhaps not to this one.
-    pub fn is_new(
-        &mut self,
-        publication: PublicationId,
-        id: MessageId,
-        qos: Qos,
-        is_seen: bool,
-    ) -> bool {
+    pub fn is_new(&mut self, publication: PublicationId, qos: Qos, is_seen: bool) -> bool {
         if !self.is_persistent() || (is_seen && qos == Qos::AtMostOnce) {
             return !is_seen;
-        }
-        if self.awaits_queue {
-            self.early.push((publication, id));
         }
         if is_seen {
             self.taken.insert_again(publication)
@@ -349,7 +326,7 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Sessions {
     slab: Slab<Session>,
-    shadows: usize,
+    backups: usize,
     by_client: HashMap<Rc<str>, SessionKey, foldhash::fast::FixedState>,
 }
 
@@ -358,7 +335,7 @@ impl Sessions {
     pub fn new(seed: u64) -> Self {
         Self {
             slab: Slab::new(),
-            shadows: 0,
+            backups: 0,
             by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
         }
     }
@@ -381,24 +358,24 @@ impl Sessions {
     }
 
     pub fn insert(&mut self, session: Session) -> SessionKey {
-        let key = self.insert_shadow(session);
-        self.shadows -= 1;
+        let key = self.insert_backup(session);
+        self.backups -= 1;
         self.name(key);
         key
     }
 
     /// A session that lives on another node: nobody finds it by its client identifier.
-    pub fn insert_shadow(&mut self, session: Session) -> SessionKey {
-        self.shadows += 1;
+    pub fn insert_backup(&mut self, session: Session) -> SessionKey {
+        self.backups += 1;
         SessionKey(
             u32::try_from(self.slab.insert(session))
                 .expect("fewer than 2^32 sessions fit in memory"),
         )
     }
 
-    /// The copy has become the session.
+    /// The backup has become the session.
     pub fn promote(&mut self, key: SessionKey) {
-        self.shadows -= 1;
+        self.backups -= 1;
         self.name(key);
     }
 
@@ -410,8 +387,8 @@ impl Sessions {
 
     pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
         let session = self.slab.try_remove(key.0 as usize)?;
-        if session.shadow.is_some() {
-            self.shadows -= 1;
+        if session.backup().is_some() {
+            self.backups -= 1;
         } else {
             self.by_client.remove(&session.client_id);
         }
@@ -420,12 +397,12 @@ impl Sessions {
 
     /// Sessions that live here.
     pub fn len(&self) -> usize {
-        self.slab.len() - self.shadows
+        self.slab.len() - self.backups
     }
 
-    /// Copies of sessions that live on other nodes.
-    pub const fn shadows(&self) -> usize {
-        self.shadows
+    /// Backups of sessions that live on other nodes.
+    pub const fn backups(&self) -> usize {
+        self.backups
     }
 
     /// Every key is below this.
@@ -433,23 +410,23 @@ impl Sessions {
         self.slab.capacity()
     }
 
-    /// Copies of sessions that live on other nodes.
-    pub fn iter_shadows(&self) -> impl Iterator<Item = &Shadow> {
+    /// Backups of sessions that live on other nodes.
+    pub fn iter_backups(&self) -> impl Iterator<Item = &Backup> {
         let all = self.slab.iter();
-        all.filter_map(|(_, session)| session.shadow.as_deref())
+        all.filter_map(|(_, session)| session.backup())
     }
 
-    /// Copies of sessions that live on other nodes.
-    pub fn shadows_mut(&mut self) -> impl Iterator<Item = &mut Shadow> {
+    /// Backups of sessions that live on other nodes.
+    pub fn backups_mut(&mut self) -> impl Iterator<Item = &mut Backup> {
         let all = self.slab.iter_mut();
-        all.filter_map(|(_, session)| session.shadow.as_deref_mut())
+        all.filter_map(|(_, session)| session.backup_mut())
     }
 
     /// Those that live here.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (SessionKey, &mut Session)> {
         self.slab
             .iter_mut()
-            .filter(|(_, session)| session.shadow.is_none())
+            .filter(|(_, session)| session.backup().is_none())
             .map(|(key, session)| (SessionKey(key as u32), session))
     }
 
@@ -457,7 +434,7 @@ impl Sessions {
     pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
         self.slab
             .iter()
-            .filter(|(_, session)| session.shadow.is_none())
+            .filter(|(_, session)| session.backup().is_none())
             .map(|(key, session)| (SessionKey(key as u32), session))
     }
 }

@@ -8,9 +8,9 @@ use thicket_mqtt::{
 };
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
-use super::{Refusal, SessionKey, Worker, copies::Level, interests::Member, places::PLACE};
+use super::{Refusal, SessionKey, Worker, interests::Member, places::PLACE, replication::Level};
 use crate::{
-    ConnectionId, Now, Peer,
+    ConnectionId, Now, Peer, SUBSCRIBED, UNSUBSCRIBED,
     mail::{Content, InterestChange},
 };
 
@@ -30,6 +30,11 @@ enum Gate {
     /// A session that came from another node may receive.
     Import {
         request: u64,
+    },
+    /// A session was taken over whose shared subscriptions other nodes must know here before they forget them where it was.
+    TakenOver {
+        session: SessionKey,
+        serial: u64,
     },
 }
 
@@ -54,7 +59,7 @@ impl Gates {
             Gate::Suback(gated) => {
                 gated.connection == connection && gated.connection_serial == serial
             }
-            Gate::Import { .. } => false,
+            Gate::Import { .. } | Gate::TakenOver { .. } => false,
         })
     }
 
@@ -83,7 +88,7 @@ impl Gates {
                 Gate::Suback(gated) if gated.session == session => {
                     gated.replays.retain(|(filter, _)| filter != unsubscribed);
                 }
-                Gate::Suback(_) | Gate::Import { .. } => {}
+                Gate::Suback(_) | Gate::Import { .. } | Gate::TakenOver { .. } => {}
             }
         }
     }
@@ -150,7 +155,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A session that holds nothing yet has its copy where what it asks for is wanted already.
+    /// A session that holds nothing yet has its backup where what it asks for is wanted already.
     fn choose_backup_for(&mut self, now: Now, key: SessionKey, subscribe: &Subscribe<'_>) {
         if self.config.backups > 0 {
             let filters = subscribe.filters.iter();
@@ -218,8 +223,12 @@ impl Worker {
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
         self.note_operation(now, key, &filter);
+        self.note_subscription(key, SUBSCRIBED, || {
+            let qos = asked.options.qos as u8;
+            vec![("filter", filter.to_string()), ("qos", qos.to_string())]
+        });
         let member = Member {
-            is_copy: false,
+            is_backup: false,
             subscription,
             persistent: is_persistent,
             connected: true,
@@ -247,7 +256,7 @@ impl Worker {
                 let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
                 is_same.then_some(gated.connection)
             }
-            Gate::Import { .. } => None,
+            Gate::Import { .. } | Gate::TakenOver { .. } => None,
         })
     }
 
@@ -298,6 +307,9 @@ impl Worker {
                     session.charge.unsubscribe(&filter);
                     self.journal.subscription(session.stored, &filter, None);
                     self.note_operation(now, key, &filter);
+                    self.note_subscription(key, UNSUBSCRIBED, || {
+                        vec![("filter", filter.to_string())]
+                    });
                     ReasonCode::Success
                 }
                 None => ReasonCode::NoSubscriptionExisted,
@@ -377,6 +389,20 @@ impl Worker {
         self.wait_for_interests(Gate::Import { request });
     }
 
+    /// The hub hears that a session was taken over: of a member of groups when every node knows that it is one here. Otherwise a message
+    /// might come between, and find no member anywhere.
+    pub(super) fn tell_taken_over_when_known(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        if session.subscriptions.keys().any(|it| it.is_shared()) {
+            let (session, serial) = (key, session.serial);
+            self.wait_for_interests(Gate::TakenOver { session, serial });
+        } else {
+            self.tell_taken_over(key, false);
+        }
+    }
+
     fn wait_for_interests(&mut self, gate: Gate) {
         if self.is_settled() {
             self.open(gate, 0);
@@ -402,6 +428,11 @@ impl Worker {
         match gate {
             Gate::Suback(gated) => self.send_suback(gated, retained),
             Gate::Import { request } => self.mail(Peer::Hub, Content::Imported { request }),
+            Gate::TakenOver { session, serial } => {
+                if self.sessions.get_same(session, serial).is_some() {
+                    self.tell_taken_over(session, false);
+                }
+            }
         }
     }
 

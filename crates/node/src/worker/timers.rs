@@ -4,8 +4,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use thicket_session::time::Instant;
 
-use super::SessionKey;
-use crate::ConnectionId;
+use super::{SessionKey, Worker};
+use crate::{ConnectionId, Now};
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,11 +31,11 @@ pub(super) enum Timer {
     SessionExpiry { session: SessionKey, serial: u64 },
     /// Wills that were going out when the node stopped are to be published.
     RecoveredWills,
-    /// Groups whose members were on nodes that are out have had their time.
+    /// Groups whose members were on nodes that are down have had their time.
     Orphaned,
-    /// Copies of sessions of other nodes may lack messages.
-    Copies,
-    /// Nodes that were to go on with sessions of which there are copies here may not have.
+    /// Backups of sessions of other nodes may lack messages.
+    Backups,
+    /// Nodes that were to go on with sessions of which there are backups here may not have.
     Successors,
     /// A round is wanted: what is looked at as it ends may have changed.
     Round,
@@ -63,5 +63,40 @@ impl Timers {
             return None;
         }
         self.heap.pop().map(|Reverse((_, timer))| timer)
+    }
+}
+
+impl Worker {
+    /// Timers that are due.
+    pub(super) fn handle_timeout(&mut self, now: Now) {
+        if self.effort.has_left() {
+            self.resume_left(now);
+        }
+        while let Some(timer) = self.timers.pop_due(now.instant) {
+            match timer {
+                Timer::Connect { connection, serial } => {
+                    self.handle_connect_timeout(connection, serial)
+                }
+                Timer::KeepAlive { connection, serial } => {
+                    self.handle_keep_alive(now, connection, serial)
+                }
+                Timer::GrantEnd { connection, serial } => {
+                    self.handle_grant_end(now, connection, serial)
+                }
+                Timer::WillDelay { session, serial } => self.handle_will_due(now, session, serial),
+                Timer::SessionExpiry { session, serial } => {
+                    self.handle_expiry(now, session, serial)
+                }
+                Timer::RecoveredWills => {
+                    thicket_session::reach!("time WILL_GRACE");
+                    self.publish_recovered_wills(now, None);
+                }
+                Timer::Backups => self.check_backups(now),
+                Timer::Successors => self.succeed_overdue(now),
+                // Its end looks.
+                Timer::Round => {}
+                Timer::Orphaned => self.forget_orphaned(now),
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions out of a worker and into one, for whoever makes a copy of what a node has or moves it to another cluster.
+//! Sessions out of a worker and into one, for whoever makes a backup of what a node has or moves it to another cluster.
 //!
 //! An import claims the client identifier as a CONNECT does, so that it has one session in the cluster, and then makes the session
 //! as if it had moved here. Nobody is connected with that claim.
@@ -48,7 +48,7 @@ impl Worker {
         };
         let mut left = bytes;
         for (key, session) in self.sessions.iter() {
-            if key.0 < place.session || !session.is_persistent() || session.is_frozen {
+            if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
                 continue;
             }
             let is_begun = key.0 == place.session && session.serial == place.serial;
@@ -126,6 +126,7 @@ impl Worker {
                     client_id: snapshot.client_id.as_str().into(),
                     clean_start: replace,
                     redirectable: None,
+                    refusable: None,
                     asks: None,
                     placed: None,
                 };
@@ -219,11 +220,7 @@ impl Worker {
                 self.end_session(now, old);
             }
         }
-        let key = self.open_imported(now, snapshot, epoch);
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.awaits_queue = false;
-        }
-        self.store_anew(now, key);
+        self.open_imported(now, snapshot, epoch);
         Imported::Done
     }
 

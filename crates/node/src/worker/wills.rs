@@ -43,7 +43,7 @@ impl Worker {
             return;
         };
         let is_due = session.will_due.is_some_and(|due| due <= now.instant);
-        if is_due && session.connection.is_none() && !session.is_frozen {
+        if is_due && session.connection.is_none() && !session.role.is_frozen() {
             session.will_due = None;
             self.publish_will(now, key);
             self.store_session(now, key);

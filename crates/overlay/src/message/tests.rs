@@ -18,9 +18,18 @@ fn record() -> NodeRecord {
         roots: 2,
         rate: 64,
         routing: 1,
-        links: vec![(NodeId(8), 3), (NodeId(9), 200)],
+        links: [(NodeId(8), 3), (NodeId(9), 200)].into(),
         epochs: vec![1, 700],
     }
+}
+
+fn changed_record() -> RecordChange {
+    let after = NodeRecord {
+        version: 301,
+        links: [(NodeId(8), 4), (NodeId(10), 9)].into(),
+        ..record()
+    };
+    RecordChange::between(&record(), &after).expect("it is later")
 }
 
 fn change(filter: &str, sharing: Sharing, value: Option<InterestValue>) -> InterestChange {
@@ -99,6 +108,8 @@ fn encoded_messages() -> Vec<(Channel, Vec<u8>)> {
         Message::HelloReply { sequence: u64::MAX },
         Message::Leaving,
         Message::Record(record()),
+        Message::Versions(RecordVersions::of([record()].iter())),
+        Message::Change(changed_record()),
         batch(InterestBatchKind::Changes),
         batch(InterestBatchKind::SnapshotPart),
         batch(InterestBatchKind::SnapshotEnd),

@@ -316,6 +316,7 @@ impl Overlay {
             LinkState::Dialled
             | LinkState::Candidate { .. }
             | LinkState::Selected { .. }
+            | LinkState::Resumed { .. }
             | LinkState::Up { .. } => Packet::Disconnect(Disconnect {
                 reason_string: Some(&refusal.text),
                 user_properties: properties,
@@ -438,9 +439,10 @@ impl Overlay {
     }
 
     pub(super) fn set_incarnation(&mut self, now: Instant, incarnation: Incarnation) {
-        let own = self.view.own_mut();
-        own.incarnation = incarnation;
-        own.version = 1;
+        self.view.change_own(|own| {
+            own.incarnation = incarnation;
+            own.version = 1;
+        });
         self.outputs
             .push_back(crate::Output::IncarnationChanged { incarnation });
         self.event(

@@ -13,8 +13,12 @@ use crate::inbound::InboundError;
 use crate::interests::InterestError;
 use crate::link::{LinkState, SentHello};
 use crate::message::{AcknowledgeView, InterestBatch, Message};
+use crate::record_change::RecordChange;
+use crate::record_versions::{RecordAge, RecordVersions};
+use crate::relays::Relay;
 use crate::view::{NodeRecord, RecordNews};
 use crate::wire::WireError;
+use crate::wire_version::WireVersion;
 
 /// Why a link ends that its node could still use. Nothing of the packet was taken over, but what earlier parts of it said.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -263,21 +267,33 @@ impl Overlay {
                 self.on_candidate_message(now, slot, id, has_link, selects_seen);
             }
             // Sent before our `Select` came.
-            (LinkState::Selected { .. }, Message::Candidate { .. }) if decides => {}
+            (LinkState::Selected { .. } | LinkState::Resumed { .. }, Message::Candidate { .. })
+                if decides => {}
             (LinkState::Candidate { .. }, Message::Select) if !decides => {
                 self.select(now, slot, id)
             }
-            (LinkState::Selected { .. }, Message::Resume(resume)) => {
+            (LinkState::Selected { .. }, Message::Versions(known)) if known.is_whole => {
+                self.resume(slot, id, &known);
+            }
+            (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Versions(wanted))
+                if !wanted.is_whole =>
+            {
+                self.send_lacking(slot, id, &wanted);
+            }
+            (LinkState::Resumed { .. }, Message::Resume(resume)) => {
                 self.on_resume(slot, id, resume)
             }
             (LinkState::Up { .. }, Message::Advertisement { origin, topic }) => {
                 self.on_advertisement(now, id, origin, topic);
             }
-            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Record(record)) => {
+            (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Record(record)) => {
                 self.on_record(now, id, record)
             }
+            (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Change(change)) => {
+                self.on_change(now, slot, id, &change)?;
+            }
             (
-                LinkState::Selected { .. } | LinkState::Up { .. },
+                LinkState::Selected { .. } | LinkState::Resumed { .. } | LinkState::Up { .. },
                 Message::Hello { sequence, rtt_us },
             ) => {
                 if let (Some(peer), Some(rtt_us)) = (self.peer_mut(slot), rtt_us) {
@@ -286,14 +302,15 @@ impl Overlay {
                 self.write_message(slot, id, &Message::HelloReply { sequence });
             }
             (
-                LinkState::Selected { .. } | LinkState::Up { .. },
+                LinkState::Selected { .. } | LinkState::Resumed { .. } | LinkState::Up { .. },
                 Message::HelloReply { sequence },
             ) => {
                 self.on_hello_reply(now, slot, id, sequence);
             }
-            (LinkState::Selected { .. } | LinkState::Up { .. }, Message::Leaving) => {
-                self.on_leaving(now, slot, id)
-            }
+            (
+                LinkState::Selected { .. } | LinkState::Resumed { .. } | LinkState::Up { .. },
+                Message::Leaving,
+            ) => self.on_leaving(now, slot, id),
             (LinkState::Up { .. }, Message::Interests(batch)) => self.on_interests(slot, &batch)?,
             (LinkState::Up { .. }, Message::InterestsApplied { version }) => {
                 self.on_interests_applied(slot, version)
@@ -316,6 +333,7 @@ impl Overlay {
                 | LinkState::Accepted
                 | LinkState::Candidate { .. }
                 | LinkState::Selected { .. }
+                | LinkState::Resumed { .. }
                 | LinkState::Up { .. },
                 _,
             ) => return Err(unexpected),
@@ -328,13 +346,59 @@ impl Overlay {
         if record.node == self.config.node {
             return self.on_own_record(now, &record);
         }
-        let (node, process, address) = (record.node, record.process, record.address.clone());
-        let former = self.view.record(node).cloned();
-        match self.view.apply(record.clone()) {
-            RecordNews::Old => {
-                self.counters.repeated_records += 1;
-                return;
+        let former = self.view.record(record.node).cloned();
+        self.take_record(now, id, former, record);
+    }
+
+    /// A change of a record, of this node or another. What it starts from is here, as records are compared first and a link keeps their
+    /// order, unless a message was lost with another link: then the whole record is asked for.
+    fn on_change(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        id: LinkId,
+        change: &RecordChange,
+    ) -> Result<(), LinkError> {
+        if change.node == self.config.node {
+            self.on_own_change(now, change);
+            return Ok(());
+        }
+        let former = self.view.record(change.node);
+        let known = former.map(NodeRecord::age);
+        if known >= Some(change.age()) {
+            self.note_repeated(id, change.node, change.age());
+            return Ok(());
+        }
+        match former.and_then(|former| change.apply(former)) {
+            Some(record) if record.is_sendable() => {
+                let former = former.cloned();
+                self.take_record(now, id, former, record);
             }
+            Some(record) => {
+                return Err(LinkError::Message(WireError::Value {
+                    field: "links after a change",
+                    value: record.links.len() as u64,
+                }));
+            }
+            None => {
+                let wanted = RecordVersions::wanting(change.node, known);
+                self.write_message(slot, id, &Message::Versions(wanted));
+            }
+        }
+        Ok(())
+    }
+
+    /// A record in place of the former one, if it is newer: passed on.
+    fn take_record(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        former: Option<NodeRecord>,
+        record: NodeRecord,
+    ) {
+        let (node, process, address) = (record.node, record.process, record.address.clone());
+        match self.view.apply(record.clone()) {
+            RecordNews::Old => return self.note_repeated(id, node, record.age()),
             RecordNews::Full => {
                 let fields = vec![("node", node.to_string())];
                 return self.event(
@@ -346,14 +410,21 @@ impl Overlay {
             RecordNews::Newer => {}
         }
         self.note_changed_record(former.as_ref(), &record);
-        if let Some(former) = former {
-            self.note_lost_links(&former, &record);
+        if let Some(former) = &former {
+            self.note_lost_links(former, &record);
             if former.address != address {
                 self.dialler.forget(&former.address, node);
             }
         }
         self.dialler.hear(now, &address, Some(node));
-        self.flood(&record, Some(id));
+        // Others should hear at once of links that are lost; of what is new, when it has been gathered.
+        let is_urgent = former.as_ref().is_some_and(|former| {
+            former.process != process || !record.links_lost_since(former).is_empty()
+        });
+        self.relays.note(now, node, former, id);
+        if is_urgent && let Some(relay) = self.relays.take(node) {
+            self.relay_record(node, &relay);
+        }
         let superseded = self
             .peer_of(node)
             .filter(|peer| peer.process != process)
@@ -369,6 +440,22 @@ impl Overlay {
         }
     }
 
+    /// Somebody has sent an old version of a record, or the same again.
+    fn note_repeated(&mut self, id: LinkId, node: NodeId, age: RecordAge) {
+        self.counters.repeated_records += 1;
+        let is_the_same = self.view.record(node).is_some_and(|it| it.age() == age);
+        if is_the_same {
+            self.relays.note_repeated(node, id);
+        }
+    }
+
+    /// Passes on what is known of another node.
+    pub(super) fn relay_record(&mut self, node: NodeId, relay: &Relay) {
+        if let Some(record) = self.view.record(node).cloned() {
+            self.flood(relay.before.as_ref(), &record, &relay.brought_by);
+        }
+    }
+
     /// What others say of this node. One that says more than this process ever did would have everybody believe it: it is outdone.
     fn on_own_record(&mut self, now: Instant, record: &NodeRecord) {
         let own = self.view.own();
@@ -381,20 +468,38 @@ impl Overlay {
             };
             return self.on_known_as(now, known);
         }
-        if record.version < own.version || record == own {
-            return;
+        if record.version >= own.version && record != own {
+            self.on_altered(now, record.version);
         }
+    }
+
+    /// What others say has changed of this node.
+    fn on_own_change(&mut self, now: Instant, change: &RecordChange) {
+        let (own, age) = (self.view.own(), change.age());
+        if (age.incarnation, age.process) != (own.incarnation, self.process) {
+            let known = KnownAs {
+                incarnation: age.incarnation,
+                process: age.process,
+            };
+            return self.on_known_as(now, known);
+        }
+        if age.version >= own.version && !change.agrees_with(own) {
+            self.on_altered(now, age.version);
+        }
+    }
+
+    /// Somebody says what this node never said, as the version `version` of its record.
+    fn on_altered(&mut self, now: Instant, version: u64) {
         self.counters.altered_records += 1;
-        let fields = vec![("version", record.version.to_string())];
+        let fields = vec![("version", version.to_string())];
         self.event(EventLevel::Warn, "own record came back altered", fields);
-        match record.version.checked_add(1) {
+        match version.checked_add(1) {
             Some(version) => {
-                let own = self.view.own_mut();
-                own.version = version;
-                let own = own.clone();
-                self.flood(&own, None);
+                self.view.change_own(|own| own.version = version);
+                let own = self.view.own().clone();
+                self.flood(None, &own, &[]);
             }
-            None => self.set_incarnation(now, record.incarnation.next()),
+            None => self.set_incarnation(now, self.incarnation().next()),
         }
     }
 
@@ -422,10 +527,18 @@ impl Overlay {
         }
     }
 
-    /// Passes a record on to every neighbour but the one it came from, and but those that its owner says to have a link with: it
+    /// Passes a record on to every neighbour but those that sent it, and but those that its owner says to have a link with: it
     /// wrote to them itself. If that link breaks, the owner's next record does not list it, or lists it as another one, over which
     /// all records go first. So a record costs a message a node, not one a link.
-    pub(super) fn flood(&mut self, record: &NodeRecord, from: Option<LinkId>) {
+    ///
+    /// `before`: what the others have of it, if they have anything; then they get only what has changed. A link that is not resumed
+    /// yet gets records as they are when it is.
+    pub(super) fn flood(
+        &mut self,
+        before: Option<&NodeRecord>,
+        record: &NodeRecord,
+        brought_by: &[LinkId],
+    ) {
         let is_own = record.node == self.config.node;
         let is_reached = |node: NodeId| !is_own && record.lists(node);
         let links: Vec<_> = (1..)
@@ -433,14 +546,19 @@ impl Overlay {
             .zip(self.peers.iter())
             .filter(|(_, peer)| !is_reached(peer.node))
             .filter_map(|(slot, peer)| Some((slot, peer.link?)))
-            .filter(|(_, link)| Some(*link) != from)
+            .filter(|(_, link)| !brought_by.contains(link))
+            .filter(|(_, link)| (self.links.get(link)).is_some_and(|it| it.state.has_records()))
             .collect();
-        if links.is_empty() {
-            return;
-        }
-        let message = Message::Record(record.clone());
+        let change = before.and_then(|before| RecordChange::between(before, record));
+        let change = change.map(Message::Change);
+        let mut whole = None;
         for (slot, link) in links {
-            self.write_message(slot, link, &message);
+            let takes_changes = self.wire_version(slot) >= WireVersion::V11;
+            let message = match &change {
+                Some(change) if takes_changes => change,
+                Some(_) | None => whole.get_or_insert_with(|| Message::Record(record.clone())),
+            };
+            self.write_message(slot, link, message);
         }
     }
 
@@ -451,8 +569,9 @@ impl Overlay {
         if let Some(SentHello { at, .. }) = link.hello.take_if(|hello| hello.sequence == sequence)
             && let Some(peer) = self.peer_mut(slot)
         {
-            let sample = now.since(at).as_micros();
-            peer.measure(u64::try_from(sample).unwrap_or(u64::MAX));
+            let sample_us = u64::try_from(now.since(at).as_micros()).unwrap_or(u64::MAX);
+            peer.measure(sample_us);
+            self.counters.round_trips.add(sample_us);
         }
     }
 

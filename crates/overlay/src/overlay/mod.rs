@@ -32,6 +32,7 @@ use crate::measure::RateMeter;
 use crate::peer::{Peer, PeerState};
 use crate::peers::Peers;
 use crate::random::Random;
+use crate::relays::Relays;
 use crate::report::{LinkCounters, NodeStatus, OverlayCounters};
 use crate::store::Store;
 use crate::trees::Trees;
@@ -104,10 +105,10 @@ pub struct Overlay {
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
     view_changed: bool,
-    /// Links or addresses in the records have changed since the trees were computed last.
-    records_changed: bool,
-    /// Nodes whose records have changed otherwise since then.
-    numbers_changed: BTreeSet<NodeId>,
+    /// Records of others that are to be passed on.
+    relays: Relays,
+    /// Numbers in the records have changed since the trees were computed last.
+    numbers_changed: bool,
     last_round: Instant,
     /// See [`Overlay::last_pause`].
     last_pause: Option<(Instant, Instant)>,
@@ -139,11 +140,11 @@ impl Overlay {
             roots: 0,
             rate: 0,
             routing: config.routing.mode.code(),
-            links: Vec::new(),
+            links: Arc::default(),
             epochs: Vec::new(),
         };
         let view = View::new(own, config.limits.nodes);
-        let trees = Trees::new(config.node, config.routing.clone(), view.topology());
+        let trees = Trees::new(config.node, config.routing.clone(), view.topology().clone());
         Self {
             process,
             random,
@@ -191,8 +192,8 @@ impl Overlay {
             links_gained: None,
             linkless: BTreeMap::new(),
             view_changed: false,
-            records_changed: false,
-            numbers_changed: BTreeSet::new(),
+            relays: Relays::default(),
+            numbers_changed: false,
             last_round: now,
             last_pause: None,
             jumped_over: Vec::new(),
@@ -441,9 +442,9 @@ impl Overlay {
     /// others reach are known here too. As of the end of the last round.
     #[must_use]
     pub fn is_listed(&self) -> bool {
-        let component = self.view.component();
+        let component = self.trees.topology();
         let mut up = self.peers.iter().filter(|peer| !peer.is_out());
-        up.all(|peer| component.contains(&peer.node))
+        up.all(|peer| component.contains(peer.node))
     }
 
     /// Whether a node says that it has a link with another one, as far as is known here.

@@ -16,7 +16,8 @@ use crate::overview::OverlayState;
 use crate::peer::{Peer, PeerState};
 use crate::view::NodeRecord;
 
-/// Links that come up within this time go into one record: when many nodes start, each gets many at once.
+/// Links that come up within this time go into one record, and what comes of others within it is passed on once: when many nodes start,
+/// each gets many links at once, and hears of them all over each.
 const GATHERING: Duration = Duration::from_millis(20);
 
 /// How a link differs from what our record says of it.
@@ -49,6 +50,7 @@ impl Overlay {
         let looked_at = self.links.to_look_at(now);
         self.end_late_links(now, &looked_at);
         self.update_own_record(now);
+        self.relay_records(now);
         self.update_topology(now);
         self.end_late_peers(now);
         self.update_linkless(now);
@@ -155,6 +157,7 @@ impl Overlay {
             .chain(linkless)
             .chain(record)
             .chain(self.links_gained.map(|since| since + GATHERING))
+            .chain(self.relays.first().map(|since| since + GATHERING))
             .chain(self.next_dial())
             .chain(refill)
             .chain(
@@ -328,29 +331,38 @@ impl Overlay {
         self.moved_links.clear();
         let (clients, subscriptions) = (self.clients, self.subscriptions);
         let interest_version = self.own_interests.version();
-        let own = self.view.own_mut();
-        own.version += 1;
-        let before = own.clone();
-        own.links = links;
-        own.epochs = epochs;
-        own.clients = clients;
-        own.subscriptions = subscriptions;
-        own.interest_version = interest_version;
-        (own.capability, own.roots, own.rate) = measures;
-        let record = own.clone();
+        let before = self.view.own().clone();
+        self.view.change_own(|own| {
+            own.version += 1;
+            own.links = links.into();
+            own.epochs = epochs;
+            own.clients = clients;
+            own.subscriptions = subscriptions;
+            own.interest_version = interest_version;
+            (own.capability, own.roots, own.rate) = measures;
+        });
+        let record = self.view.own().clone();
         self.note_lost_links(&before, &record);
         self.note_changed_record(Some(&before), &record);
         self.record_sent = now;
-        self.flood(&record, None);
+        self.flood(Some(&before), &record, &[]);
+    }
+
+    /// Passes on what has come of others for as long as that is gathered.
+    fn relay_records(&mut self, now: Instant) {
+        let until =
+            Instant::from_millis(now.as_millis().saturating_sub(GATHERING.as_millis() as u64));
+        for (node, relay) in self.relays.take_until(until) {
+            self.relay_record(node, &relay);
+        }
     }
 
     /// A record takes the place of another one: what follows from it is looked at in this round.
     pub(super) fn note_changed_record(&mut self, before: Option<&NodeRecord>, after: &NodeRecord) {
         if before.is_some_and(|before| before.differs_in_numbers_only(after)) {
-            self.numbers_changed.insert(after.node);
+            self.numbers_changed = true;
         } else {
             self.view_changed = true;
-            self.records_changed = true;
         }
     }
 
@@ -458,12 +470,12 @@ impl Overlay {
         if !std::mem::take(&mut self.view_changed) {
             return;
         }
-        let component = self.view.component();
         let until = now + self.config.timing.link_grace;
         let own = self.config.node;
         let missing =
             |node: &NodeId| *node != own && self.peer_of(*node).is_none_or(|peer| peer.is_out());
-        let linkless = component.into_iter().filter(missing);
+        let component = self.trees.topology().nodes().iter();
+        let linkless = component.map(|node| node.node).filter(missing);
         self.linkless = linkless
             .map(|node| (node, self.linkless.get(&node).copied().unwrap_or(until)))
             .collect();

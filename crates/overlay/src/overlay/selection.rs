@@ -12,6 +12,8 @@ use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::LinkState;
 use crate::message::{Message, Resume};
 use crate::peer::{Peer, PeerState};
+use crate::record_versions::RecordVersions;
+use crate::wire_version::{WireRange, WireVersion};
 
 impl Overlay {
     fn decides_against(&self, node: NodeId) -> bool {
@@ -140,14 +142,8 @@ impl Overlay {
         peer.link = Some(id);
         peer.hears_us = false;
         peer.selects += 1;
-        let resume = Message::Resume(Resume {
-            given_up: peer.given_up,
-            interests_received: peer.interests.received(),
-            interests_applied: peer.interests.applied(),
-            control_received: peer.control_received,
-            credit_limit: peer.inbound.start_link(),
-            credit_window: credit_bytes,
-        });
+        let compares =
+            WireRange::up_to(self.config.wire).common(hello.wire) >= Some(WireVersion::V11);
         self.set_state(id, LinkState::Selected { peer: hello });
         if let Some(link) = self.links.get_mut(&id) {
             // From here on silence counts.
@@ -158,12 +154,46 @@ impl Overlay {
         if decides {
             self.write_message(slot, id, &Message::Select);
         }
-        let records: Vec<_> = self.view.records().cloned().collect();
+        if compares {
+            let versions = RecordVersions::of(self.view.records());
+            self.write_message(slot, id, &Message::Versions(versions));
+        } else {
+            self.resume(slot, id, &RecordVersions::none());
+        }
+        self.view_changed = true;
+    }
+
+    /// Sends what the other end lacks of our records, and behind them where earlier links ended: it is up when it has them.
+    pub(super) fn resume(&mut self, slot: NodeSlot, id: LinkId, known: &RecordVersions) {
+        let Some(LinkState::Selected { peer: hello }) =
+            self.links.get(&id).map(|link| link.state.clone())
+        else {
+            return;
+        };
+        self.send_lacking(slot, id, known);
+        let credit_window = self.config.limits.credit_bytes;
+        let Some(peer) = self.peer_mut(slot) else {
+            return;
+        };
+        let resume = Message::Resume(Resume {
+            given_up: peer.given_up,
+            interests_received: peer.interests.received(),
+            interests_applied: peer.interests.applied(),
+            control_received: peer.control_received,
+            credit_limit: peer.inbound.start_link(),
+            credit_window,
+        });
+        self.write_message(slot, id, &resume);
+        self.set_state(id, LinkState::Resumed { peer: hello });
+    }
+
+    /// Sends the records that the other end lacks.
+    pub(super) fn send_lacking(&mut self, slot: NodeSlot, id: LinkId, known: &RecordVersions) {
+        let records = self.view.records().filter(|record| known.lacks(record));
+        let records: Vec<_> = records.cloned().collect();
         for record in records {
             self.write_message(slot, id, &Message::Record(record));
         }
-        self.write_message(slot, id, &resume);
-        self.view_changed = true;
     }
 
     /// The other node says where earlier links ended: the link is up.

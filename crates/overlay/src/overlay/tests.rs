@@ -11,6 +11,8 @@ use crate::channel::Channel;
 use crate::doors::FarEnd;
 use crate::identity::KeyId;
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message, Resume};
+use crate::record_change::RecordChange;
+use crate::record_versions::RecordVersions;
 
 mod lies;
 
@@ -57,16 +59,20 @@ enum Stage {
     CandidateWaiting,
     SelectedDeciding,
     SelectedWaiting,
+    ResumedDeciding,
+    ResumedWaiting,
     Up,
 }
 
-const ALL: [Stage; 7] = [
+const ALL: [Stage; 9] = [
     Stage::Dialled,
     Stage::Accepted,
     Stage::CandidateDeciding,
     Stage::CandidateWaiting,
     Stage::SelectedDeciding,
     Stage::SelectedWaiting,
+    Stage::ResumedDeciding,
+    Stage::ResumedWaiting,
     Stage::Up,
 ];
 
@@ -74,7 +80,7 @@ impl Stage {
     /// The other node: ours is 5, and the lower one decides.
     const fn peer(self) -> u64 {
         match self {
-            Self::CandidateDeciding | Self::SelectedDeciding => 9,
+            Self::CandidateDeciding | Self::SelectedDeciding | Self::ResumedDeciding => 9,
             _ => 3,
         }
     }
@@ -93,8 +99,17 @@ impl Stage {
         if !matches!(self, Self::Dialled | Self::Accepted) {
             overlay.on_candidate(now(), LINK, hello(self.peer()));
         }
-        if matches!(self, Self::SelectedWaiting | Self::Up) {
+        if matches!(
+            self,
+            Self::SelectedWaiting | Self::ResumedWaiting | Self::Up
+        ) {
             overlay.receive(&packet("Select", self));
+        }
+        if matches!(
+            self,
+            Self::ResumedDeciding | Self::ResumedWaiting | Self::Up
+        ) {
+            overlay.receive(&packet("Versions", self));
         }
         if self == Self::Up {
             overlay.receive(&packet("Resume", self));
@@ -127,6 +142,9 @@ const PACKETS: &[&str] = &[
     "HelloReply",
     "Leaving",
     "Record",
+    "Versions",
+    "Versions, wanted",
+    "Change",
     "Interests",
     "Interests, gap",
     "InterestsApplied",
@@ -240,23 +258,10 @@ fn message(name: &str, peer: u64) -> Message<'static> {
         },
         "HelloReply" => Message::HelloReply { sequence: 1 },
         "Leaving" => Message::Leaving,
-        "Record" => Message::Record(NodeRecord {
-            node: NodeId(peer),
-            incarnation: Incarnation(1),
-            version: 1,
-            process: peer,
-            name: String::new(),
-            address: String::new(),
-            clients: 0,
-            subscriptions: 0,
-            interest_version: 0,
-            capability: 0,
-            roots: 0,
-            rate: 0,
-            routing: 0,
-            links: Vec::new(),
-            epochs: Vec::new(),
-        }),
+        "Record" => Message::Record(record(peer)),
+        "Versions" => Message::Versions(RecordVersions::none()),
+        "Versions, wanted" => Message::Versions(RecordVersions::wanting(NodeId(OWN), None)),
+        "Change" => Message::Change(change(peer)),
         "Interests" => interests(0),
         "Interests, gap" => interests(3),
         "InterestsApplied" => Message::InterestsApplied { version: 0 },
@@ -274,6 +279,22 @@ fn message(name: &str, peer: u64) -> Message<'static> {
     }
 }
 
+fn record(node: u64) -> NodeRecord {
+    NodeRecord {
+        process: node,
+        ..crate::view::tests::record(node, 1, 1, &[])
+    }
+}
+
+/// To version 3 of the record from version 2, which nobody has.
+fn change(node: u64) -> RecordChange {
+    let version = |version| NodeRecord {
+        version,
+        ..record(node)
+    };
+    RecordChange::between(&version(2), &version(3)).expect("it is later")
+}
+
 /// What the table says: the next state, or `None` for closed.
 fn expected(state: Stage, packet: &str) -> Option<&'static str> {
     use Stage::*;
@@ -283,12 +304,18 @@ fn expected(state: Stage, packet: &str) -> Option<&'static str> {
         (CandidateDeciding, "Candidate, lost") => Some("selected"),
         (CandidateWaiting, "Select") => Some("selected"),
         (SelectedDeciding, "Candidate, lost" | "Candidate, linked") => Some("selected"),
-        (SelectedDeciding | SelectedWaiting, "Resume") => Some("up"),
-        (SelectedDeciding | SelectedWaiting, "Hello" | "HelloReply" | "Record") => Some("selected"),
+        (SelectedDeciding | SelectedWaiting, "Versions") => Some("resumed"),
+        (SelectedDeciding | SelectedWaiting, "Hello" | "HelloReply") => Some("selected"),
+        (ResumedDeciding, "Candidate, lost" | "Candidate, linked") => Some("resumed"),
+        (ResumedDeciding | ResumedWaiting, "Resume") => Some("up"),
+        (
+            ResumedDeciding | ResumedWaiting,
+            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Change",
+        ) => Some("resumed"),
         (
             Up,
-            "Hello" | "HelloReply" | "Record" | "Interests" | "InterestsApplied" | "Acknowledge"
-            | "Control" | "batch",
+            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Change" | "Interests"
+            | "InterestsApplied" | "Acknowledge" | "Control" | "batch",
         ) => Some("up"),
         _ => None,
     }

@@ -16,7 +16,6 @@ use crate::record::{Record, age_expiry};
 use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
-use crate::view::NodeRecord;
 
 /// A record of this node on its way out.
 struct OwnCopy<'a> {
@@ -53,19 +52,12 @@ impl Overlay {
 
     /// Takes over what changed in the view, and sends again what a lost link may have swallowed.
     pub(super) fn update_topology(&mut self, now: Instant) {
-        let numbers = std::mem::take(&mut self.numbers_changed);
-        if !self.view_changed && numbers.is_empty() {
+        if !std::mem::take(&mut self.numbers_changed) && !self.view_changed {
             return;
         }
         self.topology_generation += 1;
         let elections = self.trees.elections;
-        let topology = if std::mem::take(&mut self.records_changed) {
-            self.view.topology().component(self.config.node)
-        } else {
-            let changed = numbers.iter().filter_map(|node| self.view.record(*node));
-            let numbers = changed.map(NodeRecord::numbers);
-            self.trees.topology().with_numbers(numbers)
-        };
+        let topology = self.view.topology().component(self.config.node);
         let lost_links = std::mem::take(&mut self.lost_links);
         let cut_off = self.trees.update(topology, &lost_links);
         if self.trees.elections != elections {

@@ -9,7 +9,7 @@ use super::messages::{Deliver, LinkError};
 use crate::channel::Channel;
 use crate::doors::{EventLevel, FarEnd};
 use crate::identity::{LinkId, NodeId, NodeSlot};
-use crate::link::{Link, LinkState};
+use crate::link::Link;
 use crate::tunnel::{FRAME_BYTES, Frame, FrameKind, MAXIMUM_HOPS, Tunnel};
 
 /// Numbers of links from here on are ours: no shell opens so many sockets.
@@ -289,12 +289,7 @@ impl Overlay {
     }
 
     fn accept_tunnel(&mut self, now: Instant, frame: &Frame<'_>) {
-        let pending = |link: &&Link| {
-            !matches!(
-                link.state,
-                LinkState::Selected { .. } | LinkState::Up { .. }
-            )
-        };
+        let pending = |link: &&Link| !link.state.is_selected();
         let is_flood = self.links.values().filter(pending).count() > self.config.limits.nodes * 4;
         if is_flood {
             self.counters.relay_misses += 1;

@@ -163,7 +163,7 @@ mod tests {
                 roots,
                 clients,
                 rate,
-                links,
+                links: links.into(),
                 ..TopologyNode::default()
             }
         }))

@@ -26,7 +26,7 @@ pub struct TopologyNode {
     /// Messages per second it originates for other nodes.
     pub rate: u64,
     /// The nodes it says it has a link with, and the RTT in tenths of a millisecond; ascending, each once.
-    pub links: Vec<(NodeId, u32)>,
+    pub links: Arc<[(NodeId, u32)]>,
 }
 
 /// Nodes ascending by identity, and their links. What a copy has in common with another one is there once.
@@ -34,7 +34,7 @@ pub struct TopologyNode {
 pub struct Topology {
     nodes: Vec<Arc<TopologyNode>>,
     /// By node: index and cost of each neighbour, ascending.
-    edges: Arc<Vec<Vec<(usize, u32)>>>,
+    edges: Vec<Arc<Vec<(usize, u32)>>>,
     /// By node: its place in the order of addresses.
     ranks: Arc<Vec<usize>>,
 }
@@ -46,53 +46,119 @@ impl Topology {
         let mut nodes: Vec<_> = nodes.into_iter().collect();
         nodes.sort_unstable_by_key(|node| node.node);
         nodes.dedup_by_key(|node| node.node);
-        nodes.iter_mut().for_each(|node| node.links.sort_unstable());
-        let find = |wanted: NodeId| nodes.binary_search_by_key(&wanted, |node| node.node).ok();
-        let edges = nodes
-            .iter()
-            .map(|node: &TopologyNode| {
-                let edge = |&(other, rtt): &(NodeId, u32)| {
-                    let index = find(other).filter(|_| other != node.node)?;
-                    let links = &nodes[index].links;
-                    let at = links.binary_search_by_key(&node.node, |(to, _)| *to).ok()?;
-                    let (_, back) = links[at];
-                    Some((index, rtt.max(back).saturating_add(HOP_COST)))
-                };
-                node.links.iter().filter_map(edge).collect()
-            })
-            .collect();
-        let edges = Arc::new(edges);
-        let mut order: Vec<usize> = (0..nodes.len()).collect();
-        order.sort_by_cached_key(|index| address_order(&nodes[*index]));
-        let mut ranks = vec![0; nodes.len()];
-        for (rank, index) in order.into_iter().enumerate() {
-            ranks[index] = rank;
+        for node in &mut nodes {
+            if !node.links.is_sorted() {
+                Arc::make_mut(&mut node.links).sort_unstable();
+            }
         }
-        Self {
-            nodes: nodes.into_iter().map(Arc::new).collect(),
-            edges,
-            ranks: Arc::new(ranks),
+        let nodes: Vec<_> = nodes.into_iter().map(Arc::new).collect();
+        let mut topology = Self {
+            edges: vec![Arc::default(); nodes.len()],
+            ranks: Arc::default(),
+            nodes,
+        };
+        for index in 0..topology.nodes.len() {
+            let links = topology.nodes[index].links.iter();
+            let edge = |(other, _): &(NodeId, u32)| topology.find_edge(index, *other);
+            topology.edges[index] = Arc::new(links.filter_map(edge).collect());
+        }
+        topology.rank_addresses();
+        topology
+    }
+
+    /// What a node says now, in place of what it said before; its links are ascending. Costs what has changed, but for a node that is
+    /// not there yet.
+    pub(crate) fn set(&mut self, node: TopologyNode) {
+        let at = self.nodes.partition_point(|known| known.node < node.node);
+        let is_there = self.nodes.get(at).is_some_and(|it| it.node == node.node);
+        if !is_there {
+            self.make_place(at, node.node);
+        }
+        let before = std::mem::replace(&mut self.nodes[at], Arc::new(node));
+        if !is_there || before.address != self.nodes[at].address {
+            self.rank_addresses();
+        }
+        let after = Arc::clone(&self.nodes[at]);
+        for other in changed_links(&before.links, &after.links) {
+            self.set_edges(at, other);
         }
     }
 
-    /// The same links with what `nodes` say otherwise of nodes that are there: capability, roots, clients and rate.
-    #[must_use]
-    pub(crate) fn with_numbers(&self, nodes: impl IntoIterator<Item = TopologyNode>) -> Self {
-        let mut topology = self.clone();
-        for node in nodes {
-            if let Some(index) = self.index(node.node) {
-                let before = &self.nodes[index];
-                let (name, address) = (before.name.clone(), before.address.clone());
-                let links = before.links.clone();
-                topology.nodes[index] = Arc::new(TopologyNode {
-                    name,
-                    address,
-                    links,
-                    ..node
-                });
+    /// Nothing is known of a node any more.
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        let Some(at) = self.index(node) else {
+            return;
+        };
+        self.nodes.remove(at);
+        self.edges.remove(at);
+        for row in &mut self.edges {
+            let row = Arc::make_mut(row);
+            row.retain(|(index, _)| *index != at);
+            row.iter_mut()
+                .for_each(|(index, _)| *index -= usize::from(*index > at));
+        }
+        self.rank_addresses();
+    }
+
+    /// Room for a node without links.
+    fn make_place(&mut self, at: usize, node: NodeId) {
+        let empty = TopologyNode {
+            node,
+            ..TopologyNode::default()
+        };
+        self.nodes.insert(at, Arc::new(empty));
+        for row in &mut self.edges {
+            if row.last().is_some_and(|(index, _)| *index >= at) {
+                let row = Arc::make_mut(row);
+                row.iter_mut()
+                    .for_each(|(index, _)| *index += usize::from(*index >= at));
             }
         }
-        topology
+        self.edges.insert(at, Arc::default());
+    }
+
+    /// The link between two nodes as both list it now.
+    fn set_edges(&mut self, a: usize, other: NodeId) {
+        let Some(b) = self.index(other).filter(|b| *b != a) else {
+            return;
+        };
+        let edge = self.find_edge(a, other);
+        for (from, to) in [(a, b), (b, a)] {
+            let at = self.edges[from].binary_search_by_key(&to, |(index, _)| *index);
+            match (at, edge) {
+                (Err(_), None) => {}
+                (Ok(at), None) => {
+                    Arc::make_mut(&mut self.edges[from]).remove(at);
+                }
+                (Ok(at), Some((_, cost))) => Arc::make_mut(&mut self.edges[from])[at].1 = cost,
+                (Err(at), Some((_, cost))) => {
+                    Arc::make_mut(&mut self.edges[from]).insert(at, (to, cost));
+                }
+            }
+        }
+    }
+
+    /// Index of a neighbour and the cost of the link with it; `None` unless both list it.
+    fn find_edge(&self, from: usize, other: NodeId) -> Option<(usize, u32)> {
+        let to = self.index(other).filter(|to| *to != from)?;
+        let cost = |from: usize, to: usize| {
+            let links = &self.nodes[from].links;
+            let wanted = self.nodes[to].node;
+            let at = links.binary_search_by_key(&wanted, |(to, _)| *to).ok()?;
+            Some(links[at].1)
+        };
+        let cost = cost(from, to)?.max(cost(to, from)?);
+        Some((to, cost.saturating_add(HOP_COST)))
+    }
+
+    fn rank_addresses(&mut self) {
+        let mut order: Vec<usize> = (0..self.nodes.len()).collect();
+        order.sort_by_cached_key(|index| address_order(&self.nodes[*index]));
+        let mut ranks = vec![0; order.len()];
+        for (rank, index) in order.into_iter().enumerate() {
+            ranks[index] = rank;
+        }
+        self.ranks = Arc::new(ranks);
     }
 
     /// The part that `of` reaches, itself included; empty if it is not there.
@@ -103,7 +169,7 @@ impl Topology {
         let mut count = open.len();
         open.iter().for_each(|index| is_reached[*index] = true);
         while let Some(index) = open.pop() {
-            for (next, _) in &self.edges[index] {
+            for (next, _) in self.edges[index].iter() {
                 if !std::mem::replace(&mut is_reached[*next], true) {
                     count += 1;
                     open.push(*next);
@@ -113,8 +179,54 @@ impl Topology {
                 return self.clone();
             }
         }
-        let reached = self.nodes.iter().zip(is_reached).filter(|(_, is)| *is);
-        Self::new(reached.map(|(node, _)| TopologyNode::clone(node)))
+        self.part(&is_reached)
+    }
+
+    /// The nodes for which `is_in` holds, of which no other one is a neighbour.
+    fn part(&self, is_in: &[bool]) -> Self {
+        let mut places = Vec::with_capacity(is_in.len());
+        let mut count = 0;
+        for is_in in is_in {
+            places.push(count);
+            count += usize::from(*is_in);
+        }
+        let kept = (0..is_in.len()).filter(|index| is_in[*index]);
+        let row = |index: usize| {
+            let edges = self.edges[index].iter();
+            Arc::new(edges.map(|(to, cost)| (places[*to], *cost)).collect())
+        };
+        let mut ranks: Vec<usize> = kept.clone().map(|index| self.ranks[index]).collect();
+        let mut order = ranks.clone();
+        order.sort_unstable();
+        for rank in &mut ranks {
+            *rank = order.partition_point(|lower| *lower < *rank);
+        }
+        Self {
+            nodes: kept
+                .clone()
+                .map(|index| Arc::clone(&self.nodes[index]))
+                .collect(),
+            edges: kept.map(row).collect(),
+            ranks: Arc::new(ranks),
+        }
+    }
+
+    /// The links that `after` does not have, each once: the lower identity first.
+    pub(crate) fn links_not_in<'a>(
+        &'a self,
+        after: &'a Self,
+    ) -> impl Iterator<Item = (NodeId, NodeId)> + 'a {
+        let same_nodes = self.nodes.len() == after.nodes.len();
+        // What both share is the same.
+        let may_differ = move |index: usize| {
+            !same_nodes || !Arc::ptr_eq(&self.edges[index], &after.edges[index])
+        };
+        let rows = (0..self.nodes.len()).filter(move |index| may_differ(*index));
+        let links = rows.flat_map(move |a| {
+            let later = self.edges[a].iter().filter(move |(b, _)| a < *b);
+            later.map(move |(b, _)| (self.nodes[a].node, self.nodes[*b].node))
+        });
+        links.filter(move |(a, b)| after.link(*a, *b).is_none())
     }
 
     /// Whether the nodes, their order of addresses and the links with their costs are those of `other`.
@@ -170,12 +282,30 @@ impl Topology {
     }
 
     pub(crate) fn edges(&self, index: usize) -> &[(usize, u32)] {
-        self.edges.get(index).map_or(&[], Vec::as_slice)
+        self.edges.get(index).map_or(&[], |row| row.as_slice())
     }
 
     /// Lower for a lower address. Ties go to the lowest (Overlays 4.2.1).
     pub(crate) fn rank(&self, index: usize) -> usize {
         self.ranks[index]
+    }
+}
+
+/// The nodes that only one of two lists has, or each with another RTT. Both are ascending.
+fn changed_links(before: &[(NodeId, u32)], after: &[(NodeId, u32)]) -> Vec<NodeId> {
+    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    let mut changed = Vec::new();
+    loop {
+        let next = match (old.peek(), new.peek()) {
+            (None, None) => return changed,
+            (Some(old), Some(new)) if old == new => None,
+            (Some(old), Some(new)) => Some(old.0.min(new.0)),
+            (Some(only), None) | (None, Some(only)) => Some(only.0),
+        };
+        changed.extend(next);
+        let is_next = |it: &&(NodeId, u32)| next.is_none_or(|next| it.0 == next);
+        old.next_if(is_next);
+        new.next_if(is_next);
     }
 }
 
@@ -194,6 +324,10 @@ fn address_order(node: &TopologyNode) -> (Option<SocketAddr>, String, NodeId) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     fn node(id: u64, address: &str, links: &[(u64, u32)]) -> TopologyNode {
@@ -224,6 +358,40 @@ mod tests {
         let nodes: Vec<_> = component.nodes().iter().map(|node| node.node.0).collect();
         assert_eq!(nodes, [1, 2]);
         assert_eq!(component.links().count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn one_that_is_changed_node_by_node_is_the_one_made_at_once(
+            steps in proptest::collection::vec((0_u64..8, 0_u64..5, any::<u8>(), 0_u32..3), 1..60)
+        ) {
+            let mut topology = Topology::default();
+            let mut known: BTreeMap<u64, TopologyNode> = BTreeMap::new();
+            for (id, address, links, rtt) in steps {
+                let before = topology.clone();
+                if rtt == 2 && links % 4 == 0 {
+                    topology.remove(NodeId(id));
+                    known.remove(&id);
+                } else {
+                    let linked = (0..8).filter(|other| links >> other & 1 == 1);
+                    let links: Vec<_> = linked.map(|other| (other, rtt + other as u32 % 2)).collect();
+                    let said = node(id, &format!("10.0.0.{address}:1"), &links);
+                    known.insert(id, said.clone());
+                    topology.set(said);
+                }
+                let at_once = Topology::new(known.values().cloned());
+                prop_assert_eq!(&topology, &at_once);
+                let lost: Vec<_> = before.links_not_in(&topology).collect();
+                let gone = |(a, b, _): &(NodeId, NodeId, u32)| at_once.link(*a, *b).is_none();
+                let expected: Vec<_> = before.links().filter(gone).map(|(a, b, _)| (a, b)).collect();
+                prop_assert_eq!(lost, expected);
+                for id in known.keys() {
+                    let component = topology.component(NodeId(*id));
+                    let nodes = component.nodes().iter().map(|node| TopologyNode::clone(node));
+                    prop_assert_eq!(&component, &Topology::new(nodes.collect::<Vec<_>>()));
+                }
+            }
+        }
     }
 
     #[test]

@@ -149,10 +149,10 @@ fn nodes_of_two_releases_use_the_older_version_with_each_other() {
     use WireVersion as Wire;
     for is_proved in [false, true] {
         for (a, b) in [
-            (Wire::V3, Wire::V3),
-            (Wire::V3, Wire::V4),
-            (Wire::V4, Wire::V3),
-            (Wire::V4, Wire::V4),
+            (Wire::OLDEST, Wire::OLDEST),
+            (Wire::OLDEST, Wire::NEWEST),
+            (Wire::NEWEST, Wire::OLDEST),
+            (Wire::NEWEST, Wire::NEWEST),
         ] {
             let of = |node, wire| {
                 with(node, |config| {

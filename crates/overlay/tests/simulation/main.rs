@@ -13,6 +13,7 @@ use thicket_mqtt::Qos;
 
 use cluster::{Cluster, Settings};
 use thicket_overlay::routing::RoutingMode;
+use thicket_overlay::{OverlayConfig, WireVersion};
 
 /// Seeds that failed once, by scenario.
 const KEPT: &[(&str, u64)] = &[
@@ -270,28 +271,47 @@ fn on_clean_links_nothing_is_lost_or_doubled_and_the_order_is_kept() {
     assert!(tally.messages > 0 && tally.resends == 0 && tally.gone == 0);
 }
 
+/// Nodes that are configured one by one, while links break.
+fn work_with(configure: fn(&mut OverlayConfig), nodes: usize, seed: u64) -> Cluster {
+    let settings = Settings {
+        configure,
+        is_calm: false,
+        ..calm(nodes, mode_of(seed))
+    };
+    let mut cluster = Cluster::new(seed, settings);
+    work(&mut cluster, 3000, |cluster| {
+        if cluster.dice.one_in(60) {
+            cut_a_link(cluster);
+        }
+    });
+    settle_and_check(&mut cluster);
+    cluster
+}
+
 #[test]
 fn nodes_of_two_wire_versions_work_together() {
-    use thicket_overlay::WireVersion;
     let tally = for_each_seed("two versions", |seed| {
-        let settings = Settings {
-            configure: |config| {
-                if config.node.0 & 0xff == 1 {
-                    config.wire = WireVersion::V3;
-                }
-                config.links_are_proved = true;
-            },
-            is_calm: false,
-            ..calm(3, mode_of(seed))
-        };
-        let mut cluster = Cluster::new(seed, settings);
-        work(&mut cluster, 3000, |cluster| {
-            if cluster.dice.one_in(60) {
-                cut_a_link(cluster);
+        let configure = |config: &mut OverlayConfig| {
+            if config.node.0 & 0xff == 1 {
+                config.wire = WireVersion::OLDEST;
             }
-        });
-        settle_and_check(&mut cluster);
-        cluster
+            config.links_are_proved = true;
+        };
+        work_with(configure, 3, seed)
+    });
+    assert!(tally.messages > 0 && tally.resends > 0);
+}
+
+/// Every second node compares no records and knows no changes of them.
+#[test]
+fn nodes_of_the_version_before_the_newest_work_with_it() {
+    let tally = for_each_seed("the version before", |seed| {
+        let configure = |config: &mut OverlayConfig| {
+            if config.node.0 & 1 == 1 {
+                config.wire = WireVersion::OLDEST;
+            }
+        };
+        work_with(configure, 4, seed)
     });
     assert!(tally.messages > 0 && tally.resends > 0);
 }

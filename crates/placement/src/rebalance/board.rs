@@ -98,6 +98,16 @@ impl<'a> Board<'a> {
         self.shares[node] > 0.0 && self.loads[node] + load <= self.gamma * self.shares[node]
     }
 
+    /// Messages a second of a topic.
+    pub fn rate(&self, topic: TopicId) -> f64 {
+        self.rates[topic.index()]
+    }
+
+    /// Of these, those that are published at a node.
+    pub fn published_at(&self, topic: TopicId, node: usize) -> f64 {
+        self.published[topic.index() * self.nodes.len() + node]
+    }
+
     pub const fn gamma(&self) -> f64 {
         self.gamma
     }

@@ -14,6 +14,7 @@
 //! Publishers that nobody listens to at their node follow their subscribers in the third pass: it costs nothing to be at the wrong node,
 //! until there are subscribers.
 
+mod anew;
 mod board;
 mod passes;
 mod replan;
@@ -26,6 +27,7 @@ use crate::error::{ParameterError, check_rate};
 use crate::model::jain;
 use board::Board;
 
+pub use anew::{AnewPlan, AnewSession, Placeable, plan_placements};
 pub use replan::{Attached, replan};
 pub use sizing::{Sizing, SizingReading};
 

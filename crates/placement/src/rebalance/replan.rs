@@ -20,17 +20,35 @@ pub fn replan(
     limits: Limits,
     clients: &[Attached],
 ) -> Result<Vec<Attached>, ParameterError> {
+    let max_sessions = limits.max_sessions();
+    let clients: Vec<(Attached, usize)> = clients
+        .iter()
+        .map(|client| (client.clone(), max_sessions))
+        .collect();
+    fill(empty, limits, &[], &clients)
+}
+
+/// The same beside clients that stay where they are, and with sessions for each client. Names are given only if nobody stays: brokers have theirs else.
+pub(super) fn fill(
+    empty: Cluster,
+    limits: Limits,
+    staying: &[Attached],
+    clients: &[(Attached, usize)],
+) -> Result<Vec<Attached>, ParameterError> {
     let brokers = empty.broker_count();
     let strategy = StrategyKind::Thicket.build(limits, MatchingOptions::default(), 0);
     let mut placer = Placer::new(empty, strategy);
-    let publishes = |client: &Attached| {
+    for (client, at) in staying {
+        placer.restore(*client, at)?;
+    }
+    let publishes = |(client, _): &&(Attached, usize)| {
         let mut roles = client.1.iter().map(|(interest, _)| interest.role);
         roles.any(|role| role.publish_rate().is_some())
     };
-    let (first, then): (Vec<&Attached>, Vec<&Attached>) =
-        clients.iter().partition(|client| publishes(client));
-    for (client, at) in first.into_iter().chain(then) {
+    let (first, then): (Vec<_>, Vec<_>) = clients.iter().partition(publishes);
+    for ((client, at), max_sessions) in first.into_iter().chain(then) {
         let interests: Vec<Interest> = at.iter().map(|it| it.0).collect();
+        placer.allow_sessions(*max_sessions);
         placer.arrive(*client, &interests)?;
     }
     let new_broker = |client: ClientId, interest: &Interest| {
@@ -39,13 +57,17 @@ pub fn replan(
         found.map_or(BrokerId(0), |it| it.broker)
     };
     let mut stays = vec![0u64; brokers * brokers];
-    for (client, at) in clients {
+    for ((client, at), _) in clients {
         for (interest, old) in at {
             stays[new_broker(*client, interest).index() * brokers + old.index()] += 1;
         }
     }
-    let names = names_that_keep_most(&stays, brokers);
-    let renamed = clients.iter().map(|(client, at)| {
+    let names = if staying.is_empty() {
+        names_that_keep_most(&stays, brokers)
+    } else {
+        (0..brokers).map(|at| BrokerId(at as u16)).collect()
+    };
+    let renamed = clients.iter().map(|((client, at), _)| {
         let at = at
             .iter()
             .map(|(interest, _)| (*interest, names[new_broker(*client, interest).index()]));

@@ -414,6 +414,123 @@ fn randomly_attached_clients_that_may_have_four_sessions_keep_a_tenth_of_the_int
     }
 }
 
+fn with_several(sessions: impl IntoIterator<Item = Vec<usize>>) -> Vec<Placeable> {
+    let client = |sessions| Placeable {
+        sessions,
+        max_sessions: 4,
+    };
+    sessions.into_iter().map(client).collect()
+}
+
+/// What is there when a plan was carried out, and the sessions of each client.
+fn carried_out(situation: &Situation, plan: &AnewPlan) -> (Situation, Vec<Vec<usize>>) {
+    let mut after = Situation {
+        clients: Vec::new(),
+        ..situation.clone()
+    };
+    let mut sessions = Vec::new();
+    let changed: BTreeMap<usize, &Vec<AnewSession>> =
+        plan.clients.iter().map(|(at, it)| (*at, it)).collect();
+    for (at, client) in situation.clients.iter().enumerate() {
+        let first = after.clients.len();
+        match changed.get(&at) {
+            None => after.clients.push(client.clone()),
+            Some(placed) => after.clients.extend(placed.iter().map(|it| {
+                RebalanceClient {
+                    node: it.node,
+                    rate: it
+                        .publishes
+                        .iter()
+                        .chain(&it.subscribes)
+                        .map(|it| it.1)
+                        .sum(),
+                    publishes: it.publishes.clone(),
+                    subscribes: it.subscribes.iter().map(|it| it.0).collect(),
+                    may_move: false,
+                }
+            })),
+        }
+        sessions.push((first..after.clients.len()).collect());
+    }
+    (after, sessions)
+}
+
+#[test]
+fn connected_clients_that_may_have_four_sessions_are_placed_anew_once() {
+    let setting = Setting {
+        topics: 1000,
+        subscribers: 1000,
+        ..Setting::figure_13()
+    };
+    let situation = scattered(&setting, 1);
+    let clients = with_several((0..situation.clients.len()).map(|at| vec![at]));
+    let limits = RebalanceLimits::default();
+    let plan = plan_placements(&situation, &clients, limits)
+        .unwrap()
+        .unwrap();
+    let (before, after) = (plan.before.internal, plan.after.internal);
+    assert!(after <= 0.1 * before, "{after} of {before}");
+    assert!(plan.after.jain > 0.98, "{:?}", plan.after);
+    assert!(plan.clients.iter().all(|(_, sessions)| sessions.len() <= 4));
+    let (settled, sessions) = carried_out(&situation, &plan);
+    let found = Board::new(&settled, limits.gamma).balance();
+    assert!((found.internal - after).abs() < 1e-6 * before, "{found:?}");
+    let clients = with_several(sessions);
+    let again = plan_placements(&settled, &clients, limits).unwrap();
+    assert_eq!(again, None, "what was placed anew stays");
+}
+
+#[test]
+fn clients_with_several_sessions_come_to_those_that_stay() {
+    let topic = TopicId;
+    let stays = |node, publishes: &[u32], subscribes: &[u32]| RebalanceClient {
+        node,
+        rate: 10.0,
+        publishes: publishes.iter().map(|it| (topic(*it), 10.0)).collect(),
+        subscribes: subscribes.iter().map(|it| topic(*it)).collect(),
+        may_move: false,
+    };
+    let situation = Situation {
+        nodes: (0..3).map(node).collect(),
+        // The publishers stay, the first is measured only.
+        clients: vec![
+            stays(1, &[1], &[]),
+            stays(2, &[2], &[]),
+            stays(0, &[], &[0, 1, 2]),
+        ],
+        topic_count: 3,
+        measured: vec![(topic(0), 0, 10.0), (topic(1), 1, 8.0)],
+    };
+    let placed = |sessions: usize| {
+        let client = Placeable {
+            sessions: vec![2],
+            max_sessions: sessions,
+        };
+        plan_placements(
+            &situation,
+            &[client],
+            RebalanceLimits {
+                gamma: 3.0,
+                ..RebalanceLimits::default()
+            },
+        )
+    };
+    let plan = placed(4).unwrap().unwrap();
+    assert_eq!((plan.before.internal, plan.after.internal), (20.0, 0.0));
+    let at = |node, number| AnewSession {
+        node,
+        publishes: Vec::new(),
+        subscribes: vec![(topic(number), 10.0)],
+    };
+    assert_eq!(plan.clients, [(0, vec![at(0, 0), at(1, 1), at(2, 2)])]);
+    assert_eq!(placed(1).unwrap(), None, "one session gains nothing");
+    let wrong = Placeable {
+        sessions: vec![3],
+        max_sessions: 2,
+    };
+    assert!(plan_placements(&situation, &[wrong], RebalanceLimits::default()).is_err());
+}
+
 fn any_situation() -> impl Strategy<Value = Situation> {
     let drawn = (
         0..4usize,

@@ -1,10 +1,12 @@
 //! What it takes to add or remove a node, from where recorded clients are now.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::moves::Moves;
 use super::{Arrival, Replay};
 use crate::cluster::{BrokerId, ClientId, Cluster, Traffic};
+use crate::distance::Distances;
 use crate::error::ParameterError;
 use crate::placer::Assignment;
 use crate::simulator::CpuWeights;
@@ -53,7 +55,6 @@ pub struct Outcome {
 }
 
 /// The clients of a cluster, where they are now.
-#[derive(Debug)]
 pub struct Advisor {
     nodes: Vec<String>,
     arrivals: Vec<Arrival>,
@@ -61,6 +62,20 @@ pub struct Advisor {
     weights: CpuWeights,
     /// With everybody where the recording says.
     now: Replay,
+    /// Of a message from one node to another, by name.
+    cost: Option<Box<Cost>>,
+}
+
+type Cost = dyn Fn(&str, &str) -> f64;
+
+impl fmt::Debug for Advisor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Advisor")
+            .field("nodes", &self.nodes)
+            .field("arrivals", &self.arrivals.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Advisor {
@@ -82,6 +97,7 @@ impl Advisor {
             limits,
             weights,
             now,
+            cost: None,
         };
         let nodes = advisor.nodes.clone();
         advisor.now = advisor.restored(&nodes)?.0;
@@ -92,6 +108,20 @@ impl Advisor {
     #[must_use]
     pub fn nodes(&self) -> &[String] {
         &self.nodes
+    }
+
+    /// From now on a message from one node to another costs `cost(from, to)`, at least 1: what a message between nodes of one site costs.
+    ///
+    /// # Errors
+    /// A cost is below 1 or not finite.
+    pub fn weigh(
+        &mut self,
+        cost: impl Fn(&str, &str) -> f64 + 'static,
+    ) -> Result<(), ParameterError> {
+        self.cost = Some(Box::new(cost));
+        let nodes = self.nodes.clone();
+        self.now = self.restored(&nodes)?.0;
+        Ok(())
     }
 
     /// As it is.
@@ -156,6 +186,11 @@ impl Advisor {
     /// Everybody where it is as far as that node is among `nodes`, and who has something that is not.
     fn restored(&self, nodes: &[String]) -> Result<(Replay, Displaced), ParameterError> {
         let mut replay = replay(nodes.len(), self.limits)?;
+        if let Some(cost) = &self.cost {
+            let of = |from: usize, to: usize| cost(&nodes[from], &nodes[to]);
+            let distances = Distances::new(nodes.len(), of)?;
+            replay.placer.cluster_mut().set_distances(distances);
+        }
         for arrival in &self.arrivals {
             replay.announce(arrival)?;
         }
@@ -326,6 +361,44 @@ mod tests {
 
     fn only(name: &str) -> BTreeSet<String> {
         BTreeSet::from([name.to_owned()])
+    }
+
+    #[test]
+    fn moves_that_weigh_sites_keep_traffic_at_its_site() {
+        let nodes = ["a", "b", "c", "d"];
+        let mut arrivals = Vec::new();
+        for number in 0..40 {
+            let topic = format!("t/{number}");
+            let publisher = format!("p{number}");
+            arrivals.push(arrival(
+                &publisher,
+                &[(&topic, 1.0)],
+                &[],
+                nodes[number % 4],
+            ));
+            let subscriber = format!("s{number}");
+            let at = nodes[(number * 7 + number / 5) % 4];
+            arrivals.push(arrival(&subscriber, &[], &[&topic], at));
+        }
+        let site = |node: &str| node < "c";
+        let crossing = |outcome: &Outcome| {
+            let mut sum = 0.0;
+            for (from, row) in outcome.nodes.iter().zip(&outcome.flows) {
+                let away = outcome.nodes.iter().zip(row);
+                let away = away.filter(|(to, _)| site(from) != site(to));
+                sum += away.map(|(_, rate)| rate).sum::<f64>();
+            }
+            sum
+        };
+        let mut advisor = advisor(&nodes, arrivals).unwrap();
+        let now = crossing(&advisor.now());
+        let plain = crossing(&advisor.after(&Change::Rebalance, 8).unwrap());
+        let cost = move |from: &str, to: &str| if site(from) == site(to) { 1.0 } else { 10.0 };
+        advisor.weigh(cost).unwrap();
+        assert_eq!(crossing(&advisor.now()), now, "weighing moves nobody");
+        let weighed = crossing(&advisor.after(&Change::Rebalance, 8).unwrap());
+        assert!(weighed < plain && plain < now, "{now} {plain} {weighed}");
+        assert!(advisor.weigh(|_, _| 0.5).is_err());
     }
 
     #[test]

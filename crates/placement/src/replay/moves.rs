@@ -1,7 +1,8 @@
 //! Moves of sessions that lower the work of a cluster, the best ones first.
 //!
 //! What is lowered is the sum of the squares of the work of the brokers: it falls both when work goes from a busy broker to an idle one, and when
-//! messages between brokers go away. A step moves what one client has of one topic, all that one client has, or everybody of one topic;
+//! messages between brokers go away. A message that costs more than one between neighbours counts as that much more work of a broker with mean
+//! load. A step moves what one client has of one topic, all that one client has, or everybody of one topic;
 //! the step with the largest gain a session that moves comes first. Gains are computed anew when their step is about to be made.
 
 use std::cmp::Ordering;
@@ -157,7 +158,9 @@ impl<'a> Moves<'a> {
         }
         let square = |work: &[f64]| work.iter().map(|it| it * it).sum::<f64>();
         let before = square(&self.work);
-        let gain = before - square(&self.work_after(&shifts));
+        let (after, farther) = self.after(&shifts);
+        let mean = self.work.iter().sum::<f64>() / self.work.len() as f64;
+        let gain = before - square(&after) - 2.0 * mean * farther;
         (gain > before * LEAST_GAIN).then_some(gain / moves as f64)
     }
 
@@ -205,19 +208,42 @@ impl<'a> Moves<'a> {
         })
     }
 
-    fn work_after(&self, shifts: &[Shift]) -> Vec<f64> {
+    /// The work of each broker after a step, and how much more work it would be, all together, by what messages between brokers cost.
+    fn after(&self, shifts: &[Shift]) -> (Vec<f64>, f64) {
         let mut by_topic: BTreeMap<TopicId, Vec<Shift>> = BTreeMap::new();
         for shift in shifts {
             let of_topic = by_topic.entry(shift.assignment.topic).or_default();
             of_topic.push(*shift);
         }
-        let mut work = self.work.clone();
+        let (mut work, mut farther) = (self.work.clone(), 0.0);
+        let cluster = self.placer.cluster();
         for (topic, shifts) in by_topic {
-            let cluster = self.placer.cluster();
-            self.add_topic(&mut work, -1.0, &Seats::of(cluster, topic));
-            self.add_topic(&mut work, 1.0, &Seats::of(cluster, topic).after(&shifts));
+            let before = Seats::of(cluster, topic);
+            self.add_topic(&mut work, -1.0, &before);
+            farther -= self.extra(&before);
+            let after = before.after(&shifts);
+            self.add_topic(&mut work, 1.0, &after);
+            farther += self.extra(&after);
         }
-        work
+        (work, farther)
+    }
+
+    /// What a topic costs above the work that it makes.
+    fn extra(&self, seats: &Seats) -> f64 {
+        let distances = self.placer.cluster().distances();
+        if distances.are_even() {
+            return 0.0;
+        }
+        let mut extra = 0.0;
+        for (from, published) in seats.published.iter().enumerate() {
+            for (to, subscribed) in seats.subscribed.iter().enumerate() {
+                if from != to && *subscribed > 0 {
+                    let [from, to] = [from, to].map(|it| BrokerId(it as u16));
+                    extra += published * (distances.between(from, to) - 1.0);
+                }
+            }
+        }
+        extra * (self.weights.received + self.weights.sent)
     }
 
     /// Adds the work of a topic, `times` times.
@@ -237,7 +263,7 @@ impl<'a> Moves<'a> {
     /// Makes a step; how many sessions it moved.
     fn make(&mut self, step: Step) -> usize {
         let shifts = self.shifts(step);
-        self.work = self.work_after(&shifts);
+        self.work = self.after(&shifts).0;
         let clients: BTreeSet<ClientId> = shifts.iter().map(|shift| shift.client).collect();
         for client in clients {
             let cluster = self.placer.cluster();

@@ -113,11 +113,11 @@ impl<'a> Fairness<'a> {
             .filter(move |broker| !request.open.contains(broker))
     }
 
-    /// 1 where the topic has to be brought to `broker` for the subscriber, a little where its idle publishers follow.
+    /// What it costs to bring the topic to `broker` for the subscriber from the nearest broker that has it; a little where its idle publishers follow.
     pub(super) fn subscriber_miss(&self, interest: &Interest, broker: BrokerId) -> f64 {
         let topic = interest.topic;
         if self.cluster.listening_count(topic) > 0 {
-            return f64::from(u8::from(!self.cluster.listens(topic, broker)));
+            return self.cluster.nearest_listener(topic, broker);
         }
         let coming = self.rate_elsewhere(topic, broker);
         if coming == 0.0 {

@@ -26,7 +26,8 @@ impl Default for ThicketOptions {
 /// Places each client at the set of brokers where its topics are cheapest together.
 ///
 /// The cost of topic t at broker k is `rate_t miss(t, k) / (1 + seen_t)^0.3 + mu rate_t (load_k / mean load - 1)`:
-/// - `miss` is 1 where t would have to be brought by internal traffic. Where nobody listens to t at any broker it is 0
+/// - `miss` is what a message from the nearest broker that has t costs where t would have to be brought by internal traffic: 1, or more from
+///   another site ([`Distances`](crate::Distances)). Where nobody listens to t at any broker it is 0
 ///   at its publishers' broker and 0.02 at the others, since idle publishers follow their first subscriber by
 ///   redirection, as long as their new broker has room for their input;
 /// - `seen_t` counts the subscriptions to t met so far: a popular topic will be wanted everywhere soon, so bringing it
@@ -166,7 +167,8 @@ impl Thicket {
                         if let Some(rate) = interest.role.publish_rate() {
                             cost += rate * input;
                             if publisher_misses(cluster, interest.topic, *broker) {
-                                cost += rate * discount;
+                                let near = cluster.nearest_listener(interest.topic, *broker);
+                                cost += rate * discount * near;
                             }
                         }
                         cost

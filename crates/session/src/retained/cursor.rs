@@ -74,6 +74,15 @@ impl RetainedCursor {
         }
     }
 
+    /// The same, before the first of them behind this topic, which need not be in a tree.
+    #[must_use]
+    pub fn behind(self, topic: &str) -> Self {
+        Self {
+            place: Place::Behind(topic.to_owned()),
+            ..self
+        }
+    }
+
     /// Goes on through `tree`: looks at up to `limit` topics and calls `visit` with those that match.
     ///
     /// The limit counts topics looked at, not only those that match, so that a call is short whatever the filter. A topic
@@ -311,6 +320,25 @@ mod tests {
         let mut all = 0;
         let progress = RetainedCursor::over_all_topics().resume(&tree, 100, |_, ()| all += 1);
         assert_eq!((all, progress), (tree.len(), RetainedProgress::Finished));
+    }
+
+    #[test]
+    fn a_cursor_goes_on_behind_any_topic() {
+        let tree = tree(["$x", "a", "a/b", "a/d", "b"]);
+        for (text, topic, expected) in [
+            ("#", "a/b", &["a/d", "b"][..]),
+            ("#", "a/c", &["a/d", "b"]),
+            ("a/+", "a/b", &["a/d"]),
+            ("a/b", "a", &["a/b"]),
+            ("a/b", "a/b", &[]),
+            ("#", "z", &[]),
+        ] {
+            let mut cursor = RetainedCursor::new(&filter(text)).behind(topic);
+            let mut found = Vec::new();
+            let progress = cursor.resume(&tree, 100, |topic, ()| found.push(topic));
+            assert_eq!(found, expected, "{text} behind {topic}");
+            assert_eq!(progress, RetainedProgress::Finished);
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@
 //! adopted 21 | session | uid u128 | epoch u64
 //! left    22 | session
 //! run     23 | session | sequence | flags u8 | reference | [packet id u16] | count u16
+//! history 24 | session | bytes
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
 //!
@@ -71,6 +72,7 @@ mod tag {
     pub(super) const ADOPTED: u8 = 21;
     pub(super) const LEFT: u8 = 22;
     pub(super) const RUN: u8 = 23;
+    pub(super) const HISTORY: u8 = 24;
 }
 
 mod flag {
@@ -217,12 +219,19 @@ pub enum JournalEntry<'a> {
         /// Whose.
         session: u64,
     },
-    /// The copy goes on as the session from here.
+    /// The backup is promoted from here on.
     Handed {
         /// Whose.
         session: u64,
     },
-    /// These nodes have copies of the session: the first of them that is up goes on with it when its owner is out.
+    /// What the writer knows of what came for the session, for whoever it hands it to next.
+    History {
+        /// Whose.
+        session: u64,
+        /// What it is made of is the writer's.
+        value: &'a [u8],
+    },
+    /// The replica set: when the primary is down, the backup of the first of these nodes that is up is promoted.
     Members {
         /// Whose.
         session: u64,
@@ -277,6 +286,7 @@ impl JournalEntry<'_> {
             | Self::Whole { session }
             | Self::Covered { session }
             | Self::Handed { session }
+            | Self::History { session, .. }
             | Self::Members { session, .. }
             | Self::Adopted { session, .. }
             | Self::Left { session }
@@ -505,7 +515,7 @@ impl JournalWriter {
         }
     }
 
-    /// The same as [`append`](Self::append) for readers that know runs: nodes of wire version 6 on.
+    /// The same as [`append`](Self::append) for readers that know runs.
     pub fn append_plain(&mut self, append: PlainAppend) {
         if let Some(run) = &mut self.run
             && run.end == self.bytes.len()
@@ -590,12 +600,19 @@ impl JournalWriter {
         put_varint(self.begin(tag::COVERED), session);
     }
 
-    /// The copy goes on as the session from here.
+    /// The backup is promoted from here on.
     pub fn handed(&mut self, session: u64) {
         put_varint(self.begin(tag::HANDED), session);
     }
 
-    /// These nodes have copies of the session.
+    /// What the writer knows of what came for the session.
+    pub fn history(&mut self, session: u64, value: &[u8]) {
+        let out = self.begin(tag::HISTORY);
+        put_varint(out, session);
+        put_bytes(out, value);
+    }
+
+    /// The replica set.
     pub fn members(&mut self, session: u64, nodes: &[u64]) {
         let out = self.begin(tag::MEMBERS);
         put_varint(out, session);

@@ -35,7 +35,7 @@ pub struct MessageStream {
 const UNSENT: u8 = 128;
 
 impl MessageId {
-    /// The identity of a message that only sessions of this worker take: copies of these sessions on other nodes are told all of it,
+    /// The identity of a message that only sessions of this worker take: backups of these sessions on other nodes receive all of it,
     /// and it never comes there, or back, by itself. `number` rises from 1.
     #[must_use]
     pub const fn unsent(node: u64, incarnation: u64, worker: u8, number: u64) -> Self {
@@ -163,7 +163,7 @@ impl Message {
         }
     }
 
-    /// The same as what `publication` names: a copy of the session that is told of it knows it when it comes again.
+    /// The same as what `publication` names: a backup of the session that receives it recognises it when it comes again.
     #[must_use]
     pub fn with_publication(mut self, publication: Option<Publication>) -> Self {
         if let Some((session, packet_id, generation)) = publication {

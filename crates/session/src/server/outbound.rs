@@ -9,10 +9,13 @@
 //! | awaits PUBREC | wrong | PUBREL | done | wrong |
 //! | awaits PUBCOMP | wrong | PUBREL | done | done |
 
+mod ages;
+
 use std::{collections::VecDeque, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos};
 
+use self::ages::Ages;
 use super::{MatchedIdentifiers, Message};
 use crate::time::Instant;
 
@@ -181,6 +184,7 @@ pub struct Outbound {
     in_window: u16,
     /// See [`Outbound::next_sequence`].
     next_sequence: u64,
+    ages: Ages,
 }
 
 impl Outbound {
@@ -199,6 +203,7 @@ impl Outbound {
             cursor: 0,
             in_window: 0,
             next_sequence: 1,
+            ages: Ages::new(),
         }
     }
 
@@ -304,14 +309,31 @@ impl Outbound {
     /// # Errors
     /// [`QueueFull`] at a bound.
     pub fn enqueue(&mut self, delivery: Delivery) -> Result<(), QueueFull> {
-        let cost = delivery.message.cost();
-        if !self.has_room(cost) {
+        if !self.has_room(delivery.message.cost()) {
             return Err(QueueFull);
         }
-        self.queue_bytes += cost;
+        self.enqueue_accepted(delivery);
+        Ok(())
+    }
+
+    /// Puts a message at the end of the queue, past its bounds: its publisher was told elsewhere that it was accepted.
+    pub fn enqueue_accepted(&mut self, delivery: Delivery) {
+        self.queue_bytes += delivery.message.cost();
         self.queue.push_back(delivery);
         self.next_sequence += 1;
-        Ok(())
+    }
+
+    /// The next message that is queued waits from now on; for [`waiting_since`](Self::waiting_since).
+    pub fn note_time(&mut self, now: Instant) {
+        self.ages
+            .note(now, self.front_sequence(), self.next_sequence);
+    }
+
+    /// Since when the first message of the queue has waited here, as far as times were noted: not later than that.
+    #[must_use]
+    pub fn waiting_since(&self) -> Option<Instant> {
+        let is_waiting = !self.queue.is_empty();
+        is_waiting.then(|| self.ages.since(self.front_sequence()))?
     }
 
     /// The next thing to send on the present connection, or `None`. First what an earlier connection left, in order, then the queue.

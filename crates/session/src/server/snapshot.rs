@@ -46,7 +46,7 @@ pub struct SessionSnapshot {
 /// What tells apart what two nodes did to a session that both had for a while (rule 15 between nodes).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Branch {
-    /// The node whose copy it was before that went out of sight; `None`: it was no copy.
+    /// The primary of which it was a backup, before that went out of sight; `None`: it was no backup.
     pub from: Option<u64>,
     /// Messages that it held then and that the other node held too: whichever of them one side lacks later, it is done with.
     pub known: Vec<MessageId>,
@@ -58,7 +58,7 @@ pub struct Branch {
     pub is_partial: bool,
     /// The node was started again since, and may lack what it had: only what it took afterwards counts.
     pub is_interrupted: bool,
-    /// It was a copy, and no client has connected to it since: all it knows of packets under way is from before.
+    /// It was a backup, and no client has connected to it since: all it knows of packets under way is from before.
     pub is_unserved: bool,
 }
 
@@ -163,7 +163,6 @@ impl SessionSnapshot {
             0 => None,
             _ => Some(reader.will()?),
         };
-        // Nodes of the first wire versions end here.
         let branch = if reader.0.is_empty() {
             None
         } else {
@@ -182,6 +181,24 @@ impl SessionSnapshot {
             will,
             branch,
         })
+    }
+}
+
+impl Branch {
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.branch(self);
+        out.0
+    }
+
+    /// From bytes that `encode` made.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]; sizes are never trusted.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        Reader::new(bytes)?.branch()
     }
 }
 
@@ -632,7 +649,7 @@ mod tests {
         let end = unbranched.encode(now).len();
         let mut bytes = snapshot().encode(now);
         let read = SessionSnapshot::decode(&bytes[..end], now);
-        assert_eq!(read, Ok(unbranched), "as the first versions wrote it");
+        assert_eq!(read, Ok(unbranched), "no other node has it");
         for len in (0..bytes.len()).filter(|len| *len != end) {
             assert!(
                 SessionSnapshot::decode(&bytes[..len], now).is_err(),

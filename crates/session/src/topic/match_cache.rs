@@ -111,6 +111,12 @@ impl<R> MatchCache<R> {
         self.bytes = 0;
     }
 
+    /// Number of topics that it holds at most.
+    #[must_use]
+    pub const fn maximum_entries(&self) -> usize {
+        self.maximum_entries
+    }
+
     /// Number of topics.
     #[must_use]
     pub fn len(&self) -> usize {

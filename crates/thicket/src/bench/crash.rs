@@ -359,7 +359,7 @@ fn report(results: &Results) -> Report {
     let impatient: u64 = results.repeats.iter().map(|result| result.impatient).sum();
     if impatient > 0 {
         report.push(Part::Warning(format!(
-            "{impatient} deaths came before every session had its copies: that took too long"
+            "{impatient} deaths came before every session had its backups: that took too long"
         )));
     }
     report

@@ -9,9 +9,11 @@ mod mst;
 mod options;
 mod output;
 mod placement;
+mod quota;
 mod rebalance;
 mod relay;
 mod run;
+mod soak;
 mod start;
 mod stored;
 mod tls;
@@ -41,11 +43,13 @@ enum Command {
     Start(start::Start),
     /// Fill a node with sessions and messages, kill it and start it again: until a session is served
     Stored(stored::Stored),
+    /// Send clients that come once, each under names of its own: what of them stays in the memory of the nodes
+    Soak(soak::Soak),
     /// Kill nodes under load: what of the acknowledged messages is missing, what comes twice, how long until it goes on (M5)
     Crash(Box<crash::Crash>),
     /// Publishers arrive at two Mosquittos behind a dispatcher, and in turn (Dispatcher IV)
     Dispatcher(dispatcher::DispatcherExperiment),
-    /// What placement is worth: clients at random, placed with one session, and with several (Detti Fig. 22)
+    /// What placement is worth: clients at random, placed with one session, and with several; Detti Fig. 2, 22 and 23
     Placement(placement::Placement),
     /// What rebalancing does when a node joins or is drained, and when the rebalancer dies: how long, what is lost, what comes twice
     Rebalance(rebalance::Rebalance),
@@ -67,6 +71,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Conns(arguments) => conns::run(&arguments),
         Command::Start(arguments) => start::run(&arguments),
         Command::Stored(arguments) => stored::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments),
         Command::Dispatcher(arguments) => dispatcher::run(&arguments),
         Command::Placement(arguments) => placement::run(&arguments),

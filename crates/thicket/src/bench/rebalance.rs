@@ -47,6 +47,8 @@ enum Act {
     Drain,
     /// All clients begin at one node, and the rebalancer is killed when it has moved some
     Kill,
+    /// Clients that may have four sessions are at random nodes with one each, each subscriber with ten topics (Zipf's law, 1.13): a dry run, one pass, and what came of it
+    Random,
 }
 
 impl std::fmt::Display for Act {
@@ -61,6 +63,7 @@ impl From<Act> for RebalanceAct {
             Act::ScaleOut => Self::ScaleOut,
             Act::Drain => Self::Drain,
             Act::Kill => Self::Kill,
+            Act::Random => Self::Random,
         }
     }
 }

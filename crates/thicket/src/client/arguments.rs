@@ -27,14 +27,15 @@ pub struct Connect {
     #[arg(short, long, value_name = "CLIENT_ID")]
     id: Option<String>,
     /// User name
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", allow_hyphen_values = true)]
     username: Option<String>,
     /// Password
     #[arg(
         short = 'P',
         long = "pw",
         value_name = "PASSWORD",
-        requires = "username"
+        requires = "username",
+        allow_hyphen_values = true
     )]
     password: Option<String>,
     /// Prove with SCRAM-SHA-256 that the password is known, and have the broker prove it as well (5)
@@ -63,6 +64,7 @@ pub struct Connect {
         long,
         value_name = "PAYLOAD",
         requires = "will_topic",
+        allow_hyphen_values = true,
         help_heading = "Will"
     )]
     will_payload: Option<String>,

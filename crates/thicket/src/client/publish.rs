@@ -42,7 +42,7 @@ pub struct Pub {
 #[group(required = true, multiple = false)]
 struct Source {
     /// The message
-    #[arg(short, long)]
+    #[arg(short, long, allow_hyphen_values = true)]
     message: Option<String>,
     /// The content of a file is the message
     #[arg(short, long)]

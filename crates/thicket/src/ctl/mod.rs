@@ -1,5 +1,8 @@
 //! `thicket ctl`: what a running node knows, as tables or as JSON, and what one may ask it to do.
 
+mod bans;
+mod cluster;
+mod messages;
 mod overlay;
 mod rebalance;
 mod rolling;
@@ -36,6 +39,9 @@ pub struct Ctl {
         global = true
     )]
     api: String,
+    /// Have the node that is asked hand everything on to this node, by name or identity
+    #[arg(long = "node", value_name = "NODE", global = true)]
+    asked: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
     /// Print what the node answers instead of a table
@@ -48,6 +54,20 @@ pub struct Ctl {
 enum Topic {
     /// The nodes of the cluster, and whether this side of it serves
     Nodes,
+    /// Sessions of all nodes: by who they are, the slowest clients, the heaviest
+    Clients(cluster::Clients),
+    /// Subscriptions of all nodes: those that match a topic, or those of a client
+    Subscribers(cluster::Subscribers),
+    /// Retained messages: their topics, one of them, or away with one
+    Retained(messages::Retained),
+    /// Who may not connect to any node
+    Bans,
+    /// Ban clients from all nodes, by identifier, user or address; those that are connected are disconnected
+    Ban(bans::BanArguments),
+    /// Lift a ban
+    Unban(bans::Whom),
+    /// Publish a message
+    Publish(messages::Publish),
     /// The sessions on the node that is asked
     Sessions,
     /// The subscriptions of those sessions
@@ -78,7 +98,9 @@ enum Topic {
     Bridges,
     /// Where the memory of the node is
     Memory,
-    /// End the connection of a client; its session goes on as if the network had failed
+    /// What was changed over the HTTP API of the node since its start, by whom and from where: the last 1000 changes
+    Audit,
+    /// End the connection of a client, at whichever node it is; its session goes on as if the network had failed
     Kick {
         /// Client identifier
         client_id: String,
@@ -114,7 +136,9 @@ enum Topic {
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
-    let api = Api::new(&arguments.api).with_credentials(&arguments.credentials);
+    let api = Api::new(&arguments.api)
+        .with_credentials(&arguments.credentials)
+        .with_node(arguments.asked.as_deref());
     let path = match &arguments.topic {
         Topic::Nodes => "/v1/nodes",
         Topic::Sessions => "/v1/sessions",
@@ -128,6 +152,7 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         },
         Topic::Bridges => "/v1/bridges",
         Topic::Memory => "/v1/memory",
+        Topic::Audit => "/v1/audit",
         Topic::Kick {
             client_id,
             user,
@@ -140,6 +165,13 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             };
             return kick(&api, &entry);
         }
+        Topic::Clients(wanted) => return cluster::clients(&api, wanted, arguments.json),
+        Topic::Subscribers(wanted) => return cluster::subscribers(&api, wanted, arguments.json),
+        Topic::Retained(wanted) => return messages::retained(&api, wanted, arguments.json),
+        Topic::Bans => return bans::bans(&api, arguments.json),
+        Topic::Ban(wanted) => return bans::ban(&api, wanted),
+        Topic::Unban(whom) => return bans::unban(&api, whom),
+        Topic::Publish(wanted) => return messages::publish(&api, wanted),
         Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
         Topic::RollingRestart(restart) => {
             return rolling::run(&api, &arguments.credentials, restart);
@@ -171,7 +203,18 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
             Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
-            Topic::Kick { .. }
+            Topic::Audit => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+                view::audit(&api.ask::<Vec<_>>(path)?, now)
+            }
+            Topic::Clients(_)
+            | Topic::Subscribers(_)
+            | Topic::Retained(_)
+            | Topic::Publish(_)
+            | Topic::Bans
+            | Topic::Ban(_)
+            | Topic::Unban(_)
+            | Topic::Kick { .. }
             | Topic::Drain { .. }
             | Topic::Forget { .. }
             | Topic::Rebalance(_)
@@ -241,7 +284,7 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
         }
         if Instant::now() > deadline {
             anyhow::bail!(
-                "{connections} clients and {sessions} sessions are left: sessions go only to a node that has a copy (`thicket_sessions_without_copies`)"
+                "{connections} clients and {sessions} sessions are left: sessions go only to a node that has a backup (`thicket_under_replicated_sessions`)"
             );
         }
         std::thread::sleep(STEP);

@@ -145,7 +145,7 @@ fn wait_until_whole(apis: &[&Api], timeout: Duration) -> anyhow::Result<()> {
             let (up, all) = (up.count(), apis.len());
             ensure!(up >= all, "a node sees {up} of {all} nodes");
             let traffic: TrafficEntry = api.ask("/v1/traffic")?;
-            let missing = traffic.total.sessions_without_copies;
+            let missing = traffic.total.under_replicated_sessions;
             ensure!(
                 missing == 0,
                 "{missing} sessions have fewer backups than they should"

@@ -7,6 +7,7 @@ use thicket_broker::api::{
     SubscriptionEntry, TopicEntry, TrafficEntry,
 };
 
+use thicket_broker::api::audit::AuditEntry;
 use thicket_broker::api::redirection::{
     ClientExplanationEntry, NodeStateEntry, RankedNodeEntry, RatesEntry,
 };
@@ -111,6 +112,27 @@ pub fn topics(topics: &[TopicEntry], nodes: &[NodeEntry]) -> String {
     render(&["TOPIC", "NODE", "MESSAGES/S"], &rows)
 }
 
+/// Changes over the API, the oldest first. `now`: the time since 1970.
+pub fn audit(entries: &[AuditEntry], now: Duration) -> String {
+    let row = |entry: &AuditEntry| {
+        let ago = now.saturating_sub(Duration::from_millis(entry.last_time_ms));
+        vec![
+            format!("{} ago", length(ago.as_secs())),
+            entry.user.clone().unwrap_or_else(nothing),
+            entry.peer.clone(),
+            format!("{} {}", entry.method, entry.path),
+            entry.subject.clone().unwrap_or_else(nothing),
+            entry.status.to_string(),
+            entry.times.to_string(),
+        ]
+    };
+    let rows: Vec<_> = entries.iter().map(row).collect();
+    let titles = [
+        "WHEN", "USER", "FROM", "REQUEST", "SUBJECT", "STATUS", "TIMES",
+    ];
+    render(&titles, &rows)
+}
+
 /// Why a client is where it is.
 pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
     let name = |id: &str| {
@@ -129,6 +151,9 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
     let decision = match &client.decision {
         None => "nothing was decided about it here".to_owned(),
         Some(decision) => match &decision.to {
+            Some(to) if decision.reason == "refused" => {
+                format!("refused: its topics are at {}", name(to))
+            }
             Some(to) => format!("sent to {}: {}", name(to), reason(&decision.reason)),
             None => format!("served: {}", reason(&decision.reason)),
         },
@@ -154,6 +179,15 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
         let rows = sessions.map(|session| vec![session.client_id.clone(), name(&session.node)]);
         text.push_str(&render(&["SESSION", "NODE"], &rows.collect::<Vec<_>>()));
     }
+    if let Some(learned) = &client.learned {
+        text.push_str(&format!(
+            "learned: publishes to {}, receives {}; best at {}; refused {} times since it was served\n",
+            some_of(&learned.publish),
+            some_of(&learned.subscribe),
+            name(&learned.node),
+            learned.refused
+        ));
+    }
     if !client.nodes.is_empty() {
         let row = |node: &RankedNodeEntry| vec![name(&node.id), format!("{:.2}", node.score)];
         let rows: Vec<_> = client.nodes.iter().map(row).collect();
@@ -161,6 +195,16 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
         text.push_str(&render(&["NODE", "LOAD"], &rows));
     }
     text
+}
+
+/// The first of these topics, and how many more there are.
+fn some_of(topics: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match topics.len() {
+        0 => "nothing".to_owned(),
+        count if count <= SHOWN => topics.join(", "),
+        count => format!("{} and {} more", topics[..SHOWN].join(", "), count - SHOWN),
+    }
 }
 
 /// Time of day, UTC.
@@ -179,6 +223,8 @@ fn reason(word: &str) -> &str {
         "balanced" => "no node had less to do by the margin",
         "came_redirected" => "it was redirected already",
         "does_not_follow" => "it came back instead of following",
+        "placed" => "its topics are here",
+        "refused_enough" => "its topics are elsewhere, but it was refused often enough",
         "version" => "before MQTT 5.0 there is no Server Reference",
         "no_address" => "no other node has a listener like the one it came in at",
         "budget" => "as many as may be were redirected in that second",
@@ -218,7 +264,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
             session.queued_messages.to_string(),
             session.inflight_messages.to_string(),
             session.dropped_messages.to_string(),
-            session.copies.to_string(),
+            session.backups.to_string(),
             session.worker.to_string(),
         ]
     };
@@ -233,7 +279,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
         "QUEUED",
         "IN FLIGHT",
         "DROPPED",
-        "COPIES",
+        "BACKUPS",
         "WORKER",
     ];
     let rows: Vec<_> = sessions.iter().map(row).collect();
@@ -358,7 +404,7 @@ pub fn memory(ledger: &MemoryLedger) -> String {
         vec![name.to_owned(), cell(count), cell(bytes)]
     };
     let total = &ledger.total;
-    render(
+    let now = render(
         &["MEMORY", "COUNT", "BYTES"],
         &[
             row("process", None, ledger.resident_bytes),
@@ -392,18 +438,18 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(total.subscriptions),
                 Some(total.filter_bytes),
             ),
-            row("copies", Some(total.copies), None),
+            row("backups", Some(total.backups), None),
             row(
-                "copies, messages",
-                Some(total.copied_messages),
-                Some(total.copied_bytes),
+                "backups, messages",
+                Some(total.backup_messages),
+                Some(total.backup_bytes),
             ),
             row(
-                "copies, wills",
+                "backups, wills",
                 Some(total.held_wills),
                 Some(total.held_will_bytes),
             ),
-            row("copies, streams", None, Some(total.copy_stream_bytes)),
+            row("backups, streams", None, Some(total.backup_stream_bytes)),
             row(
                 "retained",
                 Some(ledger.retained_messages),
@@ -416,10 +462,24 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(ledger.hinted_bytes),
             ),
         ],
-    )
+    );
+    let remembered: Vec<_> = ledger
+        .remembered
+        .iter()
+        .map(|table| {
+            vec![
+                table.what.clone(),
+                table.entries.to_string(),
+                table.at_most.to_string(),
+                table.bytes.map_or_else(nothing, |bytes| bytes.to_string()),
+            ]
+        })
+        .collect();
+    let remembered = render(&["REMEMBERED", "COUNT", "AT MOST", "BYTES"], &remembered);
+    format!("{now}\n{remembered}")
 }
 
-fn nothing() -> String {
+pub fn nothing() -> String {
     "-".to_owned()
 }
 

@@ -12,7 +12,7 @@ use thicket_lab::probe;
 use thicket_lab::scenario::Scenario;
 use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
-use thicket_lab::{driver, hand, janitor};
+use thicket_lab::{driver, hand, janitor, unprivileged};
 
 /// Rest after the last frame of a verification.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -80,6 +80,7 @@ pub struct Verify {
 /// Measures the network of a scenario.
 pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     let (scenario, _) = Scenario::load(&arguments.file)?;
+    unprivileged::enter_if_needed(&std::env::current_exe()?)?;
     check_machine()?;
     let names = scenario.network.names().map_err(anyhow::Error::msg)?;
     let topology =

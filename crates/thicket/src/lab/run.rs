@@ -1,6 +1,6 @@
 //! Commands that measure brokers: run, compare, report.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -10,20 +10,20 @@ use thicket_bench::report::Table;
 use thicket_lab::compare::{Ratio, compare as ratios, expected_to_differ, is_across, spreads};
 use thicket_lab::driver::{Brokers, Driver};
 use thicket_lab::links::Backend;
-use thicket_lab::results::Results;
+use thicket_lab::results::{self, Results};
 use thicket_lab::run::{Options, run as run_scenario};
-use thicket_lab::scenario::{Scenario, check_built};
+use thicket_lab::scenario::{Cell, Scenario, System, check_built};
 use thicket_lab::simulated::Playable;
 use thicket_lab::summary::{cell, number, rows, short};
 use thicket_lab::testbed::check_machine;
-use thicket_lab::{janitor, report};
+use thicket_lab::{janitor, measures, report, unprivileged};
 
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Scenario
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// Scenario; of several, each has a folder of its name for its results, and the report has Comparison's measures side by side
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// Folder for the results; it must be new or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -66,41 +66,18 @@ impl RunBackend {
     }
 }
 
-/// Runs a scenario.
+/// A scenario that can run here.
+struct Checked<'a> {
+    file: &'a Path,
+    text: String,
+    scenario: Scenario,
+    cells: Vec<Cell>,
+}
+
+/// Runs scenarios.
 pub fn run(arguments: &Run) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(&arguments.file)
-        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
-    let (mut scenario, cells) = Scenario::load(&arguments.file)?;
-    for name in &arguments.only {
-        anyhow::ensure!(
-            scenario.systems.iter().any(|system| system.name == *name),
-            "--only {name}: the scenario has no such system"
-        );
-    }
-    if !arguments.only.is_empty() {
-        scenario
-            .systems
-            .retain(|system| arguments.only.contains(&system.name));
-    }
-    if let Some(repeats) = arguments.repeats {
-        scenario.repeats = repeats;
-    }
-    let playable = match arguments.backend {
-        RunBackend::Simulated => Some(Playable::check(&arguments.file, &text, &scenario, &cells)?),
-        RunBackend::Auto | RunBackend::Netem | RunBackend::Wire => None,
-    };
-    let mut needs_network = false;
-    for system in &scenario.systems {
-        needs_network |= Driver::load(system)?.brokers != Brokers::External;
-    }
-    if needs_network && playable.is_none() {
-        for cell in &cells {
-            let names = cell.scenario.network.names();
-            check_built(names.map_err(anyhow::Error::msg)?.len()).map_err(anyhow::Error::msg)?;
-        }
-        check_machine()?;
-        janitor::clean_dead()?;
-    }
+    let checked = arguments.files.iter().map(|file| check(file, arguments));
+    let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
     std::fs::create_dir_all(&arguments.out)?;
     anyhow::ensure!(
         std::fs::read_dir(&arguments.out)?.next().is_none(),
@@ -111,6 +88,120 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
+    let [only] = &checked[..] else {
+        return run_all(&checked, arguments, &interrupted);
+    };
+    let results = run_one(only, &arguments.out, arguments, &interrupted)?;
+    judge(&results, &arguments.out)
+}
+
+/// Runs one after the other, each into a folder of its name.
+fn run_all(
+    checked: &[Checked<'_>],
+    arguments: &Run,
+    interrupted: &Arc<AtomicBool>,
+) -> anyhow::Result<()> {
+    let names = checked.iter().map(|it| name_of(it.file));
+    let names = names.collect::<anyhow::Result<Vec<String>>>()?;
+    if let Some(name) = names
+        .iter()
+        .find(|name| names.iter().filter(|it| it == name).count() > 1)
+    {
+        anyhow::bail!("two scenarios are named {name}: their results would mix");
+    }
+    let mut all = Vec::new();
+    for (one, name) in checked.iter().zip(names) {
+        println!("{}", one.scenario.title);
+        let folder = arguments.out.join(&name);
+        std::fs::create_dir_all(&folder)?;
+        let results = run_one(one, &folder, arguments, interrupted)?;
+        let is_over = results.ended_early.is_some();
+        all.push((name, results));
+        if is_over {
+            break;
+        }
+    }
+    report::write_joint(&all, &arguments.out)?;
+    print!("{}", side_by_side(&all).to_text());
+    println!("side by side: {}/report.html", arguments.out.display());
+    let judged = all
+        .iter()
+        .map(|(name, results)| judge(results, &arguments.out.join(name)));
+    judged.collect()
+}
+
+fn name_of(file: &Path) -> anyhow::Result<String> {
+    let name = file.file_stem().and_then(|name| name.to_str());
+    let name = name.with_context(|| format!("{} is no name of a scenario", file.display()))?;
+    Ok(name.to_owned())
+}
+
+/// Reads a scenario, and refuses it if it cannot run here.
+fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let (mut scenario, cells) = Scenario::load(file)?;
+    let is_wanted =
+        |system: &System| arguments.only.is_empty() || arguments.only.contains(&system.name);
+    for name in &arguments.only {
+        anyhow::ensure!(
+            arguments.files.len() > 1 || scenario.systems.iter().any(|system| system.name == *name),
+            "--only {name}: the scenario has no such system"
+        );
+    }
+    scenario.systems.retain(is_wanted);
+    anyhow::ensure!(
+        !scenario.systems.is_empty(),
+        "--only: {} has none of these systems",
+        file.display()
+    );
+    if let Some(repeats) = arguments.repeats {
+        scenario.repeats = repeats;
+    }
+    let checked = Checked {
+        file,
+        text,
+        scenario,
+        cells,
+    };
+    if arguments.backend == RunBackend::Simulated {
+        checked.playable()?;
+        return Ok(checked);
+    }
+    let mut needs_network = false;
+    for system in &checked.scenario.systems {
+        needs_network |= Driver::load(system)?.brokers != Brokers::External;
+    }
+    if needs_network {
+        for cell in &checked.cells {
+            let names = cell.scenario.network.names();
+            check_built(names.map_err(anyhow::Error::msg)?.len()).map_err(anyhow::Error::msg)?;
+        }
+        unprivileged::enter_if_needed(&std::env::current_exe()?)?;
+        check_machine()?;
+        janitor::clean_dead()?;
+    }
+    Ok(checked)
+}
+
+impl Checked<'_> {
+    fn playable(&self) -> anyhow::Result<Playable<'_>> {
+        Ok(Playable::check(
+            self.file,
+            &self.text,
+            &self.scenario,
+            &self.cells,
+        )?)
+    }
+}
+
+/// Runs a scenario, with results and report in the folder.
+fn run_one(
+    one: &Checked<'_>,
+    folder: &Path,
+    arguments: &Run,
+    interrupted: &Arc<AtomicBool>,
+) -> anyhow::Result<Results> {
     let say = |line: &str| {
         if !arguments.quiet {
             eprintln!("{line}");
@@ -121,29 +212,51 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let options = Options {
         program: &program,
         backend: backend.unwrap_or(Backend::Wire),
-        folder: &arguments.out,
-        interrupted: &interrupted,
+        folder,
+        interrupted,
         say: &say,
     };
-    let results = match playable {
-        None => run_scenario(&text, &scenario, &cells, &options)?,
-        Some(playable) => playable.run(&options)?,
+    let results = match backend {
+        Some(_) => run_scenario(&one.text, &one.scenario, &one.cells, &options)?,
+        None => one.playable()?.run(&options)?,
     };
-    report::write(&results, &arguments.out, None)?;
+    report::write(&results, folder, None)?;
     print!("{}", table(&results).to_text());
     for question in &results.left_out {
         println!("not answered: {question}");
     }
-    let out = arguments.out.display();
+    let out = folder.display();
     println!("results: {out}/results.json, {out}/runs.csv, {out}/samples, {out}/report.html");
+    Ok(results)
+}
+
+/// An error unless the results are whole and valid.
+fn judge(results: &Results, folder: &Path) -> anyhow::Result<()> {
     if let Some(reason) = &results.ended_early {
         anyhow::bail!("ended early ({reason}); what was measured is kept");
     }
     anyhow::ensure!(
         results.valid,
-        "not all runs are valid: see {out}/report.html"
+        "not all runs are valid: see {}/report.html",
+        folder.display()
     );
     Ok(())
+}
+
+/// Comparison's measures, a column a system.
+fn side_by_side(all: &[(String, Results)]) -> Table {
+    let results: Vec<Results> = all.iter().map(|(_, results)| results.clone()).collect();
+    let (systems, lines) = measures::table(&results);
+    let mut table = Table::new(
+        ["MEASURE"]
+            .into_iter()
+            .chain(systems.iter().map(String::as_str)),
+    );
+    for line in &lines {
+        let figures = systems.iter().map(|system| line.of(system).to_owned());
+        table.row([line.name.to_owned()].into_iter().chain(figures));
+    }
+    table
 }
 
 fn table(results: &Results) -> Table {
@@ -298,7 +411,7 @@ fn agree(ratios: &[Ratio]) -> anyhow::Result<()> {
 /// Arguments of `thicket lab report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Folder of results
+    /// Folder of results, or of such folders
     folder: PathBuf,
     /// Results of the same scenario on another back end, whose figures are set beside these
     #[arg(long, value_name = "DIR")]
@@ -307,6 +420,9 @@ pub struct Report {
 
 /// Makes the report anew from the results.
 pub fn report(arguments: &Report) -> anyhow::Result<()> {
+    if !arguments.folder.join(results::FILE).exists() {
+        return joint_report(&arguments.folder);
+    }
     let results = Results::load(&arguments.folder)?;
     let beside = match &arguments.beside {
         None => None,
@@ -324,5 +440,31 @@ pub fn report(arguments: &Report) -> anyhow::Result<()> {
     };
     report::write(&results, &arguments.folder, beside.as_ref())?;
     println!("{}", arguments.folder.join("report.html").display());
+    Ok(())
+}
+
+/// Makes the report of several scenarios anew from the folders below.
+fn joint_report(folder: &Path) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let folders = entries.map(|entry| Ok(entry?.path()));
+    let mut folders = folders.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    folders.retain(|folder| folder.join(results::FILE).exists());
+    folders.sort();
+    anyhow::ensure!(
+        !folders.is_empty(),
+        "{}: there are no results in it",
+        folder.display()
+    );
+    let load = |folder: &PathBuf| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        Ok((name.into_owned(), Results::load(folder)?))
+    };
+    let all = folders
+        .iter()
+        .map(load)
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    report::write_joint(&all, folder)?;
+    print!("{}", side_by_side(&all).to_text());
+    println!("{}", folder.join("report.html").display());
     Ok(())
 }

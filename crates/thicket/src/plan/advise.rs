@@ -5,14 +5,17 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use serde_json::Value;
-use thicket_placement::{Advisor, Change, CpuWeights, Limits, Outcome, Relocation};
+use thicket_placement::{Advisor, Change, CpuWeights, Outcome, Relocation};
 
+use super::arguments::FairOptions;
 use super::price::{Prices, Tariff};
 use super::recording::Source;
 use super::rows::{Format, Row, object, render};
 
 /// The name of the node that is added.
 const NEW_NODE: &str = "new-node";
+/// Ends the name of a change whose moves weigh what traffic between sites costs.
+const BY_PRICE: &str = ", by price";
 
 /// Arguments of `thicket plan advise`.
 #[derive(Debug, clap::Args)]
@@ -25,20 +28,11 @@ pub(super) struct Advise {
     /// Sessions that may move besides those that must, for each change.
     #[arg(long, value_name = "N", default_value_t = 100)]
     moves: usize,
-    /// Print the moves of one row of the table, named as there: `rebalance`, `add`, or `remove NODE`
+    /// Print the moves of one row of the table, named as there: `rebalance`, `add`, or `remove NODE`; with `, by price` if it says so
     #[arg(long, value_name = "CHANGE")]
     show: Option<String>,
-    /// Sessions a client may have (Nses).
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    max_sessions: usize,
-    /// Fairness factor (gamma): a node above so many times the mean work counts in `above_gamma`.
-    #[arg(
-        long,
-        value_name = "G",
-        default_value_t = 1.1,
-        allow_negative_numbers = true
-    )]
-    gamma: f64,
+    #[command(flatten)]
+    fair: FairOptions,
     /// Work one node can do, in units per second; the default is that of `plan size`.
     #[arg(long, value_name = "UNITS", default_value_t = CpuWeights::PAPER_CAPACITY, allow_negative_numbers = true)]
     capacity: f64,
@@ -50,7 +44,7 @@ pub(super) struct Advise {
 }
 
 pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
-    let limits = Limits::new(arguments.max_sessions, arguments.gamma)?;
+    let limits = arguments.fair.limits()?;
     anyhow::ensure!(
         arguments.capacity.is_finite() && arguments.capacity > 0.0,
         "capacity: must be a number above 0, not {}",
@@ -65,12 +59,12 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
     let sites = arguments.prices.sites(&recording.cluster)?;
     let arrivals = recording.arrivals.into_iter().map(|(_, it)| it).collect();
     let weights = CpuWeights::default();
-    let advisor = Advisor::new(recording.cluster.nodes, arrivals, limits, weights)?;
+    let mut advisor = Advisor::new(recording.cluster.nodes, arrivals, limits, weights)?;
     let now = advisor.now();
     let scale = Scale {
         weights,
         capacity: arguments.capacity,
-        gamma: arguments.gamma,
+        gamma: arguments.fair.gamma,
         internal: now.traffic.internal(),
         tariff,
     };
@@ -80,8 +74,15 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
         changes(advisor.nodes(), &sites)
     };
     let mut outcomes = vec![("now".to_owned(), now)];
-    for (name, change) in changes {
-        outcomes.push((name, advisor.after(&change, arguments.moves)?));
+    for (name, change) in &changes {
+        outcomes.push((name.clone(), advisor.after(change, arguments.moves)?));
+    }
+    if let Some(cost) = arguments.prices.cost_between(&sites)? {
+        advisor.weigh(cost)?;
+        for (name, change) in &changes {
+            let name = format!("{name}{BY_PRICE}");
+            outcomes.push((name, advisor.after(change, arguments.moves)?));
+        }
     }
     let text = match &arguments.show {
         Some(name) => {

@@ -1,7 +1,8 @@
 //! Arguments that several subcommands share.
 
 use thicket_placement::{
-    Application, ArrivalOrder, MatchingOptions, ParameterError, Rates, Setting, StrategyKind,
+    Application, ArrivalOrder, Limits, MatchingOptions, ParameterError, Rates, Setting,
+    StrategyKind,
 };
 
 /// Which scenario.
@@ -11,6 +12,28 @@ pub(super) enum ScenarioName {
     Social,
     /// Every subscriber follows all topics below a node of a tree of names.
     Iot,
+}
+
+/// What a placement has to keep to.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct FairOptions {
+    /// Sessions a client may have (Nses).
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(super) max_sessions: usize,
+    /// Fairness factor (gamma): a broker above so many times the mean counts in `above_gamma`.
+    #[arg(
+        long,
+        value_name = "G",
+        default_value_t = 1.1,
+        allow_negative_numbers = true
+    )]
+    pub(super) gamma: f64,
+}
+
+impl FairOptions {
+    pub(super) fn limits(self) -> Result<Limits, ParameterError> {
+        Limits::new(self.max_sessions, self.gamma)
+    }
 }
 
 /// The population: topics, subscribers, and who follows what. Defaults are those of the paper's Fig. 13.

@@ -7,6 +7,8 @@ use super::recording::ClusterLine;
 /// Seconds of a month of thirty days.
 const MONTH_S: f64 = 30.0 * 24.0 * 3600.0;
 const GB: f64 = 1e9;
+/// What a message between sites counts as if only its price is given.
+const SITE_COST: f64 = 10.0;
 
 /// How the cost of traffic is counted.
 #[derive(Debug, Clone, clap::Args)]
@@ -18,6 +20,10 @@ pub(super) struct Prices {
     /// Price of a GB (10^9 bytes) that goes from one site to another; with it a month of thirty days is counted.
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true)]
     price_per_gb: Option<f64>,
+    /// A message between sites counts as so many between nodes of one site: each change is also planned by that, beside the one that does not
+    /// weigh where its traffic goes [default with --price-per-gb: 10]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    site_cost: Option<f64>,
     /// Bytes of a message with what it takes to carry it [default: the payload on average that the recording tells].
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     message_bytes: Option<f64>,
@@ -55,6 +61,32 @@ impl Prices {
         Ok(sites)
     }
 
+    /// What a message from one node to another costs, if sites are to be weighed: a price was given, or `--site-cost`.
+    ///
+    /// # Errors
+    /// The cost is below 1.
+    pub(super) fn cost_between(
+        &self,
+        sites: &BTreeMap<String, String>,
+    ) -> anyhow::Result<Option<impl Fn(&str, &str) -> f64 + 'static>> {
+        let by_default = self.price_per_gb.map(|_| SITE_COST);
+        let Some(cost) = self.site_cost.or(by_default) else {
+            return Ok(None);
+        };
+        anyhow::ensure!(
+            cost.is_finite() && cost >= 1.0,
+            "site-cost: must be at least 1, not {cost}"
+        );
+        let sites = sites.clone();
+        Ok(Some(move |from: &str, to: &str| {
+            if from == to || site_of(&sites, from) == site_of(&sites, to) {
+                1.0
+            } else {
+                cost
+            }
+        }))
+    }
+
     /// `None`: no price was given.
     ///
     /// # Errors
@@ -87,19 +119,20 @@ impl Tariff {
         let mut between = 0.0;
         for (from, row) in nodes.iter().zip(flows) {
             for (to, rate) in nodes.iter().zip(row) {
-                if self.site(from) != self.site(to) {
+                if site_of(&self.sites, from) != site_of(&self.sites, to) {
                     between += rate;
                 }
             }
         }
         between * self.price
     }
+}
 
-    fn site<'a>(&'a self, node: &'a str) -> (bool, &'a str) {
-        match self.sites.get(node) {
-            Some(site) => (true, site),
-            None => (false, node),
-        }
+/// A node without a site is one.
+fn site_of<'a>(sites: &'a BTreeMap<String, String>, node: &'a str) -> (bool, &'a str) {
+    match sites.get(node) {
+        Some(site) => (true, site),
+        None => (false, node),
     }
 }
 
@@ -114,6 +147,7 @@ mod tests {
                 .map(|(node, site)| ((*node).into(), (*site).into()))
                 .collect(),
             price_per_gb: per_gb,
+            site_cost: None,
             message_bytes: bytes,
         }
     }

@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use serde_json::Value;
-use thicket_placement::{Arrival, Limits, Step, StrategyKind, Traffic};
+use thicket_placement::{Arrival, Step, StrategyKind, Traffic};
 
-use super::arguments::{OpenChoices, parse_strategy};
+use super::arguments::{FairOptions, OpenChoices, parse_strategy};
 use super::recording::Source;
 use super::rows::{Format, Row, object, render};
 
@@ -24,17 +24,8 @@ pub(super) struct Replay {
     /// Strategy: random, round-robin, least-loaded, best-match, multi-session, thicket or optimum.
     #[arg(long, value_name = "NAME", default_value = "thicket", value_parser = parse_strategy)]
     strategy: StrategyKind,
-    /// Sessions a client may have (Nses).
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    max_sessions: usize,
-    /// Fairness factor (gamma).
-    #[arg(
-        long,
-        value_name = "G",
-        default_value_t = 1.1,
-        allow_negative_numbers = true
-    )]
-    gamma: f64,
+    #[command(flatten)]
+    fair: FairOptions,
     /// Seed of the random strategy.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -46,7 +37,7 @@ pub(super) struct Replay {
 }
 
 pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
-    let limits = Limits::new(arguments.max_sessions, arguments.gamma)?;
+    let limits = arguments.fair.limits()?;
     let strategy = arguments
         .strategy
         .build(limits, arguments.choices.options()?, arguments.seed);

@@ -11,7 +11,7 @@ use thicket_placement::{
     Statistic, StrategyKind, Sweep, simulate,
 };
 
-use super::arguments::{OpenChoices, Population, parse_order, parse_strategy};
+use super::arguments::{FairOptions, OpenChoices, Population, parse_order, parse_strategy};
 use super::parallel::run_all;
 use super::plot::{Chart, Mark, Pane, Point, Series};
 use super::rows::{Format, Row, object, render};
@@ -39,17 +39,8 @@ pub(super) struct Simulate {
     /// [default: all but optimum].
     #[arg(long, value_name = "NAME,NAME..", value_delimiter = ',', value_parser = parse_strategy)]
     strategy: Vec<StrategyKind>,
-    /// Sessions a client may have (Nses).
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    max_sessions: usize,
-    /// Fairness factor (gamma).
-    #[arg(
-        long,
-        value_name = "G",
-        default_value_t = 1.1,
-        allow_negative_numbers = true
-    )]
-    gamma: f64,
+    #[command(flatten)]
+    fair: FairOptions,
     /// Order of arrival: publishers-first, subscribers-first or random.
     #[arg(long, value_name = "ORDER", default_value = FIGURE_ORDER.name(), value_parser = parse_order)]
     order: ArrivalOrder,
@@ -136,8 +127,8 @@ fn study(arguments: &Simulate) -> anyhow::Result<Study> {
         });
     }
     let mut base = arguments.population.setting();
-    base.max_sessions = arguments.max_sessions;
-    base.gamma = arguments.gamma;
+    base.max_sessions = arguments.fair.max_sessions;
+    base.gamma = arguments.fair.gamma;
     if let Some(shape) = arguments.pareto {
         base.rates = Rates::Pareto {
             mean: base.rates.mean(),

@@ -8,7 +8,7 @@ use thicket_placement::{
     TrafficModel,
 };
 
-use super::arguments::{Population, parse_order};
+use super::arguments::{FairOptions, Population, parse_order};
 use super::measured;
 use super::parallel::run_all;
 use super::rows::{Format, Row, object, render};
@@ -40,17 +40,8 @@ pub(super) struct SizeArguments {
         allow_negative_numbers = true
     )]
     weight_sent: f64,
-    /// Sessions a client may have with placement (Nses).
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    max_sessions: usize,
-    /// Fairness factor of the placement (gamma).
-    #[arg(
-        long,
-        value_name = "G",
-        default_value_t = 1.1,
-        allow_negative_numbers = true
-    )]
-    gamma: f64,
+    #[command(flatten)]
+    fair: FairOptions,
     /// Order of arrival: publishers-first, subscribers-first or random.
     #[arg(long, value_name = "ORDER", default_value = "random", value_parser = parse_order)]
     order: ArrivalOrder,
@@ -68,8 +59,8 @@ pub(super) struct SizeArguments {
 pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.seeds >= 1, "seeds: must be at least 1, not 0");
     let mut setting = arguments.population.setting();
-    setting.max_sessions = arguments.max_sessions;
-    setting.gamma = arguments.gamma;
+    setting.max_sessions = arguments.fair.max_sessions;
+    setting.gamma = arguments.fair.gamma;
     let limits = setting.limits()?;
     let mut workloads = Vec::new();
     for seed in 1..=arguments.seeds {

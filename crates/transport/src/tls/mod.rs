@@ -273,15 +273,29 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 fn system_authorities() -> Result<RootCertStore, TlsError> {
-    let path = SYSTEM_ROOTS
-        .iter()
-        .map(Path::new)
-        .find(|path| path.exists())
-        .ok_or(TlsError::NoSystemRoots)?;
     let mut store = RootCertStore::empty();
     // A system's file may hold some that are out of fashion.
-    store.add_parsable_certificates(certificates(path)?);
+    store.add_parsable_certificates(certificates(system_file()?)?);
     Ok(store)
+}
+
+fn system_file() -> Result<&'static Path, TlsError> {
+    let mut files = SYSTEM_ROOTS.iter().map(Path::new);
+    files
+        .find(|path| path.exists())
+        .ok_or(TlsError::NoSystemRoots)
+}
+
+/// The certificates of the authorities in a PEM file, or of those that the system trusts.
+///
+/// # Errors
+/// The file cannot be read or is no good, or the system has none.
+pub fn trusted(file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    match file {
+        // As a whole, so that one that cannot be used is refused here.
+        Some(path) => authorities(path).and_then(|_| certificates(path)),
+        None => certificates(system_file()?),
+    }
 }
 
 #[cfg(test)]

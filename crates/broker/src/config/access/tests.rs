@@ -87,7 +87,7 @@ fn settings_that_say_nothing_alone_are_refused() {
         ),
         (
             Settings {
-                auth_hook: text("https://x/y"),
+                auth_hook: text("ftp://x/y"),
                 ..default()
             },
             "expected http://HOST:PORT/PATH",

@@ -269,12 +269,29 @@ fn a_bad_value_is_refused_with_key_value_and_expectation() {
             "seed = fd00::1:1883: expected",
         ),
         (
-            "too many copies",
+            "too many backups",
             Settings {
                 backups: Some(4),
                 ..default()
             },
             "backups = 4: expected a number from 0 to 3",
+        ),
+        (
+            "refusals without topics",
+            Settings {
+                redirect_refusals: Some(3),
+                ..default()
+            },
+            "expected redirect = \"topics\"",
+        ),
+        (
+            "too many refusals",
+            Settings {
+                redirect: Some(RedirectChoice::Topics),
+                redirect_refusals: Some(65),
+                ..default()
+            },
+            "redirect_refusals = 65: expected 0 to 64",
         ),
         (
             "no workers",

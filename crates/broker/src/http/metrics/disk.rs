@@ -1,9 +1,7 @@
 //! What is stored, and how the disk does.
 
 use super::Page;
-use crate::disk::{BUCKETS, Disk};
-
-const SYNC: &str = "thicket_store_sync_seconds";
+use crate::disk::Disk;
 
 pub(super) fn append(page: &mut Page, disk: &Disk) {
     let (log_bytes, checkpoints) = disk.logs();
@@ -39,22 +37,9 @@ pub(super) fn append(page: &mut Page, disk: &Disk) {
         "Times that what lives of a log was written anew and what was before removed",
         checkpoints,
     );
-    let syncs = disk.syncs();
-    page.family(SYNC, "histogram", "How long the disk took for a sync");
-    let mut within = 0;
-    for (bound, count) in BUCKETS.iter().zip(syncs.buckets) {
-        within += count;
-        page.sample(
-            "thicket_store_sync_seconds_bucket",
-            &[("le", &bound.to_string())],
-            within,
-        );
-    }
-    page.sample(
-        "thicket_store_sync_seconds_bucket",
-        &[("le", "+Inf")],
-        syncs.count,
+    page.histogram(
+        "thicket_store_sync_seconds",
+        "How long the disk took for a sync",
+        &disk.syncs(),
     );
-    page.sample("thicket_store_sync_seconds_sum", &[], syncs.seconds);
-    page.sample("thicket_store_sync_seconds_count", &[], syncs.count);
 }

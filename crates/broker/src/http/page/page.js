@@ -227,13 +227,13 @@ function refresh(body, rows) {
 
 function showHere(entry) {
   const { traffic, disk } = entry;
-  const missing = traffic.sessions_without_copies;
+  const missing = traffic.under_replicated_sessions;
   const facts = [
     ["Version", entry.version],
     ["Clients, sessions", `${count(traffic.connections)}, ${count(traffic.sessions)}`],
     ["Subscriptions", count(traffic.subscriptions)],
     ["Under-replicated sessions", count(missing), missing > 0 ? "warn" : "good"],
-    ["Backups held for others", count(traffic.copies)],
+    ["Backups held for others", count(traffic.backups)],
     ["Retained messages", count(traffic.retained_messages)],
     ["Dropped messages", count(traffic.dropped_messages)],
     ["Unacknowledged messages", count(traffic.unacknowledged_messages)],
@@ -268,12 +268,13 @@ async function showClients() {
   clearTimeout(clientTimer);
   const search = at("search").value.trim();
   try {
-    const sessions = await ask(`/v1/sessions?limit=${CLIENTS + 1}&search=${encodeURIComponent(search)}`);
-    if (search !== at("search").value.trim()) return;
-    const shown = sessions.slice(0, CLIENTS);
-    const more = sessions.length > CLIENTS ? `The first ${CLIENTS}; search to see others.` : `${shown.length} shown.`;
+    const order = at("order").value;
+    const page = await ask(`/v1/clients?limit=${CLIENTS}&order=${order}&search=${encodeURIComponent(search)}`);
+    if (search !== at("search").value.trim() || order !== at("order").value) return;
+    const missing = page.unanswered.map((it) => ` ${it.node} is missing: ${it.why}.`).join("");
+    const more = (page.next ? `The first ${CLIENTS}; search to see others.` : `${page.clients.length} shown.`) + missing;
     if (at("client-count").textContent !== more) at("client-count").textContent = more;
-    refresh(at("client-rows"), shown.map(clientRow));
+    refresh(at("client-rows"), page.clients.map(clientRow));
   } catch (error) {
     at("client-count").textContent = error.message;
   }
@@ -287,10 +288,11 @@ function clientRow(it) {
   if (role === "admin" && it.connected) {
     action.append(make("button", { type: "button", "data-client": it.client_id, ...(it.user_name === null ? {} : { "data-user": it.user_name }), "aria-label": `Kick ${it.client_id}` }, "Kick…"));
   }
-  return make("tr", {}, make("td", {}, it.client_id), cell("User", it.user_name ?? ""), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
+  return make("tr", {}, make("td", {}, it.client_id), cell("User", it.user_name ?? ""), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
     cell("MQTT", VERSIONS[it.protocol_version] || it.protocol_version), cell("Address", it.peer ?? ""), cell("Subscriptions", count(it.subscriptions), "n"),
-    cell("Queued", count(it.queued_messages), "n"), cell("In flight", count(it.inflight_messages), "n"), cell("Dropped", count(it.dropped_messages), it.dropped_messages ? "n warn" : "n"),
-    cell("Backups", count(it.copies), "n"), action);
+    cell("Messages/s", it.messages_per_s.toFixed(1), "n"), cell("Queued", count(it.queued_messages), "n"),
+    cell("Oldest", it.oldest_queued_ms === null ? "" : `${(it.oldest_queued_ms / 1000).toFixed(1)} s`, "n"), cell("In flight", count(it.inflight_messages), "n"), cell("Dropped", count(it.dropped_messages), it.dropped_messages ? "n warn" : "n"),
+    cell("Backups", count(it.backups), "n"), action);
 }
 
 // --- What an admin does
@@ -353,6 +355,7 @@ function watch() {
 async function start() {
   at("search-form").addEventListener("submit", (event) => event.preventDefault());
   at("search").addEventListener("input", () => { clearTimeout(clientTimer); clientTimer = setTimeout(showClients, 150); });
+  at("order").addEventListener("change", showClients);
   at("client-rows").addEventListener("click", (event) => { const button = event.target.closest("button"); if (button) kick(button); });
   at("drain").addEventListener("click", drain);
   watch();

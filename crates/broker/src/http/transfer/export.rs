@@ -9,7 +9,6 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
-use thicket_mqtt::Publish;
 use thicket_node::{ExportPlace, Exported};
 use thicket_overlay::record::Records;
 use thicket_session::retained::RetainedCursor;
@@ -17,10 +16,9 @@ use thicket_session::server::{SessionSnapshot, decode_queue};
 use thicket_session::time::Instant;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::super::messages::body_of;
 use super::super::{Inspector, Silence};
-use crate::api::transfer::{
-    EndLine, FORMAT, HeaderLine, Line, MessageBody, MessageLine, SessionLine, VERSION,
-};
+use crate::api::transfer::{EndLine, FORMAT, HeaderLine, Line, MessageLine, SessionLine, VERSION};
 
 /// Asked of a worker at a time, bytes.
 const PAGE_BYTES: usize = 512 * 1024;
@@ -144,16 +142,7 @@ async fn export_retained(
         cursor = next;
         let lines: Vec<Line> = Records::new(&page)
             .flatten()
-            .map(|(record, _)| {
-                let publish = Publish {
-                    qos: record.qos,
-                    retain: true,
-                    properties: record.properties,
-                    ..Publish::new(record.topic, record.payload)
-                };
-                let left = record.expiry_left_ms.map(std::time::Duration::from_millis);
-                Line::Retained(Box::new(MessageBody::new(&publish, left)))
-            })
+            .map(|(record, _)| Line::Retained(Box::new(body_of(&record))))
             .collect();
         end.retained += lines.len() as u64;
         send(out, &lines).await?;

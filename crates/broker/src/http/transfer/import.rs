@@ -12,16 +12,15 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream as _;
-use thicket_mqtt::{ApplicationProperties, Publish, Qos};
 use thicket_node::Imported;
 use thicket_session::server::{Delivery, encode_queue};
 use thicket_session::time::Instant;
 use tokio::time::Instant as Clock;
 
+use super::super::messages::Parts;
 use super::super::{Inspector, Silence, failure, silent};
-use crate::api::transfer::{
-    FORMAT, HeaderLine, ImportEntry, Line, LineError, MessageBody, VERSION,
-};
+use crate::api::overlay::text_of_query;
+use crate::api::transfer::{FORMAT, HeaderLine, ImportEntry, Line, MessageBody, VERSION};
 
 /// Longest line, bytes: the largest packet as base64, and some more.
 const LINE_BYTES: usize = 400 * 1024 * 1024;
@@ -62,13 +61,20 @@ pub(super) async fn answer(
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Response {
-    let replace = match query.as_deref() {
-        None | Some("" | "replace=false") => false,
-        Some("replace=true") => true,
-        Some(_) => {
-            let words = "expected no query, `replace=false` or `replace=true`";
-            return failure(StatusCode::BAD_REQUEST, words);
-        }
+    let query = query.unwrap_or_default();
+    let is_known = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or(pair);
+        ["", "node", "replace"].contains(&name)
+    };
+    let replace = match text_of_query(&query, "replace").as_deref() {
+        _ if !query.split('&').all(is_known) => None,
+        None | Some("false") => Some(false),
+        Some("true") => Some(true),
+        Some(_) => None,
+    };
+    let Some(replace) = replace else {
+        let words = "expected no query, `replace=false` or `replace=true`";
+        return failure(StatusCode::BAD_REQUEST, words);
     };
     let mut import = Import::new(inspector, replace);
     let words = match import.run(body).await {
@@ -424,7 +430,7 @@ impl Import {
                 self.entry.retained_existing += 1;
                 continue;
             }
-            let parts = match parts_of(&body) {
+            let parts = match Parts::of(*body) {
                 Ok(parts) => parts,
                 Err(error) => {
                     self.note_problem(number, error);
@@ -434,17 +440,7 @@ impl Import {
             let done = self
                 .inspector
                 .order_one(0, move |worker, now| {
-                    let Ok(properties) = ApplicationProperties::from_encoded(&parts.properties)
-                    else {
-                        return false;
-                    };
-                    let publish = Publish {
-                        qos: parts.qos,
-                        message_expiry_interval: parts.expiry_s,
-                        properties,
-                        ..Publish::new(&body.topic, &parts.payload)
-                    };
-                    worker.import_retained(now, &publish)
+                    worker.import_retained(now, &parts.publish())
                 })
                 .await?;
             if done {
@@ -455,26 +451,6 @@ impl Import {
         }
         Ok(())
     }
-}
-
-/// A retained message as a publication.
-struct Parts {
-    qos: Qos,
-    expiry_s: Option<u32>,
-    payload: Vec<u8>,
-    properties: Vec<u8>,
-}
-
-fn parts_of(body: &MessageBody) -> Result<Parts, LineError> {
-    body.checked_topic()?;
-    let expiry_s = body.expiry_left_ms.map(|left| left.div_ceil(1000));
-    Ok(Parts {
-        // The QoS of a retained message bounds that of its copies.
-        qos: Qos::from_bits(body.qos).unwrap_or(Qos::AtMostOnce),
-        expiry_s: expiry_s.map(|left| u32::try_from(left).unwrap_or(u32::MAX)),
-        payload: body.payload()?,
-        properties: body.properties()?,
-    })
 }
 
 fn check_header(header: &HeaderLine) -> Result<(), String> {

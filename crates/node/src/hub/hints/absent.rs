@@ -1,9 +1,9 @@
-//! A node that is out: what its persistent sessions want, and whether they go on elsewhere.
+//! A node that is down: what its persistent sessions want, and whether they go on elsewhere.
 //!
-//! | the node said last | since it is out | messages for it are kept |
+//! | the node said last | since it is down | messages for it are kept |
 //! | --- | --- | --- |
-//! | one of its sessions has no copy | | yes |
-//! | each has its copies | of one set of backups none has taken over | yes: they may not see that it is out, and it may be back |
+//! | one of its sessions has no backup | | yes |
+//! | each has its backups | of one set of backups none has taken over | yes: they may not see that it is down, and it may be back |
 //! | likewise | of each set one has taken over | no, and they never will: the sessions are theirs |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ use crate::mail::Interest;
 /// Filters with what is wanted of them.
 pub(in super::super) type Entries = BTreeMap<SubscriptionFilter, Interest>;
 
-/// A node that is out.
+/// A node that is down.
 #[derive(Debug)]
 pub(super) struct Absent {
     pub slot: NodeSlot,
     pub entries: Entries,
     tree: SubscriptionTree<bool>,
-    /// What it said of its copies.
+    /// What it said of its backups.
     covered: Option<Vec<Backups>>,
     taken_over: BTreeSet<NodeId>,
     /// Messages for it are kept.
@@ -75,7 +75,7 @@ mod tests {
         let (two, three) = (NodeId(2), NodeId(3));
         let sets = |sets: &[&[NodeId]]| Some(sets.iter().map(|set| set.to_vec()).collect());
         for (name, covered, took_over, expected) in [
-            ("a session without copy", None, vec![two], false),
+            ("a session without backup", None, vec![two], false),
             ("no session", sets(&[]), vec![], true),
             ("not taken over yet", sets(&[&[two]]), vec![three], false),
             ("taken over", sets(&[&[two]]), vec![two], true),

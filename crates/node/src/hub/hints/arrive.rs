@@ -1,4 +1,4 @@
-//! The side of the node that was out: messages that others kept for it go to its workers, once, and are answered when those have them.
+//! The side of the node that was down: messages that others kept for it go to its workers, once, and are answered when those have them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -69,7 +69,7 @@ impl HintArrivals {
         }
     }
 
-    /// The node is out: it sends again what was not answered.
+    /// The node is down: it sends again what was not answered.
     pub fn lose_node(&mut self, node: NodeId) {
         self.early.retain(|(from, _)| *from != node);
         self.batches.retain(|batch| batch.from != node);

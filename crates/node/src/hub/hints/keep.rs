@@ -1,4 +1,4 @@
-//! The side of the nodes that keep messages for one that is out: room, a second holder, and the way to the node when it is back.
+//! The side of the nodes that keep messages for one that is down: room, a second holder, and the way to the node when it is back.
 
 use super::*;
 
@@ -7,14 +7,14 @@ use super::*;
 struct Plan {
     /// Nodes that are there.
     live: Vec<NodeSlot>,
-    /// Nodes that are out.
+    /// Nodes that are down.
     targets: Vec<NodeId>,
     /// Nodes of which nobody can say yet.
     limbo: Vec<NodeSlot>,
 }
 
 impl Hub {
-    /// Whether destinations may be out.
+    /// Whether destinations may be down.
     pub(in super::super) fn may_hint(&self) -> bool {
         !self.hints.is_idle() || self.standing.is_unsure()
     }
@@ -45,7 +45,7 @@ impl Hub {
         plan
     }
 
-    /// A message of a worker, while nodes are out: what is for them is kept, and it is acknowledged when one more node keeps it.
+    /// A message of a worker, while nodes are down: what is for them is kept, and it is acknowledged when one more node keeps it.
     pub(in super::super) fn forward_or_hint(
         &mut self,
         now: Now,
@@ -225,7 +225,7 @@ impl Hub {
         Some(runs)
     }
 
-    /// What a node that is out now had not admitted is kept for those that are out and want it, if it was not before.
+    /// What a node that is down now had not admitted is kept for those that are down and want it, if it was not before.
     pub(super) fn keep_abandoned(&mut self, now: Now, slot: NodeSlot, active: &[NodeId]) {
         let is_here = |it: &mut Limbo| it.slot == slot;
         let limbo: Vec<Limbo> = self.hints.limbo.extract_if(.., is_here).collect();
@@ -323,10 +323,7 @@ impl Hub {
 
     fn seek_second_holder(&mut self, now: Now, target: NodeId) {
         let candidates: Vec<NodeId> = (self.up.iter())
-            .filter(|(slot, node)| {
-                let is_new = self.overlay.wire_version(**slot) >= WireVersion::V5;
-                is_new && **node != target && !self.standing.is_gone(**slot)
-            })
+            .filter(|(slot, node)| **node != target && !self.standing.is_gone(**slot))
             .map(|(_, node)| *node)
             .collect();
         let second = rendezvous(&target.to_string(), &candidates);
@@ -459,7 +456,7 @@ impl Hub {
         }
     }
 
-    /// A node that was out has taken what it was sent.
+    /// A node that was down has taken what it was sent.
     pub(super) fn handle_taken(&mut self, target: NodeId, upto: u64) {
         let Some(queue) = self.hints.queues.get_mut(&target) else {
             return;

@@ -1,4 +1,4 @@
-//! Messages of QoS 1 and 2 for sessions of which no copy is here (rule 5 between nodes).
+//! Messages of QoS 1 and 2 for sessions of which no backup is here (rule 5 between nodes).
 //!
 //! What a node's persistent sessions want stays known when the node goes out (`absent`). While they do not go on elsewhere, whoever takes
 //! a message for them from its publisher *answers* for it: it keeps the message (`queue`), has one more node keep it, and acknowledges
@@ -7,8 +7,8 @@
 //!
 //! | who says | what | meaning |
 //! | --- | --- | --- |
-//! | every node | `Covered` | who has copies of my sessions, if all have their copies |
-//! | a backup | `TookOver` | a node is out and its sessions go on here |
+//! | every node | `Covered` | who has backups of my sessions, if all have their backups |
+//! | a backup | `TookOver` | a node is down and its sessions go on here |
 //! | who answers for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
 //! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
 //!
@@ -28,9 +28,7 @@ use std::{
 };
 
 use thicket_mqtt::Qos;
-use thicket_overlay::{
-    Abandoned, NodeId, NodeSlot, StreamId, WireVersion, record::Record, rendezvous,
-};
+use thicket_overlay::{Abandoned, NodeId, NodeSlot, StreamId, record::Record, rendezvous};
 use thicket_session::time::Instant;
 
 #[cfg(test)]
@@ -61,26 +59,26 @@ const SWEEP: Duration = Duration::from_secs(1);
 struct Waiting {
     /// Nodes that are there have not all admitted the message.
     is_under_way: bool,
-    /// For how many nodes that are out it is not held twice yet.
+    /// For how many nodes that are down it is not held twice yet.
     unheld: u32,
     /// There was no room for it.
     is_refused: bool,
 }
 
-/// A message for a node of which nobody can say yet whether it is out.
+/// A message for a node of which nobody can say yet whether it is down.
 #[derive(Debug)]
 struct Limbo {
     slot: NodeSlot,
     message: Abandoned,
 }
 
-/// All that is kept for nodes that are out, and what is known of them.
+/// All that is kept for nodes that are down, and what is known of them.
 #[derive(Debug)]
 pub(super) struct Hints {
-    /// What nodes that are up have said of their copies.
+    /// What nodes that are up have said of their backups.
     covered: BTreeMap<NodeId, Option<Vec<Backups>>>,
     absent: BTreeMap<NodeId, Absent>,
-    /// Nodes that others took over before this one heard that they are out.
+    /// Nodes that others took over before this one heard that they are down.
     early: BTreeSet<(NodeId, NodeId)>,
     /// Nodes that are back and have not said yet what they want.
     returning: BTreeSet<NodeSlot>,
@@ -89,13 +87,13 @@ pub(super) struct Hints {
     waiting: BTreeMap<(u16, u64), Waiting>,
     limbo: Vec<Limbo>,
     last_serial: u64,
-    /// Serials between which each node was out last.
+    /// Serials between which each node was down last.
     outs: BTreeMap<NodeId, (u64, u64)>,
     dropped: u64,
     sweep_at: Instant,
-    /// By worker: who has copies of its sessions.
+    /// By worker: who has backups of its sessions.
     workers: Vec<Option<Vec<Backups>>>,
-    /// Nodes that are out and whose sessions go on here.
+    /// Nodes that are down and whose sessions go on here.
     took_over: BTreeSet<NodeId>,
     arrivals: HintArrivals,
 }
@@ -135,7 +133,7 @@ impl Hints {
         }
     }
 
-    /// Nodes that are out, are kept for, and want the topic.
+    /// Nodes that are down, are kept for, and want the topic.
     fn takers(&self, topic: &str) -> Vec<NodeId> {
         let active = self.absent.iter().filter(|(_, absent)| absent.is_active);
         let takers = active.filter(|(_, absent)| absent.wants(topic));
@@ -147,7 +145,7 @@ impl Hints {
         self.early.retain(|(gone, _)| *gone != node);
     }
 
-    /// Whether no node is out whose sessions messages may have to be kept for.
+    /// Whether no node is down whose sessions messages may have to be kept for.
     pub fn is_idle(&self) -> bool {
         self.absent.is_empty()
     }
@@ -186,7 +184,7 @@ impl Hints {
 }
 
 impl Hub {
-    /// What is kept for nodes that are out.
+    /// What is kept for nodes that are down.
     #[must_use]
     pub fn hints(&self) -> HintsReport {
         self.hints.report(None)
@@ -196,7 +194,7 @@ impl Hub {
         let Some(slot) = self.overlay.slot_of(to) else {
             return false;
         };
-        if self.standing.is_gone(slot) || self.overlay.wire_version(slot) < WireVersion::V5 {
+        if self.standing.is_gone(slot) {
             return false;
         }
         let (kind, payload) = message.encode();
@@ -226,9 +224,9 @@ impl Hub {
         }
     }
 
-    // Who is out, and who has its sessions.
+    // Who is down, and who has its sessions.
 
-    /// A worker says who has copies of its sessions.
+    /// A worker says who has backups of its sessions.
     pub(super) fn handle_covered(&mut self, from: WorkerId, sets: Option<Vec<Backups>>) {
         let before = self.all_covered();
         self.hints.workers[usize::from(from.0)] = sets;
@@ -248,7 +246,7 @@ impl Hub {
         Some(all.into_iter().collect())
     }
 
-    /// Tells a node that may know nothing: of our copies, and of those that are sessions here.
+    /// Tells a node that may know nothing: of our backups, and of those that are sessions here.
     fn tell_covered(&mut self, node: NodeId) {
         self.send_hint_message(node, &HintMessage::Covered(self.all_covered()));
         for gone in self.hints.took_over.clone() {
@@ -256,7 +254,7 @@ impl Hub {
         }
     }
 
-    /// The copies here of a node's sessions are sessions now.
+    /// The backups here of a node's sessions are sessions now.
     pub(super) fn have_taken_over(&mut self, now: Now, node: NodeId) {
         if self.up.values().any(|up| *up == node) {
             return;
@@ -268,7 +266,7 @@ impl Hub {
         }
     }
 
-    /// A node goes on with sessions of one that is out. What it did not hear itself while it was out too, it gets now.
+    /// A node goes on with sessions of one that is down. What it did not hear itself while it was down too, it gets now.
     fn handle_took_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
             if self.up.values().any(|up| *up == node) {
@@ -293,7 +291,7 @@ impl Hub {
         self.review_absent();
     }
 
-    /// A node is out: what its persistent sessions want is still known, and what it had not admitted is kept for it.
+    /// A node is down: what its persistent sessions want is still known, and what it had not admitted is kept for it.
     pub(super) fn hints_lose_node(&mut self, now: Now, slot: NodeSlot, node: NodeId) {
         let hints = &mut self.hints;
         hints.returning.remove(&slot);
@@ -325,9 +323,6 @@ impl Hub {
 
     /// What persistent sessions of a node wanted at QoS 1 and 2 when it went out. Shared subscriptions have other members, or had.
     fn entries_of(&self, slot: NodeSlot) -> Entries {
-        if self.overlay.wire_version(slot) < WireVersion::V5 {
-            return Entries::new();
-        }
         let aside = self.overlay.set_aside(slot);
         let kept = aside.filter(|(_, value)| value.qos > Qos::AtMostOnce);
         kept.filter_map(|(key, value)| super::interests::entry_of(key, value))
@@ -389,7 +384,7 @@ impl Hub {
         self.review_absent_with(Vec::new());
     }
 
-    /// Looks which nodes that are out are kept for, and tells the workers. Answers those that were not before.
+    /// Looks which nodes that are down are kept for, and tells the workers. Answers those that were not before.
     fn review_absent_with(&mut self, mut changes: super::interests::PlaceChanges) -> Vec<NodeId> {
         let mut begun = Vec::new();
         let mut over = Vec::new();

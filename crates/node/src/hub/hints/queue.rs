@@ -1,4 +1,4 @@
-//! The messages kept for one node that is out: those this node answers for, and those it keeps for others who do.
+//! The messages kept for one node that is down: those this node answers for, and those it keeps for others who do.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -26,7 +26,7 @@ pub(super) enum Holder {
     Alone,
 }
 
-/// A message for a node that is out.
+/// A message for a node that is down.
 #[derive(Debug, Clone)]
 pub(super) struct Hint {
     /// Rises; of the node that answers for it.
@@ -74,7 +74,7 @@ pub(super) struct HintQueue {
     /// Nodes that were asked to keep some of `own`.
     holders: BTreeSet<NodeId>,
     bytes: u64,
-    /// The last serial that was sent to the node since it is back; `None`: it is out, or has not said yet what it wants.
+    /// The last serial that was sent to the node since it is back; `None`: it is down, or has not said yet what it wants.
     sent: Option<u64>,
     /// Dropped for want of room, since the last one found any.
     pub is_overrun: bool,
@@ -117,7 +117,7 @@ impl HintQueue {
         }
     }
 
-    /// The node that answered for them is out: now this one does.
+    /// The node that answered for them is down: now this one does.
     pub fn inherit(&mut self, from: NodeId, last_serial: &mut u64) {
         for mut hint in self.kept.remove(&from).unwrap_or_default() {
             *last_serial += 1;

@@ -1,21 +1,21 @@
-//! What hubs say to each other about nodes that are out. From wire version 5 on. Little-endian, as in [`control`](super::super::control).
+//! What hubs say to each other about nodes that are down. Little-endian, as in [`control`](super::super::control).
 
 use thicket_overlay::NodeId;
 
 use super::super::control::{Reader, RetainedRecord, put_bytes, put_u64};
 
-/// The nodes of which any one has a copy of some sessions, ascending.
+/// The nodes of which any one has a backup of some sessions, ascending.
 pub(in super::super) type Backups = Vec<NodeId>;
 
 /// A message between hubs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum HintMessage<'a> {
-    /// All persistent sessions of mine that subscribe to something have their copies: each at one of these sets of nodes. `None`: one
+    /// All persistent sessions of mine that subscribe to something have their backups: each at one of these sets of nodes. `None`: one
     /// of them has none.
     Covered(Option<Vec<Backups>>),
-    /// A node is out, and its sessions go on here as far as their copies are here.
+    /// A node is down, and its sessions go on here as far as their backups are here.
     TookOver { node: NodeId },
-    /// Keep these for a node that is out, as I do.
+    /// Keep these for a node that is down, as I do.
     Keep {
         target: NodeId,
         hints: Vec<Carried<'a>>,
@@ -28,7 +28,7 @@ pub(in super::super) enum HintMessage<'a> {
     },
     /// What I asked to be kept for a node is not wanted any more, up to this serial.
     Done { target: NodeId, upto: u64 },
-    /// To the node that was out: these are for sessions of yours.
+    /// To the node that was down: these are for sessions of yours.
     Hinted { hints: Vec<Carried<'a>> },
     /// Its answer: they are taken up to this serial.
     Taken { upto: u64 },

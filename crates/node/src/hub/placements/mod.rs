@@ -9,9 +9,12 @@
 //!
 //! A client asks over HTTP, or in the user properties of its CONNECT: then its claim waits for the answer.
 //!
+//! Clients that do not ask are learned by their identifiers (`learned`).
+//!
 //! A placement holds for ten minutes from when it was asked for last. When the placer goes, requests it has not answered go to the next one. Two
 //! nodes that see different nodes may both answer for a moment: then placements are less good, and nothing else.
 
+mod learned;
 mod names;
 mod topics;
 mod wire;
@@ -26,11 +29,15 @@ use thicket_overlay::{NodeId, WireVersion, rendezvous};
 use thicket_placement::{Asked, ControlPlane, Placement, Wanted};
 use thicket_session::{time::Instant, topic::TopicFilter};
 
-pub(super) use self::wire::{put_asked, put_placement, read_asked, read_placement};
+use self::learned::Learning;
+pub(super) use self::{
+    learned::{LEARNING, Learned},
+    wire::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
+};
 use super::{Hub, Message};
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
-    WorkerId, mail::Claim, scope::client_id_of,
+    Remembered, WorkerId, mail::Claim, scope::client_id_of,
 };
 
 /// How long a placement holds that nobody asks for again.
@@ -49,12 +56,70 @@ const LOT: &str = "thicket-placements";
 /// What a node knows of placements.
 #[derive(Debug, Default)]
 pub(super) struct Placements {
-    known: BTreeMap<Arc<str>, (Placement, Instant)>,
-    /// While this node is the placer, with the nodes it places at.
+    known: BTreeMap<Arc<str>, Known>,
+    /// All of that at the nodes that take clients; `None`: nobody needed it since they changed.
     control: Option<(BTreeSet<u64>, ControlPlane)>,
+    learning: Learning,
     /// Requests of this node that the placer has not answered, by number.
     pending: BTreeMap<u64, Pending>,
     last_request: u64,
+}
+
+impl Placements {
+    /// Placements that hold, or that a client comes back to.
+    pub fn remembered(&self) -> Remembered {
+        Remembered::new("placements of clients", self.known.len(), MAXIMUM)
+    }
+}
+
+/// What a placement goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// Its client asked.
+    Request {
+        /// Sessions that it may have; 0: not known. Since wire version 11.
+        max_sessions: u8,
+    },
+    /// Its client asked once, and follows its subscribers.
+    Subscribers,
+    /// Its client did not ask: this is where it is, and what it was seen doing. Since wire version 11.
+    Habits {
+        /// It was refused so often since it was served last: this is where it should come.
+        refused: u8,
+    },
+}
+
+impl Follows {
+    const fn is_learned(self) -> bool {
+        matches!(self, Self::Habits { .. })
+    }
+
+    /// As nodes of wire version 10 know it.
+    const fn of_old(self) -> Self {
+        match self {
+            Self::Request { .. } => Self::Request { max_sessions: 0 },
+            Self::Subscribers | Self::Habits { .. } => self,
+        }
+    }
+}
+
+/// A placement that is known.
+#[derive(Debug)]
+struct Known {
+    placement: Placement,
+    until: Instant,
+    follows: Follows,
+    /// Sessions that its client asked for; 0: not known.
+    max_sessions: u8,
+    /// When its client was refused first since it was served.
+    refused_since: Option<Instant>,
+}
+
+impl Known {
+    /// Its client asked for it, and it holds.
+    fn is_asked(&self, now: Now) -> bool {
+        self.until > now.instant && !self.follows.is_learned()
+    }
 }
 
 /// A request under way.
@@ -141,8 +206,9 @@ impl Hub {
     /// Where a client's sessions should be, if it was placed.
     #[must_use]
     pub fn placement(&self, now: Now, client_id: &str) -> Option<PlacementReport> {
-        let (placement, until) = self.placements.known.get(client_id)?;
-        (*until > now.instant).then(|| self.placement_report(now, placement, *until))
+        let known = self.placements.known.get(client_id)?;
+        let report = || self.placement_report(now, &known.placement, known.until);
+        known.is_asked(now).then(report)
     }
 
     /// All placements after a client, by client, as many as are wanted.
@@ -152,9 +218,9 @@ impl Hub {
         let range = (start, std::ops::Bound::Unbounded);
         let known = self.placements.known.range::<str, _>(range);
         known
-            .filter(|(_, (_, until))| *until > now.instant)
+            .filter(|(_, known)| known.is_asked(now))
             .take(limit)
-            .map(|(_, (placement, until))| self.placement_report(now, placement, *until))
+            .map(|(_, known)| self.placement_report(now, &known.placement, known.until))
             .collect()
     }
 
@@ -162,8 +228,8 @@ impl Hub {
         if let Some((_, control)) = &mut self.placements.control {
             control.remove(client_id);
         }
-        let (placement, _) = self.placements.known.remove(client_id)?;
-        Some(placement)
+        let known = self.placements.known.remove(client_id)?;
+        Some(known.placement)
     }
 
     /// What the nodes tell of topics goes with the request: the placer need not know more than others do.
@@ -221,12 +287,7 @@ impl Hub {
     }
 
     fn placer(&self) -> NodeId {
-        let knows = |node: &NodeId| {
-            let slot = self.overlay.slot_of(*node);
-            slot.is_some_and(|slot| self.overlay.wire_version(slot) >= WireVersion::V7)
-        };
-        let nodes: Vec<NodeId> = self.overlay.reachable().into_iter().filter(knows).collect();
-        rendezvous(LOT, &nodes).unwrap_or(self.own())
+        rendezvous(LOT, &self.overlay.reachable()).unwrap_or(self.own())
     }
 
     fn ask_placer(&mut self, now: Now, number: u64) {
@@ -356,17 +417,62 @@ impl Hub {
         let placed = control.place(asked);
         let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
         for placement in changed {
-            let follows = placement.client_id != asked.client_id;
-            self.tell_all(&Message::Placement {
-                placement: placement.clone(),
-                follows,
-            });
-            if follows {
+            let follows = self.what_is_followed(&placement, asked);
+            self.tell_all_placed(&placement, follows);
+            if follows == Follows::Subscribers {
                 self.have_client_follow(now, &placement);
             }
-            self.keep_placement(now, placement);
+            self.keep_placement(now, placement, follows);
         }
         Ok(())
+    }
+
+    /// Whoever asks has a placement by that; others follow their subscribers, or would if they had asked.
+    fn what_is_followed(&self, placement: &Placement, asked: &Asked) -> Follows {
+        let known = self.placements.known.get(&*placement.client_id);
+        if placement.client_id == asked.client_id {
+            Follows::Request {
+                max_sessions: u8::try_from(asked.max_sessions).unwrap_or(u8::MAX),
+            }
+        } else if known.is_some_and(|known| known.follows.is_learned()) {
+            Follows::Habits { refused: 0 }
+        } else {
+            Follows::Subscribers
+        }
+    }
+
+    /// Placements of clients that are connected and may have several sessions, with how many: by the name of the first.
+    pub(super) fn placed_with_several(&self, now: Now, name: &str) -> Option<(&Placement, u8)> {
+        let known = self.placements.known.get(name)?;
+        let has_several = known.is_asked(now) && known.max_sessions > 1;
+        has_several.then_some((&known.placement, known.max_sessions))
+    }
+
+    /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client comes there.
+    pub(super) fn place_anew(&mut self, now: Now, placement: &Placement, max_sessions: u8) {
+        let follows = Follows::Request { max_sessions };
+        self.tell_all_placed(placement, follows);
+        self.handle_placement(now, placement.clone(), follows);
+    }
+
+    /// Clients with several sessions keep their placement as long as the first one is connected: its node says so.
+    fn renew_placements(&mut self, now: Now) {
+        let is_here = |name: &Arc<str>| {
+            let entry = self.directory.entries.get(name);
+            entry.is_some_and(|entry| entry.is_open && entry.is_connected)
+        };
+        let known = self.placements.known.iter();
+        let due = known.filter(|(name, known)| {
+            let is_old = known.until.since(now.instant) < LEASE / 2;
+            is_old && known.is_asked(now) && known.max_sessions > 1 && is_here(name)
+        });
+        let due: Vec<(Placement, u8)> = due
+            .map(|(_, known)| (known.placement.clone(), known.max_sessions))
+            .collect();
+        for (placement, max_sessions) in due {
+            thicket_session::reach!("time LEASE");
+            self.place_anew(now, &placement, max_sessions);
+        }
     }
 
     /// The nodes that take clients may be others than before: then what is known is taken over.
@@ -384,26 +490,30 @@ impl Hub {
             return Ok(());
         }
         let mut control = ControlPlane::new(&nodes, GAMMA).map_err(|_| PlacementError::NoNodes)?;
-        for (placement, _) in self.placements.known.values() {
+        for known in self.placements.known.values() {
             // What was told by another node may be anything: what cannot be is left out.
-            let _ = control.restore(placement);
+            let _ = control.restore(&known.placement);
         }
         self.placements.control = Some((nodes, control));
         Ok(())
     }
 
-    /// The placer tells where a client is now.
-    pub(super) fn handle_placement(&mut self, now: Now, placement: Placement, follows: bool) {
-        // Whoever told it is the placer in its eyes: what this node had decided as one is out of date.
-        self.placements.control = None;
-        if follows {
+    /// The placer tells where a client is now, or a node what it has learned.
+    pub(super) fn handle_placement(&mut self, now: Now, placement: Placement, follows: Follows) {
+        let known = self.placements.known.get(&*placement.client_id);
+        let has_asked = known.is_some_and(|known| known.is_asked(now));
+        let is_full = known.is_none() && self.placements.known.len() >= MAXIMUM;
+        if is_full || has_asked && follows.is_learned() {
+            return;
+        }
+        if let Some((_, control)) = &mut self.placements.control {
+            // As above.
+            let _ = control.restore(&placement);
+        }
+        if follows == Follows::Subscribers {
             self.have_client_follow(now, &placement);
         }
-        if self.placements.known.len() < MAXIMUM
-            || self.placements.known.contains_key(&*placement.client_id)
-        {
-            self.keep_placement(now, placement);
-        }
+        self.keep_placement(now, placement, follows);
     }
 
     /// An idle publisher follows its subscribers: if it is connected here, it is sent to them.
@@ -416,10 +526,26 @@ impl Hub {
         }
     }
 
-    fn keep_placement(&mut self, now: Now, placement: Placement) {
-        let until = now.instant + LEASE;
+    fn keep_placement(&mut self, now: Now, placement: Placement, follows: Follows) {
         let name: Arc<str> = placement.client_id.as_str().into();
-        self.placements.known.insert(name, (placement, until));
+        let before = self.placements.known.get(&name);
+        let since = before.and_then(|known| known.refused_since);
+        let max_sessions = match follows {
+            Follows::Request { max_sessions } if max_sessions > 0 => max_sessions,
+            Follows::Request { .. } | Follows::Subscribers => {
+                before.map_or(0, |known| known.max_sessions)
+            }
+            Follows::Habits { .. } => 0,
+        };
+        let is_refused = matches!(follows, Follows::Habits { refused } if refused > 0);
+        let known = Known {
+            placement,
+            until: now.instant + LEASE,
+            follows,
+            max_sessions,
+            refused_since: is_refused.then(|| since.unwrap_or(now.instant)),
+        };
+        self.placements.known.insert(name, known);
     }
 
     /// A node that is new hears of all placements.
@@ -428,15 +554,25 @@ impl Hub {
         if self.placer_before(node) != self.own() {
             return;
         }
-        let known: Vec<Placement> = self
-            .placements
-            .known
-            .values()
-            .filter(|(_, until)| *until > now.instant)
-            .map(|(placement, _)| placement.clone())
+        let slot = self.overlay.slot_of(node);
+        let learns = slot.is_some_and(|slot| self.overlay.wire_version(slot) >= WireVersion::V11);
+        let known = self.placements.known.values();
+        let known = known.filter(|known| known.until > now.instant);
+        let known = known.map(|known| {
+            // It is told, not to be followed now.
+            let follows = match known.follows {
+                Follows::Habits { .. } => known.follows,
+                Follows::Subscribers | Follows::Request { .. } => Follows::Request {
+                    max_sessions: known.max_sessions,
+                },
+            };
+            (known.placement.clone(), follows)
+        });
+        let known: Vec<(Placement, Follows)> = known
+            .filter(|(_, follows)| learns || !follows.is_learned())
             .collect();
-        for placement in known {
-            let follows = false;
+        for (placement, follows) in known {
+            let follows = if learns { follows } else { follows.of_old() };
             self.send(node, &Message::Placement { placement, follows });
         }
     }
@@ -457,6 +593,7 @@ impl Hub {
 
     /// Gives up requests that nobody answers, and forgets placements whose time is over.
     pub(super) fn expire_placements(&mut self, now: Now) {
+        self.renew_placements(now);
         let at = now.instant;
         let late = self.placements.pending.iter();
         let late: Vec<u64> = late
@@ -470,7 +607,7 @@ impl Hub {
         }
         let over = self.placements.known.iter();
         let over: Vec<Arc<str>> = over
-            .filter(|(_, (_, until))| *until <= at)
+            .filter(|(_, known)| known.until <= at)
             .map(|(name, _)| Arc::clone(name))
             .collect();
         for name in over {
@@ -478,13 +615,28 @@ impl Hub {
         }
     }
 
+    /// Each node is told what it understands.
+    fn tell_all_placed(&mut self, placement: &Placement, follows: Follows) {
+        let message = |follows| {
+            let placement = placement.clone();
+            Message::Placement { placement, follows }.encode()
+        };
+        let (new, old) = (message(follows), message(follows.of_old()));
+        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        for (slot, node) in up {
+            if self.overlay.wire_version(slot) >= WireVersion::V11 {
+                self.send_encoded(node, slot, new.clone());
+            } else if !follows.is_learned() {
+                self.send_encoded(node, slot, old.clone());
+            }
+        }
+    }
+
     fn tell_all(&mut self, message: &Message<'_>) {
         let encoded = message.encode();
         let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            if self.overlay.wire_version(slot) >= WireVersion::V7 {
-                self.send_encoded(node, slot, encoded.clone());
-            }
+            self.send_encoded(node, slot, encoded.clone());
         }
     }
 

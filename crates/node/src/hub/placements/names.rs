@@ -29,9 +29,9 @@ impl Hub {
     #[must_use]
     pub fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
         let known = self.placements.known.iter();
-        let of_client = known
-            .filter(|(name, (_, until))| client_id_of(name) == client_id && *until > now.instant);
-        let sessions = of_client.flat_map(|(_, (placement, _))| &placement.sessions);
+        let of_client =
+            known.filter(|(name, known)| client_id_of(name) == client_id && known.is_asked(now));
+        let sessions = of_client.flat_map(|(_, known)| &known.placement.sessions);
         let further = sessions.filter(|session| session.number > 1);
         further
             .map(|session| session_client_id(client_id, session.number))
@@ -64,10 +64,11 @@ impl Hub {
 
     fn placed_session(&self, now: Now, name: &str) -> Option<(&Placement, &PlacedSession)> {
         let known = |name: &str, number: u16| {
-            let (placement, until) = self.placements.known.get(name)?;
-            let mut sessions = placement.sessions.iter();
+            let known = self.placements.known.get(name)?;
+            let mut sessions = known.placement.sessions.iter();
             let session = sessions.find(|session| session.number == number)?;
-            (*until > now.instant).then_some((placement, session))
+            let found = (&known.placement, session);
+            known.is_asked(now).then_some(found)
         };
         known(name, 1).or_else(|| {
             let (of, number) = name.rsplit_once('~')?;

@@ -2,7 +2,10 @@
 
 use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
 
-use super::super::control::{Reader, put_bytes, put_u64};
+use super::{
+    super::control::{Reader, put_bytes, put_u64},
+    Follows,
+};
 
 pub(in crate::hub) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
     put_bytes(out, asked.client_id.as_bytes());
@@ -40,6 +43,29 @@ pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
         publish,
         subscribe,
         max_sessions,
+    })
+}
+
+/// One byte, then how often the client was refused, or how many sessions it may have if that is known (0 else, as it is to nodes of wire version 10).
+pub(in crate::hub) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
+    match follows {
+        Follows::Request { max_sessions: 0 } => out.push(0),
+        Follows::Request { max_sessions } => out.extend([3, max_sessions]),
+        Follows::Subscribers => out.push(1),
+        Follows::Habits { refused } => out.extend([2, refused]),
+    }
+}
+
+pub(in crate::hub) fn read_follows(reader: &mut Reader<'_>) -> Option<Follows> {
+    Some(match reader.u8()? {
+        0 => Follows::Request { max_sessions: 0 },
+        3 => Follows::Request {
+            max_sessions: reader.u8()?,
+        },
+        2 => Follows::Habits {
+            refused: reader.u8()?,
+        },
+        _ => Follows::Subscribers,
     })
 }
 

@@ -8,12 +8,12 @@ use thicket_session::time::Instant;
 use super::{PATIENCE, Phase, inventory::Inventory};
 use crate::{
     Now, RebalanceMode, WorkerId,
-    hub::{Hub, Message},
+    hub::{Hub, Message, placements::LEARNING},
     mail::{ClientHabits, Content},
 };
 
 /// The cursor behind the last client of a node.
-const END: u64 = u64::MAX;
+pub(in crate::hub) const END: u64 = u64::MAX;
 
 /// What the rebalancer waits for.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(super) struct Gathering {
 impl Hub {
     pub(super) fn begin_gathering(&mut self, now: Now, trigger: &'static str, carries_out: bool) {
         let known = self.known_nodes().into_iter();
-        // What is at a node that drains goes by itself, and one of an older version does not understand.
-        let asked = known.filter(|it| !it.load.is_draining && self.knows_rebalancing(it.node));
+        // What is at a node that drains goes by itself.
+        let asked = known.filter(|it| !it.load.is_draining);
         let waiting: BTreeSet<NodeId> = asked.map(|it| it.node).collect();
         self.rebalance.last_round += 1;
         let round = self.rebalance.last_round;
@@ -84,20 +84,19 @@ impl Hub {
         next: Option<u32>,
         mut clients: Vec<ClientHabits>,
     ) {
-        let is_off = self.rebalance_mode() == RebalanceMode::Off;
-        for client in &mut clients {
-            let name = &client.client_id;
-            // Where it is placed it belongs, for whoever goes by that.
-            let is_placed =
-                self.config.redirection.by_topics && self.placed_at(now, name).is_some();
-            client.can_move &= !is_off && !is_placed && !self.stays(now, name);
-        }
         let worker = u64::from(from.0);
         let cursor = match next {
             Some(next) => worker << 32 | u64::from(next),
             None if worker + 1 < u64::from(self.config.workers) => (worker + 1) << 32,
             None => END,
         };
+        if asker == self.own() && round == LEARNING {
+            return self.learn_habits(now, cursor, &clients);
+        }
+        let is_off = self.rebalance_mode() == RebalanceMode::Off;
+        for client in &mut clients {
+            client.can_move &= !is_off && !self.stays(now, &client.client_id);
+        }
         if asker == self.own() {
             self.handle_habits(now, asker, round, cursor, clients);
         } else {

@@ -51,9 +51,18 @@ impl Inventory {
         self.clients.len()
     }
 
+    /// What was told of all clients, and where each is.
+    pub fn all(&self) -> impl Iterator<Item = (NodeId, &ClientHabits)> {
+        self.clients.iter().map(|(node, client)| (*node, client))
+    }
+
     pub fn client(&self, index: usize) -> (&NodeId, &Arc<str>) {
         let (node, client) = &self.clients[index];
         (node, &client.client_id)
+    }
+
+    pub fn filters(&self, index: usize) -> &[Arc<str>] {
+        &self.clients[index].1.filters
     }
 
     /// `rates`: thousandths of a message a second, by node and topic. `may_move`: what the rebalancer knows of a client beside what its node says.
@@ -62,7 +71,7 @@ impl Inventory {
         nodes: &[KnownNode],
         rates: impl Iterator<Item = (NodeId, &'a HashMap<Arc<str>, u64>)>,
         may_move: impl Fn(&str) -> bool,
-    ) -> Situation {
+    ) -> (Situation, Topics) {
         let at: BTreeMap<NodeId, usize> = nodes
             .iter()
             .enumerate()
@@ -112,12 +121,13 @@ impl Inventory {
                 },
             }
         };
-        Situation {
+        let situation = Situation {
             nodes: nodes.iter().enumerate().map(node).collect(),
             clients,
             topic_count: topics.names.len(),
             measured,
-        }
+        };
+        (situation, topics)
     }
 }
 
@@ -147,7 +157,7 @@ fn capacity(known: &KnownNode, all: &[KnownNode]) -> f64 {
 
 /// Topics by name, and what filters match.
 #[derive(Debug, Default)]
-struct Topics {
+pub(super) struct Topics {
     numbers: HashMap<Arc<str>, TopicId>,
     names: Vec<Arc<str>>,
     /// Filters with wildcards, with what they match.
@@ -155,6 +165,10 @@ struct Topics {
 }
 
 impl Topics {
+    pub fn name(&self, topic: TopicId) -> &str {
+        &self.names[topic.index()]
+    }
+
     fn of(&mut self, name: &Arc<str>) -> TopicId {
         if let Some(known) = self.numbers.get(name) {
             return *known;
@@ -249,7 +263,7 @@ mod tests {
         let rates = HashMap::from([(Arc::from("a/3"), 4_000)]);
         let nodes = [node(7, 100, 10), node(9, 100, 10)];
         let rates = [(NodeId(9), &rates)];
-        let situation = inventory.situation(&nodes, rates.into_iter(), |name| name != "p");
+        let (situation, _) = inventory.situation(&nodes, rates.into_iter(), |name| name != "p");
         let [publisher, subscriber] = &situation.clients[..] else {
             panic!("{situation:?}")
         };

@@ -7,7 +7,7 @@
 //! | state | event | next |
 //! | --- | --- | --- |
 //! | idle | the nodes, their loads or their traffic have changed enough (`trend`), or an operator asks | gathering: each node is asked for its clients, page by page |
-//! | gathering | all have answered | planned (`placement::plan_moves`): moving if moves are to be carried out, else idle |
+//! | gathering | all have answered | planned (`anew`, else `placement::plan_moves`): moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
 //! | moving | all are ordered | idle; for two intervals loads show what they did |
@@ -16,6 +16,7 @@
 //! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour, both
 //! known to its node and told to all; a plan that gains too little is empty; nothing is gathered while nothing changes.
 
+mod anew;
 mod ask;
 mod gather;
 mod inventory;
@@ -29,16 +30,21 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::{NodeId, NodeSlot, WireVersion, rendezvous};
-use thicket_placement::{MoveReason, Plan, RebalanceLimits, Sizing, SizingReading, plan_moves};
+use thicket_overlay::{NodeId, rendezvous};
+use thicket_placement::{
+    MoveReason, Placement, Plan, RebalanceLimits, Sizing, SizingReading, plan_moves,
+};
 use thicket_session::time::Instant;
 
-pub(super) use self::wire::{put_habits, read_habits};
 use self::{ask::Asks, gather::Gathering, inventory::KnownNode, orders::LastMove, trend::Trend};
+pub(super) use self::{
+    gather::END,
+    wire::{put_habits, read_habits},
+};
 use super::{Hub, redirection::Recent};
 use crate::{
     BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
-    RebalancePlan, RebalanceReport, scope::client_id_of,
+    RebalancePlan, RebalanceReport, Remembered, scope::client_id_of,
 };
 
 /// What decides who the rebalancer is.
@@ -97,6 +103,8 @@ struct Ordered {
     from: NodeId,
     to: NodeId,
     reason: MoveReason,
+    /// It may have several sessions: these, and so many at most.
+    placement: Option<Box<(Placement, u8)>>,
 }
 
 impl Rebalance {
@@ -114,6 +122,11 @@ impl Rebalance {
             moved: Recent::new(rest.max(KNOWN_FOR)),
             counts: RebalanceCounts::default(),
         }
+    }
+
+    /// The clients that are remembered.
+    pub fn remembered(&self) -> Remembered {
+        self.moved.remembered("clients moved lately")
     }
 }
 
@@ -175,22 +188,10 @@ impl Hub {
 
     /// Of the nodes that know what this is.
     fn rebalancer(&self) -> NodeId {
-        let nodes: Vec<NodeId> = self.overlay.reachable();
-        let nodes: Vec<NodeId> = nodes
-            .into_iter()
-            .filter(|node| self.knows_rebalancing(*node))
-            .collect();
-        rendezvous(LOT, &nodes).unwrap_or(self.own())
+        rendezvous(LOT, &self.overlay.reachable()).unwrap_or(self.own())
     }
 
-    fn knows_rebalancing(&self, node: NodeId) -> bool {
-        let knows = |slot: NodeSlot| {
-            slot == NodeSlot::LOCAL || self.overlay.wire_version(slot) >= WireVersion::V9
-        };
-        node == self.own() || self.overlay.slot_of(node).is_some_and(knows)
-    }
-
-    /// The nodes that tell of themselves, this one included; nobody is sent to one of an older version.
+    /// The nodes that tell of themselves, this one included.
     fn known_nodes(&self) -> Vec<KnownNode> {
         let own = (self.own(), self.loads.own());
         let known = self
@@ -200,7 +201,7 @@ impl Hub {
             .map(|(node, state)| KnownNode {
                 node,
                 load: state.load,
-                takes_clients: state.serves() && self.knows_rebalancing(node),
+                takes_clients: state.serves(),
             });
         known.collect()
     }
@@ -232,25 +233,35 @@ impl Hub {
         let nodes = self.known_nodes();
         let rest = self.config.redirection.rebalance.rest;
         let at = now.instant;
-        let may_move = |name: &str| {
+        let has_rested = |name: &str| {
             let last = self.rebalance.moved.get(at, name);
             last.is_none_or(|last| last.at + rest <= at)
         };
-        let situation = inventory.situation(&nodes, self.rates_by_node(), may_move);
+        let several = self.clients_with_several(now, inventory, has_rested);
+        let by_topics = self.config.redirection.by_topics;
+        // Where it is placed it belongs, for whoever goes by that.
+        let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
+        let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
+        let (situation, topics) = inventory.situation(&nodes, self.rates_by_node(), may_move);
         let limits = RebalanceLimits {
             gamma: GAMMA,
             ..RebalanceLimits::default()
         };
-        let planned = plan_moves(&situation, limits);
+        let anew = several.plan(&situation, &topics, &nodes, inventory, limits);
+        let planned = anew.and_then(|anew| match anew {
+            Some(anew) => Ok(anew),
+            None => plan_moves(&situation, limits).map(|plan| (plan, Vec::new())),
+        });
         // A dry run does not do what is due.
         if carries_out || self.rebalance_mode() != RebalanceMode::On {
             self.rebalance.planned_at = Some(self.rebalance.trend.clone());
         }
         self.rebalance.not_before = at + self.config.redirection.rebalance.interval;
-        let Ok(plan) = planned else {
+        let Ok((plan, placements)) = planned else {
             debug_assert!(false, "a situation of ours is sound: {planned:?}");
             return;
         };
+        let mut placements = placements.into_iter();
         self.rebalance.counts.plans += 1;
         let ordered = plan.moves.iter().map(|step| {
             let (from, client_id) = inventory.client(step.client);
@@ -259,6 +270,7 @@ impl Hub {
                 from: *from,
                 to: nodes[step.to].node,
                 reason: step.reason,
+                placement: placements.next().map(Box::new),
             }
         });
         let ordered: VecDeque<Ordered> = ordered.collect();
@@ -266,7 +278,8 @@ impl Hub {
             .clients
             .iter()
             .filter(|client| client.may_move)
-            .count();
+            .count()
+            + several.len();
         let counts = (inventory.len(), movable);
         let report = report_of(now, trigger, counts, carries_out, &plan, &ordered);
         self.tell_of_plan(&report);

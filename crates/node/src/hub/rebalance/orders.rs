@@ -55,6 +55,10 @@ impl Hub {
         }
         let mut orders = Orders::new();
         for ordered in batch {
+            // Before the client hears of it, or it would be given what it had.
+            if let Some(placed) = &ordered.placement {
+                self.place_anew(now, &placed.0, placed.1);
+            }
             let key = (ordered.from, ordered.to, ordered.reason as usize);
             orders.entry(key).or_default().push(ordered.client_id);
         }

@@ -10,7 +10,7 @@ use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use super::is_over;
-use crate::{Now, RedirectionDecision, RedirectionReason, RedirectionReport};
+use crate::{Now, RedirectionDecision, RedirectionReason, RedirectionReport, Remembered};
 
 /// Clients that one memory has at most; the oldest makes room.
 const MAXIMUM: usize = 65_536;
@@ -51,6 +51,10 @@ impl<T: Copy> Recent<T> {
         let found = known.filter(|(name, (until, _))| !is_over(*until, now) && is_it(name));
         let last = found.max_by_key(|(_, (until, _))| until.as_millis());
         last.map(|(_, (_, value))| *value)
+    }
+
+    pub fn remembered(&self, what: &'static str) -> Remembered {
+        Remembered::new(what, self.known.len(), MAXIMUM)
     }
 
     fn forget(&mut self, now: Instant) {
@@ -112,6 +116,14 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
+    pub fn remembered(&self) -> Remembered {
+        Remembered::new(
+            "decisions to send clients elsewhere",
+            self.last.len(),
+            MAXIMUM,
+        )
+    }
+
     pub fn note(
         &mut self,
         now: Now,

@@ -8,10 +8,11 @@
 //! | a client that | is |
 //! | --- | --- |
 //! | speaks 3.1 or 3.1.1 | served |
+//! | the same, and its topics are elsewhere, with `redirect = "topics"` and `redirect_refusals` | refused, so often and so long at most |
 //! | was redirected in the last 30 s, by whomever, or says so itself | served |
 //! | came back instead of following, in the last hour | served |
-//! | is placed here, with `redirect = "topics"` | served |
-//! | is placed elsewhere, with `redirect = "topics"` | sent there |
+//! | is placed here, with `redirect = "topics"`, or has its topics here | served |
+//! | is placed elsewhere, or has its topics there | sent there |
 //! | comes to a node with hardly anything to do | served |
 //! | comes to a node that has more to do than another one, by the margin | sent to one of two drawn at random, that with less to do |
 //! | comes to a node that is drained | sent to any that serves; if there is none, refused |
@@ -22,7 +23,7 @@ mod moves;
 use std::{sync::Arc, time::Duration};
 
 use thicket_mqtt::ReasonCode;
-use thicket_overlay::{NodeId, WireVersion};
+use thicket_overlay::NodeId;
 use thicket_placement::{Candidate, Load, Picture, State};
 use thicket_session::time::Instant;
 
@@ -31,10 +32,10 @@ use self::{
     decisions::{Budget, Decisions},
     moves::Moving,
 };
-use super::{Hub, Message};
+use super::{Hub, Message, placements::Learned};
 use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
-    RedirectionReport, WorkerId,
+    RedirectionReport, Remembered, WorkerId,
     mail::{Claim, Content, Elsewhere},
     scope::client_id_of,
 };
@@ -78,6 +79,15 @@ impl Redirection {
             moving: Moving::Idle,
         }
     }
+
+    /// The clients that are remembered.
+    pub fn remembered(&self) -> [Remembered; 3] {
+        [
+            self.recent.remembered("clients sent elsewhere lately"),
+            self.staying.remembered("clients that do not follow"),
+            self.decisions.remembered(),
+        ]
+    }
 }
 
 impl Hub {
@@ -89,6 +99,9 @@ impl Hub {
         }
         match self.choose_node(now, claim) {
             Ok((to, reason)) => {
+                if reason == RedirectionReason::Topics {
+                    self.learn_refused(now, &claim.client_id, to);
+                }
                 self.note_redirected(now, &claim.client_id, claim.remembered_as(), to, reason);
                 let reason_code = if reason == RedirectionReason::Topics {
                     ReasonCode::ServerMoved
@@ -96,6 +109,10 @@ impl Hub {
                     ReasonCode::UseAnotherServer
                 };
                 self.refuse_with(worker, claim, reason_code, self.references(now, to));
+                true
+            }
+            Err(RedirectionReason::Refused) => {
+                self.refuse_with(worker, claim, ReasonCode::ServerUnavailable, Arc::default());
                 true
             }
             Err(reason) => {
@@ -108,6 +125,7 @@ impl Hub {
                 } else {
                     let own = self.own().0;
                     self.redirection.picture.sent(now.instant.as_millis(), own);
+                    self.learn_served(now, &claim.client_id);
                 }
                 // What is no client of 5.0 the worker has refused before, or it is an import.
                 is_draining && reason != RedirectionReason::Version
@@ -133,8 +151,8 @@ impl Hub {
         staying.insert(now.instant, name.into(), ());
     }
 
-    /// A client that is connected here is to go to another node: the one way to have it moved, whoever wants that. False: it is not here, or does
-    /// not go.
+    /// A client that is connected here is to go to another node: the one way to have it moved, whoever wants that. To this one: it is to connect
+    /// again, and asks where its sessions should be. False: it is not here, or does not go.
     pub(super) fn send_client(
         &mut self,
         now: Now,
@@ -149,10 +167,11 @@ impl Hub {
         };
         let (name, home) = (Arc::clone(name), entry.home);
         let at = now.instant;
+        let is_back = to == self.own();
         let redirection = &mut self.redirection;
         let may_go = redirection.staying.get(at, &name).is_none()
             && redirection.budget.has_left(at)
-            && self.loads.of(to).is_some_and(|state| state.serves());
+            && (is_back || self.loads.of(to).is_some_and(|state| state.serves()));
         if may_go {
             self.note_redirected(now, &name, &name, to, reason);
             let client_id = name;
@@ -187,7 +206,7 @@ impl Hub {
         claim: &Claim,
     ) -> Result<(NodeId, RedirectionReason), RedirectionReason> {
         let Some(asks) = &claim.redirectable else {
-            return Err(RedirectionReason::Version);
+            return Err(self.refuses(now, claim));
         };
         if !self.loads.own().load.is_draining {
             self.is_to_be_served(now, claim)?;
@@ -230,15 +249,56 @@ impl Hub {
         chosen.ok_or(RedirectionReason::Balanced)
     }
 
-    /// Where a client's topics are, if it is placed and goes by that: at a node that takes clients.
-    fn node_of_topics(&self, now: Now, name: &str) -> Option<NodeId> {
-        let takes_clients = |node: &NodeId| {
-            let own = (*node == self.own()).then(|| self.loads.own());
-            let state = own.or_else(|| self.loads.of(*node));
-            state.is_some_and(|state| state.serves())
+    /// A client before 5.0 is refused where its topics are not, if it may come to another node the next time.
+    fn refuses(&mut self, now: Now, claim: &Claim) -> RedirectionReason {
+        let Some(listener) = claim.refusable.filter(|_| self.refuses_clients()) else {
+            return RedirectionReason::Version;
         };
-        let placed = (self.config.redirection.by_topics).then(|| self.placed_at(now, name))?;
-        placed.filter(takes_clients)
+        let name = &*claim.client_id;
+        let Learned::At(node) = self.learned_node(now, name) else {
+            return RedirectionReason::Version;
+        };
+        let can_come = self.redirection.elsewhere.address(node, listener).is_some();
+        if !can_come || self.stays(now, name) {
+            return RedirectionReason::Version;
+        }
+        match self.may_be_refused(now, name) {
+            Some(true) if self.redirection.budget.has_left(now.instant) => {
+                self.redirection.budget.take();
+                self.learn_refused(now, name, node);
+                let decisions = &mut self.redirection.decisions;
+                decisions.note(now, name, RedirectionReason::Refused, Some(node));
+                RedirectionReason::Refused
+            }
+            Some(true) => RedirectionReason::Budget,
+            Some(false) => RedirectionReason::RefusedEnough,
+            None => RedirectionReason::Version,
+        }
+    }
+
+    fn refuses_clients(&self) -> bool {
+        let redirection = &self.config.redirection;
+        let knows = self.is_ready && !self.overlay.is_in_doubt() && !self.standing.is_minority();
+        let is_draining = self.loads.own().load.is_draining;
+        redirection.by_topics && redirection.refusals > 0 && knows && !is_draining
+    }
+
+    /// Where a client's topics are, if it goes by that: at a node that takes clients.
+    fn node_of_topics(&mut self, now: Now, name: &str) -> Option<NodeId> {
+        if !self.config.redirection.by_topics {
+            return None;
+        }
+        let node = match self.placed_at(now, name) {
+            Some(placed) => placed,
+            None => match self.learned_node(now, name) {
+                Learned::Unknown => return None,
+                Learned::Here => self.own(),
+                Learned::At(node) => node,
+            },
+        };
+        let own = (node == self.own()).then(|| self.loads.own());
+        let state = own.or_else(|| self.loads.of(node));
+        state.is_some_and(|state| state.serves()).then_some(node)
     }
 
     /// Why a client is served whatever the loads are.
@@ -270,15 +330,15 @@ impl Hub {
         to: NodeId,
         reason: RedirectionReason,
     ) {
+        let is_back = to == self.own();
         let redirection = &mut self.redirection;
         redirection.budget.take();
         redirection
             .recent
-            .insert(now.instant, remembered_as.into(), true);
+            .insert(now.instant, remembered_as.into(), !is_back);
         redirection.decisions.note(now, client_id, reason, Some(to));
         self.note_move(now, remembered_as, self.own(), to, reason);
         let client_id = remembered_as;
-        let encoded = Message::Redirected { to, client_id }.encode();
         let moved = Message::Moved {
             to,
             reason,
@@ -287,16 +347,11 @@ impl Hub {
         let moved = moved.encode();
         let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            let version = self.overlay.wire_version(slot);
-            if version >= WireVersion::V9 {
-                self.send_encoded(node, slot, moved.clone());
-            } else if version >= WireVersion::V7 {
-                self.send_encoded(node, slot, encoded.clone());
-            }
+            self.send_encoded(node, slot, moved.clone());
         }
     }
 
-    /// The same, with the reason.
+    /// Another node has sent a client to a node, maybe to this one.
     pub(super) fn handle_moved(
         &mut self,
         now: Now,
@@ -305,11 +360,6 @@ impl Hub {
         (client_id, reason): (&str, RedirectionReason),
     ) {
         self.note_move(now, client_id, from, to, reason);
-        self.handle_redirected(now, to, client_id);
-    }
-
-    /// Another node has sent a client to a node, maybe to this one.
-    pub(super) fn handle_redirected(&mut self, now: Now, to: NodeId, client_id: &str) {
         let redirection = &mut self.redirection;
         redirection
             .recent
@@ -361,6 +411,7 @@ impl Hub {
                 .clone()
                 .any(|(name, entry)| is_it(name) && entry.is_open),
             placed_as: self.placed_name(now, client_id),
+            learned: self.learned_report(now, client_id),
             policy: self.config.redirection.policy.map(|policy| policy.name()),
             decision: self.redirection.decisions.last(is_it),
             moved: self.last_move(now, client_id),

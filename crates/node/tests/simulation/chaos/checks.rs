@@ -13,6 +13,23 @@ use thicket_simulation::World;
 
 pub type Verdict = Result<(), String>;
 
+/// Why something that a check would call broken is permitted. Each stands in docs/guarantees.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Excuse {
+    /// Nodes were out of each other's sight, or dead: a session had two branches, another member of a group was chosen, retained messages were
+    /// compared ("not promised in a partition", and the rows of shared subscriptions).
+    Apart,
+    /// It came at QoS 0, which has no number by which others know it ("any, published at 0: best effort").
+    Unnumbered,
+    /// It was refused at one place, and its client sent it again (`on_full = "refuse"`).
+    Refused,
+    /// Several wrote the topic at once, and the last word was said again ("retained").
+    Contended,
+}
+
+/// How often each was needed.
+pub type Excuses = BTreeMap<Excuse, u64>;
+
 /// In this time everybody has heard that a node died.
 const HEARD_MILLIS: u64 = 2_000;
 
@@ -20,10 +37,10 @@ const HEARD_MILLIS: u64 = 2_000;
 const CONTENTION_MILLIS: u64 = 2_000;
 
 /// All that can be said of the ledger when everything is quiet.
-pub fn check(ledger: &Ledger, routing: RoutingMode) -> Verdict {
+pub fn check(ledger: &Ledger, routing: RoutingMode, used: &mut Excuses) -> Verdict {
     no_acknowledged_message_is_lost(ledger)?;
-    nothing_comes_twice_that_must_not(ledger, routing)?;
-    messages_come_in_order(ledger, routing)?;
+    nothing_comes_twice_that_must_not(ledger, routing, used)?;
+    messages_come_in_order(ledger, routing, used)?;
     each_shared_message_comes_to_a_member(ledger)?;
     nothing_comes_that_nobody_asked_for(ledger)
 }
@@ -133,66 +150,93 @@ fn live(life: &Life) -> impl Iterator<Item = &Arrival> {
     life.arrivals.iter().filter(|arrival| !arrival.is_replay)
 }
 
+/// Why an arrival may be one of several of its publication.
+fn may_come_twice(
+    ledger: &Ledger,
+    routing: RoutingMode,
+    life: &Life,
+    arrival: &Arrival,
+) -> Option<Excuse> {
+    let publication = &ledger.publications[arrival.publication];
+    // Of several that write a topic at once the last word is said again to whom another one came last.
+    if is_contended(ledger, publication, arrival.at) {
+        return Some(Excuse::Contended);
+    }
+    if publication.qos == Qos::AtMostOnce {
+        // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
+        let is_told_again =
+            publication.retain && is_compared(ledger, publication.submitted_at, arrival.at);
+        return is_told_again.then_some(Excuse::Apart);
+    }
+    // Parted nodes may each have had the publisher's session, and taken the message.
+    let until = publication.acknowledged_at.unwrap_or(u64::MAX);
+    let stays = ledger.is_still && life.forks == 0 && !publication.is_sent_again;
+    let is_taken_once = !is_taken_by_both(ledger, publication)
+        && (stays || ledger.is_calm(publication.submitted_at, until));
+    // Of more than two nodes that are parted in part, some may have a session that has moved meanwhile, and do not know what came to its
+    // client since.
+    let since = publication.submitted_at.saturating_sub(FORK_MILLIS);
+    let is_merged = life.forks > 0 && !ledger.is_split && !ledger.is_calm(since, arrival.at);
+    // Across the death of a node or a parting: at least once a group (rule 16).
+    let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
+        && (has_died(ledger, publication.submitted_at, until)
+            || !ledger.is_calm(publication.submitted_at, arrival.at));
+    if !is_taken_once || is_merged || is_chosen_again {
+        return Some(Excuse::Apart);
+    }
+    // What was refused at one place came to others, and its client publishes it anew when it hears so.
+    if ledger.is_cramped && publication.is_sent_again {
+        return Some(Excuse::Refused);
+    }
+    // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a node sent
+    // at QoS 0 before it died, nobody else knows of.
+    let has_gone = !ledger.kills.is_empty() || ledger.is_split;
+    let is_moved = routing != RoutingMode::Mesh || has_gone;
+    (arrival.qos == Qos::AtMostOnce && is_moved).then_some(Excuse::Unnumbered)
+}
+
 /// QoS 2 to QoS 2 exactly once; what was published with QoS 0 never twice.
-fn nothing_comes_twice_that_must_not(ledger: &Ledger, routing: RoutingMode) -> Verdict {
+fn nothing_comes_twice_that_must_not(
+    ledger: &Ledger,
+    routing: RoutingMode,
+    used: &mut Excuses,
+) -> Verdict {
     for (client_id, life) in lives(ledger) {
-        let mut count: BTreeMap<(usize, usize, Option<usize>), usize> = BTreeMap::new();
+        let mut arrivals: BTreeMap<(usize, usize, Option<usize>), Vec<Option<Excuse>>> =
+            BTreeMap::new();
         for arrival in live(life) {
             let publication = &ledger.publications[arrival.publication];
-            // Parted nodes may each have had the publisher's session, and taken the message.
-            let until = publication.acknowledged_at.unwrap_or(u64::MAX);
-            let stays = ledger.is_still && life.forks == 0 && !publication.is_sent_again;
-            let is_taken_once = publication.qos == Qos::ExactlyOnce
-                && !is_taken_by_both(ledger, publication)
-                && (stays || ledger.is_calm(publication.submitted_at, until));
-            // Of more than two nodes that are parted in part, some may have a session that has moved meanwhile, and do not know what
-            // came to its client since.
-            let is_merged = life.forks > 0
-                && !ledger.is_split
-                && !ledger.is_calm(
-                    publication.submitted_at.saturating_sub(FORK_MILLIS),
-                    arrival.at,
-                );
-            let is_taken_once = is_taken_once && !is_merged;
-            // Across the death of a node or a parting: at least once a group (rule 16).
-            let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
-                && (has_died(ledger, publication.submitted_at, until)
-                    || !ledger.is_calm(publication.submitted_at, arrival.at));
-            // What was refused at one place came to others, and its client publishes it anew when it hears so.
-            let is_taken_once = is_taken_once && !(ledger.is_cramped && publication.is_sent_again);
-            // Over trees a client that moved may get a copy that was sent again, beside the one at QoS 0 where it was before; and what a
-            // node sent at QoS 0 before it died, nobody else knows of.
-            let has_gone = !ledger.kills.is_empty() || ledger.is_split;
-            let is_moved = routing != RoutingMode::Mesh || has_gone;
-            let is_lowered = arrival.qos == Qos::AtMostOnce && is_moved;
-            let is_taken_once = is_taken_once && !is_lowered;
-            // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
-            let is_told_again =
-                publication.retain && is_compared(ledger, publication.submitted_at, arrival.at);
-            // Of several that write a topic at once the last word is said again to whom another one came last.
-            let is_last_word = is_contended(ledger, publication, arrival.at);
-            let once = (publication.qos == Qos::AtMostOnce && !is_told_again)
-                || (is_taken_once && arrival.qos != Qos::AtLeastOnce && !is_chosen_again);
-            let once = once && !is_last_word;
+            let once = match publication.qos {
+                Qos::AtMostOnce => true,
+                Qos::AtLeastOnce => false,
+                Qos::ExactlyOnce => arrival.qos != Qos::AtLeastOnce,
+            };
             if once {
                 // Without a number nobody can tell that a client which moved while a link stood still, be it too short for anyone to
                 // notice, has it from where it was.
                 let is_unknown = publication.qos == Qos::AtMostOnce && ledger.has_partings;
                 let connection = is_unknown.then_some(arrival.connection);
-                *count
+                arrivals
                     .entry((arrival.publication, arrival.forks, connection))
-                    .or_default() += 1;
+                    .or_default()
+                    .push(may_come_twice(ledger, routing, life, arrival));
             }
         }
-        if let Some(((number, ..), count)) = count.iter().find(|(_, count)| **count > 1) {
-            return Err(format!(
-                "nothing comes twice that must not: p{number} {:?} came {count} times to {client_id}: {:?}",
-                ledger.publications[*number],
-                life.arrivals
-                    .iter()
-                    .filter(|arrival| arrival.publication == *number)
-                    .collect::<Vec<_>>()
-            ));
+        for ((number, ..), excuses) in arrivals.iter().filter(|(_, it)| it.len() > 1) {
+            let unexcused = excuses.iter().filter(|excuse| excuse.is_none()).count();
+            if unexcused > 1 {
+                return Err(format!(
+                    "nothing comes twice that must not: p{number} {:?} came {unexcused} times to {client_id}: {:?}",
+                    ledger.publications[*number],
+                    life.arrivals
+                        .iter()
+                        .filter(|arrival| arrival.publication == *number)
+                        .collect::<Vec<_>>()
+                ));
+            }
+            if let Some(excuse) = excuses.iter().flatten().next() {
+                *used.entry(*excuse).or_default() += 1;
+            }
         }
     }
     Ok(())
@@ -214,17 +258,47 @@ fn sequence_of(publication: &Publication) -> (usize, usize, usize, &str, Qos) {
     (*publisher, *life, connection, topic, *qos)
 }
 
+/// Why a message may come before or after others of its sequence.
+fn may_come_in_any_order(
+    ledger: &Ledger,
+    routing: RoutingMode,
+    life: &Life,
+    arrival: &Arrival,
+) -> Option<Excuse> {
+    let publication = &ledger.publications[arrival.publication];
+    // When nodes see each other again, copies of retained messages come before what is sent again.
+    let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
+    let is_copy =
+        publication.retain && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
+    // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those who kept it
+    // see the subscriber's node: between parted nodes no order is promised.
+    let is_apart = life.forks > 0 || ledger.has_partings || ledger.is_still;
+    let is_late = is_parted && (publication.is_sent_again || is_apart);
+    // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is; and over trees what has no
+    // number does not wait for what has one.
+    let is_lowered = publication.qos > arrival.qos || routing != RoutingMode::Mesh;
+    if is_copy || is_late {
+        Some(Excuse::Apart)
+    } else if arrival.qos == Qos::AtMostOnce && is_lowered {
+        Some(Excuse::Unnumbered)
+    } else if ledger.is_cramped && publication.is_sent_again {
+        // What was refused comes when its client sends it again, after what was not refused.
+        Some(Excuse::Refused)
+    } else {
+        // Of several that write a topic at once the last word is said again, behind what its publisher sent after it and is not retained.
+        is_contended(ledger, publication, arrival.at).then_some(Excuse::Contended)
+    }
+}
+
 /// First arrivals of one publisher's messages to one topic with one QoS come as they were published.
-fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
+fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode, used: &mut Excuses) -> Verdict {
     for (client_id, life) in lives(ledger) {
-        if life
-            .held
-            .iter()
-            .any(|held| held.filter.share_name.is_some())
-        {
+        let mut held = life.held.iter();
+        if held.any(|held| held.filter.share_name.is_some()) {
             continue;
         }
-        let mut last: BTreeMap<_, usize> = BTreeMap::new();
+        // Of those that are not excused; and of all.
+        let mut last: [BTreeMap<_, usize>; 2] = [BTreeMap::new(), BTreeMap::new()];
         let mut seen = vec![false; ledger.publications.len()];
         for arrival in live(life) {
             if std::mem::replace(&mut seen[arrival.publication], true) {
@@ -239,28 +313,18 @@ fn messages_come_in_order(ledger: &Ledger, routing: RoutingMode) -> Verdict {
                         .is_some_and(|since| since < publication.submitted_at)
                     && matches(held, &publication.topic)
             });
-            // When nodes see each other again, copies of retained messages come before what is sent again.
-            let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
-            let is_copy = publication.retain
-                && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
-            // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those
-            // who kept it see the subscriber's node: between parted nodes no order is promised.
-            let is_apart = life.forks > 0 || ledger.has_partings || ledger.is_still;
-            let is_late = is_parted && (publication.is_sent_again || is_apart);
-            // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is.
-            let is_lowered = arrival.qos == Qos::AtMostOnce && publication.qos > arrival.qos;
-            // Over trees what has no number, QoS 0 that is not retained, does not wait for what has one.
-            let is_overtaken = arrival.qos == Qos::AtMostOnce && routing != RoutingMode::Mesh;
-            // What was refused comes when its client sends it again, after what was not refused.
-            let is_refused = ledger.is_cramped && publication.is_sent_again;
-            // Of several that write a topic at once the last word is said again, behind what its publisher sent after it and is not retained.
-            let is_last_word = is_contended(ledger, publication, arrival.at);
-            let is_excused = is_copy || is_late || is_lowered || is_overtaken || is_refused;
-            if !was_held || is_excused || is_last_word {
+            if !was_held {
                 continue;
             }
             let key = (sequence_of(publication), arrival.qos, arrival.forks);
-            let before = last.insert(key, arrival.publication);
+            let [unexcused, all] = &mut last;
+            let before = all.insert(key, arrival.publication);
+            let is_late = before.is_some_and(|before| before > arrival.publication);
+            if let Some(excuse) = may_come_in_any_order(ledger, routing, life, arrival) {
+                *used.entry(excuse).or_default() += u64::from(is_late);
+                continue;
+            }
+            let before = unexcused.insert(key, arrival.publication);
             if let Some(before) = before.filter(|before| *before > arrival.publication) {
                 return Err(format!(
                     "messages come in order: p{} {publication:?} came to {client_id} after p{before} {:?}",
@@ -287,23 +351,19 @@ fn each_shared_message_comes_to_a_member(ledger: &Ledger) -> Verdict {
     }
     for (group, members) in groups {
         let since = members.iter().filter_map(|(_, held)| held.since).min();
-        // What a session held that was given up after a parting is gone with it.
-        let since = since.max(
-            members
-                .iter()
-                .map(|(life, _)| life.began_at.max(life.forked_at))
-                .max(),
-        );
-        // So is what a member held whose session was given up altogether.
         let was_member = |life: &Life| {
             let of_group = |held: &Held| held.filter.to_string() == group;
             life.held.iter().any(of_group)
         };
-        let ended = lives(ledger).filter(|(_, life)| was_member(life));
-        let since = since.max(ended.filter_map(|(_, life)| life.ended_at).max());
+        let mut since = since;
         let mut got = vec![false; ledger.publications.len()];
-        for arrival in members.iter().flat_map(|(life, _)| &life.arrivals) {
-            got[arrival.publication] = true;
+        for (_, life) in lives(ledger).filter(|(_, life)| was_member(life)) {
+            // What a session held that was given up after a partition is gone with it, and what one held that has ended.
+            let changed = life.began_at.max(life.forked_at);
+            since = since.max(Some(life.ended_at.unwrap_or(changed)));
+            for arrival in &life.arrivals {
+                got[arrival.publication] |= life.ended_at.is_none();
+            }
         }
         for (number, publication) in ledger.publications.iter().enumerate() {
             let wanted = publication.qos > Qos::AtMostOnce

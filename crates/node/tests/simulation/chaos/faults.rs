@@ -266,7 +266,7 @@ impl Run {
         record.uncertain += late + usize::from(is_leaving);
     }
 
-    /// A node is cut off from all others, as one that dies when every session has its copy and nothing is on its way; or it is back.
+    /// A node is cut off from all others, as one that dies when every session has its backup and nothing is on its way; or it is back.
     pub fn part_or_heal(&mut self) -> super::checks::Verdict {
         let partings = self.world.net.partings();
         if partings.is_empty() {

@@ -19,9 +19,9 @@ pub struct Plan {
     pub parts: bool,
     /// Only a side with more than half of the nodes serves.
     pub majority: bool,
-    /// Nodes are parted only when every session has its copy and all has been quiet for a while.
+    /// Nodes are parted only when every session has its backup and all has been quiet for a while.
     pub splits: bool,
-    /// Nodes are parted into two sides when every session has its copy and all has been quiet for a while. Meanwhile clients stay as
+    /// Nodes are parted into two sides when every session has its backup and all has been quiet for a while. Meanwhile clients stay as
     /// they are, and publish.
     pub sides: bool,
     /// A node stands still now and then, for times on both sides of every time-out, when every session has its backups and all has been
@@ -31,11 +31,11 @@ pub struct Plan {
     pub roams: bool,
     /// Nodes have a data directory, are killed at once and started again.
     pub kills: bool,
-    /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its copy.
+    /// Nodes that keep nothing are killed one at a time and started again: the next one when every session has its backup.
     pub dies: bool,
-    /// Copies of each session on other nodes; so many nodes may die at once, if `dies`.
+    /// Backups of each session on other nodes; so many nodes may die at once, if `dies`.
     pub backups: u8,
-    /// Nodes differ: each lets its sessions have one copy more than the one before it, until it is this many more; the next has
+    /// Nodes differ: each lets its sessions have one backup more than the one before it, until it is this many more; the next has
     /// `backups` again.
     pub more_backups: u8,
     /// Nodes have a data directory; all lose their power at once and are started again.
@@ -94,7 +94,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 32] = [
+    pub const ALL: [(&'static str, Self); 33] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -124,6 +124,7 @@ impl Plan {
         ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
         ("MOVING", Self::MOVING),
         ("MOVING_AND_DYING", Self::MOVING_AND_DYING),
+        ("MOVING_AND_PARTED", Self::MOVING_AND_PARTED),
         ("OVERLAPPING", Self::OVERLAPPING),
         ("PAUSED_AND_PARTED", Self::PAUSED_AND_PARTED),
         ("OVERLAPPING_MAJORITY", Self::OVERLAPPING_MAJORITY),
@@ -192,7 +193,7 @@ impl Plan {
         backups: 3,
         ..Self::DYING
     };
-    /// A node dies, and the others do not agree on how many copies a session is to have.
+    /// A node dies, and the others do not agree on how many backups a session is to have.
     pub const DYING_MIXED: Self = Self {
         nodes: 4,
         more_backups: 2,
@@ -224,7 +225,7 @@ impl Plan {
         pause: 60,
         ..Self::CUT
     };
-    /// Nodes are parted into two sides of any size: sessions and their copies may all be on one of them.
+    /// Nodes are parted into two sides of any size: sessions and their backups may all be on one of them.
     pub const SIDES: Self = Self {
         sides: true,
         roams: false,
@@ -335,6 +336,12 @@ impl Plan {
     pub const MOVING_AND_DYING: Self = Self {
         rebalances: true,
         ..Self::REDIRECTED_AND_DYING
+    };
+    /// The same while nodes lose sight of each other.
+    pub const MOVING_AND_PARTED: Self = Self {
+        redirects: true,
+        rebalances: true,
+        ..Self::PARTED
     };
     /// Two nodes stand still, stall or die at once, with two backups of each session.
     pub const OVERLAPPING: Self = Self {

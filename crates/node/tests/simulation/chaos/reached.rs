@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 23] = [
+const NOT_REACHED: [(&str, &str); 26] = [
     (
         "worker/publish: a refused publication came again",
         "scenarios/cluster: a_publisher_that_is_back_before_its_message_is_refused_hears_so",
@@ -51,8 +51,20 @@ const NOT_REACHED: [(&str, &str); 23] = [
         "no time-out: the age from which a pause explains nothing any more",
     ),
     (
-        "time STRAY_GRACE",
-        "no run goes on for so long after a start with messages of groups",
+        "time BETWEEN_MARKS",
+        "no time-out: how finely it is kept since when messages wait",
+    ),
+    (
+        "time LOOKED",
+        "no plan has `redirect = \"topics\"`: scenarios/learned",
+    ),
+    (
+        "time REFUSED_FOR",
+        "no plan has `redirect = \"topics\"`: scenarios/learned",
+    ),
+    (
+        "time RENEWED",
+        "no plan has `redirect = \"topics\"`: scenarios/learned",
     ),
     ("time advertisement_life", "an hour: overlay/advertisements"),
     (
@@ -60,7 +72,7 @@ const NOT_REACHED: [(&str, &str); 23] = [
         "64 MiB of control: no run sends so much",
     ),
     (
-        "worker/copies: a backup is too far behind",
+        "worker/replication: a backup is too far behind",
         "more than any run sends",
     ),
     (

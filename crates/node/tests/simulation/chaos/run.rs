@@ -32,7 +32,7 @@ use thicket_simulation::{
 
 const TOPICS: [&str; 6] = ["t/0/a", "t/0/b", "t/1/a", "t/1/b", "t/2/a", "t/2"];
 const FILTERS: [&str; 6] = ["t/0/a", "t/+/a", "t/#", "t/1/+", "t/2/#", "+/0/b"];
-/// A session that moves has no copy for less than this.
+/// A session that moves has no backup for less than this.
 pub const MOVING_MILLIS: u64 = 1_000;
 /// A session that two nodes had is one again in this time after they see each other.
 pub const FORK_MILLIS: u64 = 3_000;
@@ -97,6 +97,8 @@ fn rebalance(config: &mut RedirectionConfig) {
 pub struct Run {
     pub world: World,
     pub ledger: Ledger,
+    /// What the checks permitted.
+    pub excuses: super::checks::Excuses,
     pub plan: Plan,
     routing: RoutingMode,
     /// What to do next: apart from the world's chance, so that changes of the nodes change no plan.
@@ -164,6 +166,7 @@ impl Run {
         }
         let mut run = Self {
             world,
+            excuses: super::checks::Excuses::new(),
             ledger: Ledger {
                 is_split: plan.is_disturbed(),
                 has_partings: plan.parts || !plan.faults.is_empty(),
@@ -193,7 +196,7 @@ impl Run {
             watcher.session_expiry_interval = 1_000_000;
         }
         run.watcher = run.add(watcher, stays);
-        // A will that waits or goes out is on one other node, whatever else has copies.
+        // A will that waits or goes out is on one other node, whatever else has backups.
         // That of a client that was sent away, and whose connection was dead so that it did not hear so, waits for it to come back.
         let is_told = plan.dies && !plan.redirects;
         run.ledger.hears_all_wills = is_told && plan.backups + plan.more_backups < 2;
@@ -301,7 +304,7 @@ impl Run {
         }
         self.come_to_rest()?;
         self.check_rest()?;
-        super::checks::check(&self.ledger, self.routing)
+        super::checks::check(&self.ledger, self.routing, &mut self.excuses)
     }
 
     fn wait_until_whole(&mut self) -> super::checks::Verdict {
@@ -359,14 +362,9 @@ impl Run {
                     "{now:>8} client-{client} at node {node} hears {told:?}"
                 ));
             }
-            let is_new = told
-                == Told::Connected {
-                    session_present: false,
-                };
+            let has_connected = matches!(told, Told::Connected { .. });
             self.note_told(client, now, told)?;
-            let is_forked =
-                !self.ledger.is_split && self.ledger.records[client].life().forked_at == now;
-            if (is_new || is_forked) && self.is_member(client) {
+            if has_connected && self.is_member(client) {
                 self.join_group(client);
             }
         }
@@ -395,7 +393,7 @@ impl Run {
                     record.end_life(now);
                 }
                 let is_lost = record.is_established && !session_present;
-                // On its way between nodes that are parted at that moment, a session has no copy, and whoever asks for it then finds none.
+                // On its way between nodes that are parted at that moment, a session has no backup, and whoever asks for it then finds none.
                 let may_be_lost = |start: u64, end: Option<u64>| {
                     let was_moving = start.abs_diff(since) < MOVING_MILLIS
                         || (connecting_at..=now).contains(&start);
@@ -684,8 +682,12 @@ impl Run {
         }
     }
 
+    /// Unless it is a member. A connection that has ended by now joins nothing: the next one does.
     fn join_group(&mut self, client: usize) {
         let group = GROUPS[client % GROUPS.len()];
+        if self.ledger.records[client].holds(group) {
+            return;
+        }
         self.subscribe_to(client, group, self.granted(client));
     }
 

@@ -1,10 +1,10 @@
-//! What is published for a session of which no copy is in reach: it is kept by those who took it, and comes when the session's node is
+//! What is published for a session of which no backup is in reach: it is kept by those who took it, and comes when the session's node is
 //! back.
 
 use thicket_mqtt::{Connect, Packet, Publish, Qos};
 use thicket_node::{HintsReport, OnFull};
 
-use super::{V5, V311, cluster::client_at, copies::become_covered, id, resuming};
+use super::{V5, V311, backups::become_covered, cluster::client_at, id, resuming};
 use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
@@ -29,7 +29,7 @@ fn play(nodes: u8, configure: impl Fn(&mut NodeSpec), scenario: impl Fn(&mut Wor
     }
 }
 
-/// A session at node 1 that subscribes to `a/#` at QoS 2, with its copy, if there is one, at node 2; its client has gone.
+/// A session at node 1 that subscribes to `a/#` at QoS 2, with its backup, if there is one, at node 2; its client has gone.
 #[track_caller]
 fn subscribe_at_one(world: &mut World) {
     let decoy = client_at(world, 2, Connect::new(V5, "decoy"), "CONNACK");
@@ -39,9 +39,9 @@ fn subscribe_at_one(world: &mut World) {
     world.hang_up(away);
     world.hang_up(decoy);
     become_covered(world);
-    let copies: u64 = world.memory(2).iter().map(|memory| memory.copies).sum();
+    let backups: u64 = world.memory(2).iter().map(|memory| memory.backups).sum();
     let is_copied = world.nodes[2].spec.backups > 0;
-    assert_eq!(copies > 0, is_copied, "seed {}", world.net.seed);
+    assert_eq!(backups > 0, is_copied, "seed {}", world.net.seed);
     world.run_for(1_000);
 }
 
@@ -110,7 +110,7 @@ fn expect_at(world: &mut World, node: usize, expected: &[(&str, usize)]) {
 const BOTH: [(&str, usize); 3] = [("best effort", 0), ("one", 1), ("two", 1)];
 
 #[test]
-fn what_is_published_where_no_copy_is_in_reach_comes_once_when_the_parting_is_over() {
+fn what_is_published_where_no_backup_is_in_reach_comes_once_when_the_parting_is_over() {
     for node in [0, 1, 2] {
         play(
             3,
@@ -135,7 +135,7 @@ fn what_came_before_a_parting_does_not_come_again_after_it() {
             |world, parting| {
                 subscribe_at_one(world);
                 let client = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK present");
-                // What this one takes is admitted when the node beyond the parting has it, or is out.
+                // What this one takes is admitted when the node beyond the parting has it, or is down.
                 let decoy = client_at(world, 3, Connect::new(V5, "decoy"), "CONNACK");
                 world.subscribe(decoy, "b/#", 0);
                 let other = client_at(world, 1, resuming(V5, "other", 1000), "CONNACK");
@@ -186,7 +186,7 @@ fn a_client_that_is_connected_on_the_other_side_gets_it_too() {
 }
 
 #[test]
-fn without_copies_what_is_published_while_a_node_is_down_comes_when_it_is_back_with_its_data() {
+fn without_backups_what_is_published_while_a_node_is_down_comes_when_it_is_back_with_its_data() {
     let configure = |spec: &mut NodeSpec| {
         spec.backups = 0;
         spec.stores = true;
@@ -370,7 +370,7 @@ fn nothing_is_kept_for_a_node_whose_sessions_all_go_on_elsewhere() {
             for node in [0, 2] {
                 assert_eq!(hints(world, node).messages, 0, "node {node}");
             }
-            // Where they went on they have copies again: its death changes nothing.
+            // Where they went on they have backups again: its death changes nothing.
             become_covered(world);
             world.run_for(1_000);
             world.kill(2);
@@ -417,26 +417,6 @@ fn a_session_that_moves_when_its_node_is_back_takes_along_what_was_kept_for_it()
                 "seed {}: {lacking:?}",
                 world.net.seed
             );
-        },
-    );
-}
-
-#[test]
-fn nodes_of_the_version_before_are_not_kept_for_and_take_part_as_ever() {
-    let wire = thicket_overlay::WireVersion::V4;
-    play(
-        3,
-        |spec| spec.wire = wire,
-        |world, parting| {
-            subscribe_at_one(world);
-            let publisher = client_at(world, 0, resuming(V5, "publisher", 1000), "CONNACK");
-            part(world, parting);
-            world.publish(publisher, "a/1", "lost", 1, 1);
-            world.expect(publisher, &["PUBACK 1 0x10"]);
-            assert_eq!(hints(world, 0).messages, 0);
-            heal(world);
-            publish_both(world, publisher);
-            expect_at(world, 1, &[("lost", 0), BOTH[1], BOTH[2]]);
         },
     );
 }

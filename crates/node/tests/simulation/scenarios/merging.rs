@@ -1,12 +1,11 @@
 //! Two nodes that lose sight of each other while each has every session, and what becomes of the sessions when they meet again.
 
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
-use thicket_overlay::WireVersion;
 
 use super::{
     V5,
+    backups::become_covered,
     cluster::{client_at, plain},
-    copies::become_covered,
     id, qos, resuming,
 };
 use thicket_simulation::{
@@ -18,21 +17,11 @@ use thicket_simulation::{
 /// Plays a scenario on two nodes with one or two workers, parted in both ways.
 #[track_caller]
 fn play(scenario: impl Fn(&mut World, Parting)) {
-    play_with(usize::MAX, scenario);
-}
-
-/// The same; the node `old`, if there is one, speaks no wire version above 3.
-#[track_caller]
-fn play_with(old: usize, scenario: impl Fn(&mut World, Parting)) {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
         for parting in [Parting::Cut, Parting::Held] {
             let mut world = World::new(seed, weather);
             for index in 0..2_u8 {
-                let mut spec = NodeSpec::new(1 + (index + seed as u8) % 2);
-                if usize::from(index) == old {
-                    spec.wire = WireVersion::V3;
-                }
-                let node = world.add_node(spec);
+                let node = world.add_node(NodeSpec::new(1 + (index + seed as u8) % 2));
                 world.start(node);
             }
             become_covered(&mut world);
@@ -151,7 +140,7 @@ fn a_client_that_stayed_where_it_was_gets_no_pubrel_again() {
 }
 
 #[test]
-fn a_session_that_moves_while_its_copy_goes_on_comes_with_all_that_is_queued() {
+fn a_session_that_moves_while_its_backup_goes_on_comes_with_all_that_is_queued() {
     for (seed, parted_for) in (0..100).map(|run| (run, 20 + run % 20 * 4)) {
         let mut world = World::new(seed, Weather::ROUGH);
         for _ in 0..2 {
@@ -254,7 +243,7 @@ fn a_retained_message_that_was_delivered_on_one_side_does_not_come_again() {
 }
 
 #[test]
-fn what_came_to_a_node_before_the_copy_of_a_session_is_not_taken_for_what_the_copy_had() {
+fn what_came_to_a_node_before_the_backup_of_a_session_is_not_taken_for_what_the_backup_had() {
     for seed in 1..9 {
         let mut world = World::new(seed, Weather::ROUGH);
         for _ in 0..3 {
@@ -264,7 +253,7 @@ fn what_came_to_a_node_before_the_copy_of_a_session_is_not_taken_for_what_the_co
             world.start(node);
         }
         become_covered(&mut world);
-        // The copy goes where the topic is wanted.
+        // The backup goes where the topic is wanted.
         let north = client_at(&mut world, 0, Connect::new(V5, "north"), "CONNACK");
         world.subscribe(north, "a", 0);
         let away = client_at(&mut world, 1, resuming(V5, "away", 1000), "CONNACK");
@@ -349,28 +338,4 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
         let back = world.connect(0, resuming(V5, "anew", 1000));
         assert_eq!(messages(world, back), ["PUBLISH b 'wanted' q1"]);
     });
-}
-
-#[test]
-fn with_a_node_of_an_older_wire_version_one_session_stays_and_is_found() {
-    for old in [0, 1] {
-        play_with(old, |world, parting| {
-            let client = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
-            world.subscribe(client, "a", 1);
-            world.hang_up(client);
-            become_covered(world);
-            part(world, parting);
-            for node in [0, 1] {
-                let client = client_at(world, node, resuming(V5, "away", 1000), "CONNACK present");
-                world.hang_up(client);
-            }
-            heal(world);
-            let sessions = world.sessions().into_iter();
-            let of_client = sessions.filter(|(_, session)| session.client_id == "away");
-            assert_eq!(of_client.count(), 1, "seed {}", world.net.seed);
-            publish_at(world, 0, "a", "after", 1);
-            let back = world.connect(0, resuming(V5, "away", 1000));
-            assert_eq!(messages(world, back), ["PUBLISH a 'after' q1"]);
-        });
-    }
 }

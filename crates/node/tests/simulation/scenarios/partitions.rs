@@ -3,7 +3,7 @@
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
 use thicket_node::{ForgetError, Partition};
 
-use super::{V5, V311, cluster::client_at, copies::become_covered, id, qos, resuming};
+use super::{V5, V311, backups::become_covered, cluster::client_at, id, qos, resuming};
 use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
@@ -122,7 +122,7 @@ fn the_smaller_side_refuses_with_the_right_codes_the_larger_one_serves_and_it_he
         for node in [1, 2] {
             serves(world, node);
         }
-        // Its session went on where its copy was.
+        // Its session went on where its backup was.
         let moved = client_at(world, 1, resuming(V5, "five", 1000), "CONNACK present");
         world.publish(moved, "five", "y", 1, 1);
         let heard = world.hear(moved);
@@ -240,7 +240,7 @@ fn two_nodes_that_do_not_see_each_other_both_refuse_until_one_is_forgotten() {
 }
 
 #[test]
-fn copies_become_sessions_when_the_node_that_is_out_is_forgotten() {
+fn backups_become_sessions_when_the_node_that_is_out_is_forgotten() {
     play(2, false, |world, _| {
         let away = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK");
         world.subscribe(away, "a", 1);
@@ -261,7 +261,7 @@ fn copies_become_sessions_when_the_node_that_is_out_is_forgotten() {
 }
 
 #[test]
-fn copies_on_the_smaller_side_stay_copies_and_are_told_anew() {
+fn backups_on_the_smaller_side_stay_backups_and_are_told_anew() {
     play(3, false, |world, parting| {
         let clients: Vec<_> = (0..6)
             .map(|index| {
@@ -274,7 +274,7 @@ fn copies_on_the_smaller_side_stay_copies_and_are_told_anew() {
         become_covered(world);
         part(world, parting);
         let counted = world.traffic(0).iter().map(|it| it.sessions).sum::<u64>();
-        assert_eq!(counted, 0, "no copy became a session");
+        assert_eq!(counted, 0, "no backup became a session");
         for (name, node, _) in &clients {
             world.publish_at(*node, name, "meanwhile");
         }
@@ -283,7 +283,7 @@ fn copies_on_the_smaller_side_stay_copies_and_are_told_anew() {
             let expected = format!("PUBLISH {name} 'meanwhile' q1 #1");
             world.expect(*client, &[&expected]);
         }
-        // The copies are good again: a node may die.
+        // The backups are good again: a node may die.
         world.kill(1);
         world.run_for(3_000);
         for (name, _, _) in &clients {

@@ -19,8 +19,10 @@ fn linked() -> Overlay {
     let mut overlay = Stage::Up.reach();
     overlay.add_link(now(), OTHER_LINK, LinkState::Accepted, None);
     overlay.on_candidate(now(), OTHER_LINK, hello(HONEST));
-    let resume = packet("Resume", Stage::SelectedDeciding);
-    overlay.handle_received(now(), OTHER_LINK, &resume, |_| {});
+    for name in ["Versions", "Resume"] {
+        let bytes = packet(name, Stage::SelectedDeciding);
+        overlay.handle_received(now(), OTHER_LINK, &bytes, |_| {});
+    }
     overlay.end_round(now());
     while overlay.poll_output().is_some() {}
     overlay
@@ -401,6 +403,78 @@ fn an_altered_record_of_this_node_is_outdone() {
 }
 
 #[test]
+fn an_altered_change_of_this_node_is_outdone_and_its_own_is_not() {
+    for (capability, altered) in [(0, 0), (12_345, 1)] {
+        let mut overlay = linked();
+        let before = overlay.view.own().clone();
+        overlay.set_resources(0, 0);
+        overlay.set_summary(1, 1);
+        for millis in [1500, 2000, 2500] {
+            overlay.note_heard(Instant::from_millis(millis), LINK);
+            overlay.end_round(Instant::from_millis(millis));
+        }
+        let mut after = overlay.view.own().clone();
+        assert!(after.version > before.version);
+        after.capability += capability;
+        let change = RecordChange::between(&before, &after).expect("it is later");
+        overlay.receive(&said(&Message::Change(change)));
+        assert_eq!(overlay.counters.altered_records, altered, "{capability}");
+        let is_outdone = overlay.view.own().version > after.version;
+        assert_eq!(is_outdone, altered == 1, "{capability}");
+    }
+}
+
+#[test]
+fn a_change_of_what_is_not_here_has_the_whole_record_asked_for() {
+    let mut overlay = linked();
+    let version = |version| NodeRecord {
+        version,
+        ..super::record(77)
+    };
+    let change = |from, to| {
+        let change = RecordChange::between(&version(from), &version(to));
+        said(&Message::Change(change.expect("it is later")))
+    };
+    let pending = |overlay: &Overlay| overlay.links[&LINK].pending().to_vec();
+    let before = pending(&overlay);
+    overlay.receive(&change(4, 5));
+    let asked = pending(&overlay)[before.len()..].to_vec();
+    let wanted = said(&Message::Versions(RecordVersions::wanting(
+        NodeId(77),
+        None,
+    )));
+    let ends_with = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).any(|part| part == end);
+    // Its payload; the packet around it may name the topic.
+    let payload = &wanted[wanted.len() - 19..];
+    assert!(ends_with(&asked, payload), "{asked:?}");
+    assert!(overlay.view.record(NodeId(77)).is_none());
+    overlay.receive(&said(&Message::Record(version(5))));
+    overlay.receive(&change(5, 6));
+    let known = overlay.view.record(NodeId(77)).map(|record| record.version);
+    assert_eq!(known, Some(6), "what it starts from is here");
+    let repeated = overlay.counters.repeated_records;
+    overlay.receive(&change(4, 6));
+    assert_eq!(overlay.counters.repeated_records, repeated + 1);
+}
+
+#[test]
+fn changes_make_no_record_longer_than_one_may_be() {
+    let mut overlay = linked();
+    let with_links = |version, count: u64| NodeRecord {
+        version,
+        links: (0..count).map(|node| (NodeId(node), 1)).collect(),
+        epochs: vec![1; count as usize],
+        ..super::record(77)
+    };
+    overlay.receive(&said(&Message::Record(with_links(1, 5000))));
+    let change = RecordChange::between(&with_links(1, 5000), &with_links(2, 7000));
+    overlay.receive(&said(&Message::Change(change.expect("it is later"))));
+    assert!(!overlay.links.contains_key(&LINK), "the link ends");
+    let links = overlay.view.record(NodeId(77)).map(|it| it.links.len());
+    assert_eq!(links, Some(5000));
+}
+
+#[test]
 fn made_up_nodes_trees_and_topics_take_little() {
     let mut overlay = linked();
     for node in 1000..4000 {
@@ -450,7 +524,7 @@ fn made_up_nodes_trees_and_topics_take_little() {
 
 #[test]
 fn numbers_without_measure_break_nothing() {
-    let mut overlay = Stage::SelectedWaiting.reach();
+    let mut overlay = Stage::ResumedWaiting.reach();
     let most = u64::MAX - 1;
     overlay.receive(&said(&Message::Resume(Resume {
         given_up: most,
@@ -475,7 +549,7 @@ fn numbers_without_measure_break_nothing() {
     overlay.receive(&record_of(LIAR, |record| {
         (record.version, record.clients, record.roots, record.rate) = (most, most, most, most);
         (record.capability, record.interest_version) = (most, most);
-        (record.links, record.epochs) = (links, vec![most]);
+        (record.links, record.epochs) = (links.into(), vec![most]);
     }));
     let records = [numbered(most, 5), vec![0]].concat();
     overlay.receive(&publish(

@@ -109,6 +109,10 @@ impl<'a> JournalEntries<'a> {
             tag::HANDED => Ok(JournalEntry::Handed {
                 session: self.varint("session")?,
             }),
+            tag::HISTORY => Ok(JournalEntry::History {
+                session: self.varint("session")?,
+                value: self.bytes("history")?,
+            }),
             tag::MEMBERS => {
                 let session = self.varint("session")?;
                 let mut nodes = Vec::new();

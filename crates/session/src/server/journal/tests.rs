@@ -84,6 +84,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.covered(3);
     writer.taken(3, 9, 8, &bits);
     writer.handed(3);
+    writer.history(3, b"history");
     writer.members(3, &[7, u64::MAX]);
     writer.adopted(3, 1 << 100, Epoch::from_bits(9));
     writer.left(3);
@@ -163,6 +164,10 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
             bits: Box::new(bits),
         },
         JournalEntry::Handed { session: 3 },
+        JournalEntry::History {
+            session: 3,
+            value: b"history",
+        },
         JournalEntry::Members {
             session: 3,
             nodes: vec![7, u64::MAX],

@@ -1,0 +1,438 @@
+//! What placement is worth on real nodes (Detti V): the social network of the paper, or pairs of a publisher and a subscriber. Their clients attach
+//! at random, where their topics are, or are placed with one session or several.
+//!
+//! Messages between nodes are counted by the nodes, and stand beside what the model says of the same attachment.
+
+mod balancer;
+mod crowd;
+mod figures;
+mod population;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+
+pub use self::figures::{
+    Bound, Growth, GrowthPoint, Moment, TimeLine, growth_report, play_growth, play_time_line,
+    time_line_report,
+};
+
+use self::crowd::{Crowd, Returns};
+use crate::BenchError;
+use crate::cluster::{Confine, jain, start_nodes, sum_at};
+use crate::report::{Part, Report, Table, amount};
+use crate::target::Running;
+
+/// Until what was on its way has come, and rates are told.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Until nodes have seen what clients do: they look each 15 s, at a sample of what is published.
+const LEARNED_WITHIN: Duration = Duration::from_secs(45);
+/// How often clients come back that are to be learned.
+const RETURNS: usize = 2;
+/// The rebalancer has done what it wants if it has moved nobody for so long: it looks at means of half a minute.
+const QUIET: Duration = Duration::from_secs(40);
+/// Longest wait for that.
+const REBALANCED_WITHIN: Duration = Duration::from_secs(240);
+
+/// How clients come to their nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Attach {
+    /// At a node drawn for each.
+    Random,
+    /// Pairs only: both at one node, in turn.
+    Local,
+    /// They ask, in CONNECT.
+    Placed {
+        /// Sessions of a client at most (Nses).
+        max_sessions: usize,
+    },
+    /// At random, by MQTT 3.1.1; nothing but that they come back twice, each time at random.
+    Learned {
+        /// How often a node refuses one that would be better elsewhere.
+        refusals: u8,
+    },
+    /// At random; they ask nobody, but follow when a node sends them elsewhere, as the rebalancer does.
+    Redirect,
+}
+
+impl Attach {
+    /// In tables.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Random => "at random".into(),
+            Self::Local => "local".into(),
+            Self::Placed { max_sessions: 1 } => "placed, one session".into(),
+            Self::Placed { max_sessions } => format!("placed, up to {max_sessions} sessions"),
+            Self::Redirect => "at random, and redirected".into(),
+            Self::Learned { refusals: 0 } => "at random, twice more".into(),
+            Self::Learned { refusals } => format!("at random, refused up to {refusals} times"),
+        }
+    }
+}
+
+/// Who publishes to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "pattern")]
+pub enum Load {
+    /// Each topic has a publisher; subscribers draw theirs by Zipf's law.
+    Social {
+        /// Topics (Ntop).
+        topics: usize,
+        /// Subscribers (Nsub).
+        subscribers: usize,
+        /// Topics that each wants (Nsus).
+        wanted: usize,
+        /// Exponent of the law (alpha).
+        exponent: f64,
+    },
+    /// Each topic has a publisher and a subscriber.
+    Pairs {
+        /// Topics.
+        topics: usize,
+    },
+}
+
+impl Load {
+    /// How many there are.
+    #[must_use]
+    pub const fn topics(self) -> usize {
+        match self {
+            Self::Social { topics, .. } | Self::Pairs { topics } => topics,
+        }
+    }
+
+    fn describe(self) -> String {
+        match self {
+            Self::Social {
+                topics,
+                subscribers,
+                wanted,
+                exponent,
+            } => format!(
+                "{topics} topics, {subscribers} subscribers of {wanted} topics each (Zipf {exponent})"
+            ),
+            Self::Pairs { topics } => format!("{topics} pairs of a publisher and a subscriber"),
+        }
+    }
+}
+
+/// What to play.
+#[derive(Debug, Clone)]
+pub struct PlacementExperiment {
+    /// The program `thicket`, for the nodes.
+    pub thicket: PathBuf,
+    /// Nodes of the cluster (M).
+    pub nodes: usize,
+    /// Who publishes to whom.
+    pub load: Load,
+    /// Messages a second of each topic.
+    pub rate_per_s: f64,
+    /// How long messages are counted.
+    pub hold: Duration,
+    /// Ways to attach, one run each.
+    pub attach: Vec<Attach>,
+    /// Clients that connect at a time.
+    pub in_flight: usize,
+    /// Decides who wants what, and where clients come first.
+    pub seed: u64,
+}
+
+/// One way to attach, played.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlacementOutcome {
+    /// How clients came.
+    pub attach: Attach,
+    /// The seed.
+    pub seed: u64,
+    /// Sessions of all clients.
+    pub sessions: usize,
+    /// From the connection to the last SUBACK, of a client, in milliseconds: mean.
+    pub setup_ms: f64,
+    /// The same divided by the sessions of the client.
+    pub setup_ms_a_session: f64,
+    /// Until all clients were served, in seconds.
+    pub setup_all_s: f64,
+    /// Messages a second to subscribers.
+    pub external_out_per_s: f64,
+    /// Messages a second from node to node.
+    pub internal_per_s: f64,
+    /// What the model says of the same attachment.
+    pub model_internal_per_s: f64,
+    /// Jain's index of what the nodes sent and received.
+    pub jain: f64,
+    /// CPU of all nodes a message to a subscriber, in microseconds.
+    pub cpu_us: f64,
+    /// Resident memory of all nodes, in MiB.
+    pub memory_mib: f64,
+    /// From PUBLISH to the subscriber, in milliseconds: median and 99 %.
+    pub delay_ms: [f64; 2],
+    /// CONNECTs of a client that were refused each time that it came back: mean and most.
+    pub refused: [f64; 2],
+    /// Until the last client was served that came back, in seconds: of a client, mean and longest.
+    pub back_s: [f64; 2],
+    /// Messages that should have come, and came.
+    pub expected: u64,
+    /// See `expected`.
+    pub received: u64,
+}
+
+impl PlacementOutcome {
+    /// 1 + internal / external traffic (Detti Eq. 13).
+    #[must_use]
+    pub fn overhead(&self) -> f64 {
+        1.0 + self.internal_per_s / self.external_out_per_s.max(1.0)
+    }
+}
+
+/// Plays every way to attach, each with nodes of its own.
+///
+/// # Errors
+/// A node does not start, or a client is not served.
+pub fn play(
+    experiment: &PlacementExperiment,
+    confine: Option<&Confine<'_>>,
+    say: &mut dyn FnMut(String),
+) -> Result<Vec<PlacementOutcome>, BenchError> {
+    let mut outcomes = Vec::new();
+    for &attach in &experiment.attach {
+        say(format!("{}, seed {}", attach.name(), experiment.seed));
+        let nodes = nodes_for(experiment, attach, confine)?;
+        let runtime = clients_runtime()?;
+        let outcome = runtime.block_on(play_one(experiment, attach, &nodes))?;
+        say(format!(
+            "{}: {} messages a second between nodes, {} to subscribers, {:.2} us of CPU a message",
+            attach.name(),
+            amount(outcome.internal_per_s),
+            amount(outcome.external_out_per_s),
+            outcome.cpu_us
+        ));
+        outcomes.push(outcome);
+        runtime.shutdown_background();
+        stop_all(nodes)?;
+    }
+    Ok(outcomes)
+}
+
+fn clients_runtime() -> Result<Runtime, BenchError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(BenchError::system("the clients' runtime"))
+}
+
+fn nodes_for(
+    experiment: &PlacementExperiment,
+    attach: Attach,
+    confine: Option<&Confine<'_>>,
+) -> Result<Vec<Running>, BenchError> {
+    let arguments = match attach {
+        Attach::Redirect => vec!["--rebalance=on".to_owned()],
+        Attach::Placed { .. } => vec!["--redirect=topics".to_owned()],
+        Attach::Learned { refusals } => vec![
+            "--redirect=topics".to_owned(),
+            format!("--redirect-refusals={refusals}"),
+            // Sessions of 3.1.1 outlive their connections: no replica gets what subscribers get, as in the other ways.
+            "--backups=0".to_owned(),
+        ],
+        // They stay where they come, whatever the load.
+        Attach::Random | Attach::Local => vec!["--redirect=off".to_owned()],
+    };
+    let nodes = start_nodes(&experiment.thicket, experiment.nodes, &arguments, confine)?;
+    std::thread::sleep(SETTLE);
+    Ok(nodes)
+}
+
+fn stop_all(nodes: Vec<Running>) -> Result<(), BenchError> {
+    nodes.into_iter().try_for_each(Running::stop)
+}
+
+async fn play_one(
+    experiment: &PlacementExperiment,
+    attach: Attach,
+    nodes: &[Running],
+) -> Result<PlacementOutcome, BenchError> {
+    let crowd = Crowd::attach(experiment, nodes, attach).await?;
+    let rate = experiment.rate_per_s;
+    crowd.set_rate(rate);
+    let (mut returns, mut before) = (Returns::default(), (0, 0));
+    match attach {
+        Attach::Redirect => wait_for_rebalancer(nodes).await,
+        Attach::Learned { .. } => {
+            for _ in 0..RETURNS {
+                tokio::time::sleep(LEARNED_WITHIN).await;
+                crowd.come_back(&mut returns).await?;
+            }
+            // What came while a subscriber was away is not counted.
+            before = crowd.drain().await;
+            crowd.set_rate(rate);
+        }
+        Attach::Random | Attach::Local | Attach::Placed { .. } => {}
+    }
+    tokio::time::sleep(SETTLE).await;
+    let counted = crowd.count(experiment.hold).await?;
+    let memory_kib: u64 = nodes.iter().map(memory_kib).sum();
+    let (expected, received) = crowd.drain().await;
+    let model = crowd.model_internal_per_s(rate)?;
+    let setup = crowd.setup;
+    crowd.close().await;
+    Ok(PlacementOutcome {
+        attach,
+        seed: experiment.seed,
+        sessions: setup.sessions,
+        setup_ms: setup.client_ms,
+        setup_ms_a_session: setup.session_ms,
+        setup_all_s: setup.all_s,
+        external_out_per_s: counted.external_out_per_s,
+        internal_per_s: counted.internal_per_s,
+        model_internal_per_s: model,
+        jain: jain(&counted.loads).unwrap_or(1.0),
+        cpu_us: counted.cpu_us,
+        memory_mib: memory_kib as f64 / 1024.0,
+        delay_ms: counted.delay_ms,
+        refused: returns.refused(),
+        back_s: returns.seconds(),
+        expected: expected - before.0,
+        received: received - before.1,
+    })
+}
+
+fn memory_kib(node: &Running) -> u64 {
+    crate::process::memory(node.pid()).map_or(0, |memory| memory.rss_kib)
+}
+
+/// Until the rebalancer has moved nobody for a while.
+async fn wait_for_rebalancer(nodes: &[Running]) {
+    let apis: Vec<_> = nodes.iter().map(|node| node.other_address).collect();
+    let began = Instant::now();
+    let (mut moved, mut since) = (0, Instant::now());
+    while since.elapsed() < QUIET && began.elapsed() < REBALANCED_WITHIN {
+        tokio::time::sleep(SETTLE).await;
+        let apis = apis.clone();
+        let of = |api| sum_at(api, "thicket_rebalance_moves_total").unwrap_or(0);
+        let sum = tokio::task::spawn_blocking(move || apis.into_iter().map(of).sum::<u64>());
+        let now = sum.await.unwrap_or(moved);
+        if now != moved {
+            (moved, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// The table: means over seeds for each way to attach.
+#[must_use]
+pub fn placement_report(experiment: &PlacementExperiment, outcomes: &[PlacementOutcome]) -> Report {
+    let mut report = Report::new(format!(
+        "Placement: {} nodes, {}, {} messages a second of each topic, {} clients connect at a time",
+        experiment.nodes,
+        experiment.load.describe(),
+        experiment.rate_per_s,
+        experiment.in_flight
+    ));
+    let mut table = Table::new([
+        "clients attach",
+        "sessions",
+        "set-up, ms a client",
+        "ms a session",
+        "all, s",
+        "to subscribers, msg/s",
+        "between nodes, msg/s",
+        "h",
+        "by the model",
+        "Jain of load",
+        "CPU, us a message",
+        "memory, MiB",
+        "delay, ms: p50",
+        "p99",
+        "refused a return",
+        "back, s",
+        "missing",
+    ]);
+    for attach in &experiment.attach {
+        let all: Vec<_> = outcomes.iter().filter(|it| it.attach == *attach).collect();
+        let mean = |of: fn(&PlacementOutcome) -> f64| {
+            all.iter().map(|one| of(one)).sum::<f64>() / all.len().max(1) as f64
+        };
+        table.row([
+            attach.name(),
+            format!("{:.0}", mean(|it| it.sessions as f64)),
+            format!("{:.2}", mean(|it| it.setup_ms)),
+            format!("{:.2}", mean(|it| it.setup_ms_a_session)),
+            format!("{:.2}", mean(|it| it.setup_all_s)),
+            amount(mean(|it| it.external_out_per_s)),
+            amount(mean(|it| it.internal_per_s)),
+            format!("{:.4}", mean(PlacementOutcome::overhead)),
+            amount(mean(|it| it.model_internal_per_s)),
+            format!("{:.3}", mean(|it| it.jain)),
+            format!("{:.2}", mean(|it| it.cpu_us)),
+            format!("{:.1}", mean(|it| it.memory_mib)),
+            format!("{:.2}", mean(|it| it.delay_ms[0])),
+            format!("{:.2}", mean(|it| it.delay_ms[1])),
+            format!("{:.2}", mean(|it| it.refused[0])),
+            format!("{:.2}", mean(|it| it.back_s[0])),
+            format!(
+                "{:.0}",
+                mean(|it| it.expected.saturating_sub(it.received) as f64)
+            ),
+        ]);
+    }
+    report.push(Part::Table(table));
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn experiment() -> PlacementExperiment {
+        PlacementExperiment {
+            thicket: PathBuf::new(),
+            nodes: 3,
+            load: Load::Social {
+                topics: 20,
+                subscribers: 10,
+                wanted: 4,
+                exponent: 1.13,
+            },
+            rate_per_s: 1.0,
+            hold: Duration::from_secs(1),
+            attach: vec![Attach::Random, Attach::Placed { max_sessions: 4 }],
+            in_flight: 1,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn the_table_has_the_mean_over_the_seeds_of_each_way() {
+        let outcome = |attach, seed, internal_per_s| PlacementOutcome {
+            attach,
+            seed,
+            sessions: 30,
+            setup_ms: 1.0,
+            setup_ms_a_session: 1.0,
+            setup_all_s: 1.0,
+            external_out_per_s: 40.0,
+            internal_per_s,
+            model_internal_per_s: 0.0,
+            jain: 1.0,
+            cpu_us: 1.0,
+            memory_mib: 1.0,
+            delay_ms: [1.0, 2.0],
+            refused: [0.0; 2],
+            back_s: [0.0; 2],
+            expected: 40,
+            received: 40,
+        };
+        let experiment = experiment();
+        let [random, placed] = [experiment.attach[0], experiment.attach[1]];
+        let outcomes = [
+            outcome(random, 1, 20.0),
+            outcome(random, 2, 24.0),
+            outcome(placed, 1, 3.0),
+        ];
+        let text = placement_report(&experiment, &outcomes).to_text();
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(row("at random").contains(" 22"), "{text}");
+        assert!(row("placed").contains(" 3"), "{text}");
+    }
+}

@@ -1,0 +1,28 @@
+//! What was changed over the HTTP API of a node.
+
+use serde::{Deserialize, Serialize};
+
+/// A change, or an attempt at one: `GET /v1/audit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Counts the changes since the start of the node, from 1.
+    pub number: u64,
+    /// Unix time in milliseconds.
+    pub time_ms: u64,
+    /// The user of the API who asked; none: the API has no users.
+    pub user: Option<String>,
+    /// Address that the request came from.
+    pub peer: String,
+    /// Of the request: `POST`, `DELETE`.
+    pub method: String,
+    /// Of the request.
+    pub path: String,
+    /// The client, node or topic that the body names, if it names one.
+    pub subject: Option<String>,
+    /// Status of the answer: 200 if it was done.
+    pub status: u16,
+    /// How often the same was asked in a row, with the same answer: a drain is asked for until nothing is left.
+    pub times: u64,
+    /// When it was asked last, Unix time in milliseconds.
+    pub last_time_ms: u64,
+}

@@ -1,0 +1,160 @@
+//! Who may not connect: `/v1/bans`.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use thicket_node::{Ban, BanSubject};
+use thicket_session::time::WallClock;
+
+/// A client that may not connect. One of `client_id`, `user_name` and `address` is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BanEntry {
+    /// Clients with this identifier.
+    pub client_id: Option<String>,
+    /// Clients of this user.
+    pub user_name: Option<String>,
+    /// Clients from this address.
+    pub address: Option<IpAddr>,
+    /// Why, for operators.
+    pub reason: String,
+    /// The user of the API who banned it; none: the API has no users.
+    pub by: Option<String>,
+    /// Since when, milliseconds since 1970.
+    pub since_ms: u64,
+    /// Until when; none: until it is lifted.
+    pub until_ms: Option<u64>,
+}
+
+/// What is to be banned: `POST /v1/bans`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BanRequest {
+    /// Clients with this identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Clients of this user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    /// Clients from this address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Why, for operators.
+    #[serde(default)]
+    pub reason: String,
+    /// For so long; none: until it is lifted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+}
+
+/// The one of the three that is there.
+///
+/// # Errors
+/// None is there, or several are.
+pub fn subject_of(
+    client_id: Option<String>,
+    user_name: Option<String>,
+    address: Option<IpAddr>,
+) -> Result<BanSubject, String> {
+    let subject = match (client_id, user_name, address) {
+        (Some(id), None, None) => BanSubject::ClientId(id),
+        (None, Some(name), None) => BanSubject::UserName(name),
+        (None, None, Some(address)) => BanSubject::Address(address),
+        _ => return Err("expected one of `client_id`, `user_name` and `address`".to_owned()),
+    };
+    subject.checked().map_err(|error| error.to_string())
+}
+
+impl BanRequest {
+    /// The ban. `by`: who asks for it.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn ban(self, now: WallClock, by: Option<String>) -> Result<Ban, String> {
+        let until_ms = |seconds: u64| {
+            let ms = seconds.checked_mul(1000)?;
+            now.as_unix_millis().checked_add(ms)
+        };
+        let until = match self.seconds {
+            None => None,
+            Some(0) => return Err("seconds: expected at least 1".to_owned()),
+            // Beyond what a retained message can last it does not end by itself.
+            Some(seconds) if seconds > u64::from(u32::MAX) => {
+                return Err(format!("seconds: expected at most {}", u32::MAX));
+            }
+            Some(seconds) => until_ms(seconds).map(WallClock::from_unix_millis),
+        };
+        let ban = Ban {
+            subject: subject_of(self.client_id, self.user_name, self.address)?,
+            reason: self.reason,
+            by,
+            since: now,
+            until,
+        };
+        ban.checked().map_err(|error| error.to_string())
+    }
+}
+
+impl From<Ban> for BanEntry {
+    fn from(ban: Ban) -> Self {
+        let mut entry = Self {
+            reason: ban.reason,
+            by: ban.by,
+            since_ms: ban.since.as_unix_millis(),
+            until_ms: ban.until.map(WallClock::as_unix_millis),
+            ..Self::default()
+        };
+        match ban.subject {
+            BanSubject::ClientId(id) => entry.client_id = Some(id),
+            BanSubject::UserName(name) => entry.user_name = Some(name),
+            BanSubject::Address(address) => entry.address = Some(address),
+        }
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: WallClock = WallClock::from_unix_millis(1000);
+
+    #[test]
+    fn a_request_becomes_a_ban_and_an_entry() {
+        let request = BanRequest {
+            address: "::ffff:192.0.2.1".parse().ok(),
+            reason: "loud".into(),
+            seconds: Some(60),
+            ..BanRequest::default()
+        };
+        let ban = request.ban(NOW, Some("ann".into())).expect("a good one");
+        let entry = BanEntry::from(ban);
+        assert_eq!(entry.address, "192.0.2.1".parse().ok());
+        assert_eq!((entry.client_id, entry.user_name), (None, None));
+        assert_eq!((entry.since_ms, entry.until_ms), (1000, Some(61_000)));
+        assert_eq!(entry.by.as_deref(), Some("ann"));
+    }
+
+    #[test]
+    fn a_request_that_makes_no_sense_is_refused_in_words() {
+        let of = |id: Option<&str>, name: Option<&str>, seconds| {
+            let request = BanRequest {
+                client_id: id.map(str::to_owned),
+                user_name: name.map(str::to_owned),
+                seconds,
+                ..BanRequest::default()
+            };
+            request.ban(NOW, None).map(drop)
+        };
+        for (found, words) in [
+            (of(None, None, None), "expected one of"),
+            (of(Some("a"), Some("b"), None), "expected one of"),
+            (of(Some(""), None, None), "not empty"),
+            (of(Some("a"), None, Some(0)), "seconds"),
+            (of(Some("a"), None, Some(1 << 33)), "seconds"),
+        ] {
+            let error = found.expect_err(words);
+            assert!(error.contains(words), "{error}");
+        }
+        assert_eq!(of(Some("a"), None, Some(u64::from(u32::MAX))), Ok(()));
+    }
+}

@@ -1,0 +1,72 @@
+//! What any node answers for the whole cluster: clients and subscribers, a page at a time, and who gave no answer.
+
+use serde::{Deserialize, Serialize};
+
+use super::{SessionEntry, SubscriptionEntry};
+
+/// Sessions of the cluster: `GET /v1/clients`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClientPage {
+    /// Those that are wanted, in the order that is wanted.
+    pub clients: Vec<ClientEntry>,
+    /// For `?after=` of the next page; none: this is the last, or the order has no pages.
+    pub next: Option<String>,
+    /// Nodes whose sessions are missing here.
+    pub unanswered: Vec<UnansweredEntry>,
+}
+
+/// A session, and what its client does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClientEntry {
+    /// Name of the node it is on.
+    pub node: String,
+    /// Identity of that node.
+    pub node_id: String,
+    /// As `/v1/sessions` of that node.
+    #[serde(flatten)]
+    pub session: SessionEntry,
+    /// The name under which the cluster knows the session: pages are in its order.
+    pub session_name: String,
+    /// Bytes that its connection has not taken yet.
+    pub unsent_bytes: u64,
+    /// How long the first message of its queue has waited; none: none waits, or the queue came from elsewhere.
+    pub oldest_queued_ms: Option<u64>,
+    /// From the client and to it: a mean of half a minute and more.
+    pub messages_per_s: f64,
+}
+
+/// Subscriptions of the cluster: `GET /v1/subscribers`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubscriberPage {
+    /// By session, filters ascending.
+    pub subscribers: Vec<SubscriberEntry>,
+    /// For `?after=` of the next page; none: this is the last.
+    pub next: Option<String>,
+    /// Nodes whose subscriptions are missing here.
+    pub unanswered: Vec<UnansweredEntry>,
+}
+
+/// A subscription, and where it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubscriberEntry {
+    /// Name of the node that its session is on.
+    pub node: String,
+    /// Identity of that node.
+    pub node_id: String,
+    /// The name under which the cluster knows the session.
+    pub session_name: String,
+    /// As `/v1/subscriptions` of that node.
+    #[serde(flatten)]
+    pub subscription: SubscriptionEntry,
+}
+
+/// A node that could not be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnansweredEntry {
+    /// Its name.
+    pub node: String,
+    /// Its identity.
+    pub id: String,
+    /// Why, in words.
+    pub why: String,
+}

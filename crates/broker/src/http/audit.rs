@@ -1,0 +1,237 @@
+//! `/v1/audit`: what was changed over the API of this node, by whom and from where. A line of the log each, and the last ones in memory.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Json, Router};
+
+use super::guard::Asker;
+use super::serve::Peer;
+use super::{Answer, failure};
+use crate::api::audit::AuditEntry;
+use crate::api::overlay::text_of_query;
+use crate::clock::wall_ms;
+
+/// Entries that are kept; the oldest goes for a new one.
+const KEPT: usize = 1000;
+/// Of a path or a subject, as much as this is kept, in characters.
+const LONGEST: usize = 256;
+
+/// The last changes, shared by those who make them and those who look.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Audit(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The oldest first.
+    entries: VecDeque<AuditEntry>,
+    /// Number of the last one.
+    last: u64,
+}
+
+/// What a change is about, as its body says: an extension of the answer.
+#[derive(Debug, Clone)]
+struct Subject(String);
+
+/// The answer to a change whose body names what it is about.
+pub(super) fn about(subject: &str, mut answer: Response) -> Response {
+    answer.extensions_mut().insert(Subject(clip(subject)));
+    answer
+}
+
+pub(super) fn router(audit: Audit) -> Router {
+    Router::new()
+        .route("/v1/audit", get(page))
+        .with_state(audit)
+}
+
+/// Writes down what a request changed, or would have. It comes after the guard: whoever asks was let through.
+pub(super) async fn record(State(audit): State<Audit>, request: Request, next: Next) -> Response {
+    if !is_change(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    let asker = request.extensions().get::<Asker>();
+    let peer = request.extensions().get::<Peer>();
+    let mut entry = AuditEntry {
+        number: 0,
+        time_ms: 0,
+        user: asker.map(|asker| asker.0.name.to_string()),
+        peer: peer.map_or_else(String::new, |peer| peer.address.ip().to_string()),
+        method: request.method().to_string(),
+        path: clip(request.uri().path()),
+        subject: None,
+        status: 0,
+        times: 1,
+        last_time_ms: 0,
+    };
+    let answer = next.run(request).await;
+    let subject = answer.extensions().get::<Subject>();
+    entry.subject = subject.map(|subject| subject.0.clone());
+    entry.status = answer.status().as_u16();
+    if audit.lock().add(entry.clone(), wall_ms()) {
+        let AuditEntry {
+            user,
+            peer,
+            method,
+            path,
+            subject,
+            status,
+            ..
+        } = entry;
+        tracing::info!(
+            user,
+            peer,
+            method,
+            path,
+            subject,
+            status,
+            "change over the HTTP API"
+        );
+    }
+    answer
+}
+
+/// Lines of a trace are fetched by POST, and change nothing. Placements are what clients ask for, again and again.
+fn is_change(method: &Method, path: &str) -> bool {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    !is_read && path != "/v1/trace/lines" && !path.starts_with("/v1/placements")
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
+
+impl Audit {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Whether it is another change than the last one.
+    fn add(&mut self, mut entry: AuditEntry, now_ms: u64) -> bool {
+        if let Some(last) = self.entries.back_mut()
+            && is_same(last, &entry)
+        {
+            last.times += 1;
+            last.last_time_ms = now_ms;
+            return false;
+        }
+        self.last += 1;
+        entry.number = self.last;
+        (entry.time_ms, entry.last_time_ms) = (now_ms, now_ms);
+        if self.entries.len() >= KEPT {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(entry);
+        true
+    }
+
+    /// The oldest of those after a number.
+    fn after(&self, number: u64, limit: usize) -> Vec<AuditEntry> {
+        let later = self.entries.iter().filter(|entry| entry.number > number);
+        later.take(limit).cloned().collect()
+    }
+}
+
+fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
+    let key = |it: &AuditEntry| {
+        let texts = [&it.peer, &it.method, &it.path].map(Clone::clone);
+        (texts, it.user.clone(), it.subject.clone(), it.status)
+    };
+    key(a) == key(b)
+}
+
+/// `?after=`: those after this number. `?limit=`: so many.
+async fn page(State(audit): State<Audit>, RawQuery(query): RawQuery) -> Answer<Vec<AuditEntry>> {
+    let query = query.unwrap_or_default();
+    let number = |name: &str, default: u64| {
+        let text = text_of_query(&query, name);
+        text.map_or(Ok(default), |text| {
+            text.parse().map_err(|_| name.to_owned())
+        })
+    };
+    let (after, limit) = number("after", 0)
+        .and_then(|after| Ok((after, number("limit", KEPT as u64)?)))
+        .map_err(|name| {
+            let words = format!("`{name}` must be a number, of entries of the audit log");
+            failure(StatusCode::BAD_REQUEST, &words)
+        })?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    Ok(Json(audit.lock().after(after, limit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, status: u16) -> AuditEntry {
+        AuditEntry {
+            number: 0,
+            time_ms: 0,
+            user: Some("ann".into()),
+            peer: "192.0.2.1".into(),
+            method: "POST".into(),
+            path: path.into(),
+            subject: None,
+            status,
+            times: 1,
+            last_time_ms: 0,
+        }
+    }
+
+    #[test]
+    fn the_same_in_a_row_is_one_entry_that_counts() {
+        let mut kept = Kept::default();
+        assert!(kept.add(entry("/v1/drain", 200), 1));
+        assert!(!kept.add(entry("/v1/drain", 200), 5));
+        assert!(kept.add(entry("/v1/drain", 503), 6));
+        assert!(kept.add(entry("/v1/drain", 200), 7));
+        let mut other = entry("/v1/drain", 200);
+        other.user = Some("eve".into());
+        assert!(kept.add(other, 8));
+        let all = kept.after(0, KEPT);
+        let told: Vec<_> = all.iter().map(|it| (it.number, it.times)).collect();
+        assert_eq!(told, [(1, 2), (2, 1), (3, 1), (4, 1)]);
+        assert_eq!((all[0].time_ms, all[0].last_time_ms), (1, 5));
+    }
+
+    #[test]
+    fn the_oldest_go_and_pages_follow_numbers() {
+        let mut kept = Kept::default();
+        for status in 0..=KEPT as u16 {
+            kept.add(entry("/v1/kick", status), 0);
+        }
+        let numbers = |after, limit| -> Vec<u64> {
+            let page = kept.after(after, limit);
+            page.iter().map(|it| it.number).collect()
+        };
+        assert_eq!(kept.entries.len(), KEPT);
+        assert_eq!(numbers(0, 2), [2, 3]);
+        assert_eq!(numbers(3, 2), [4, 5]);
+        assert_eq!(numbers(KEPT as u64, 2), [KEPT as u64 + 1]);
+        assert_eq!(numbers(KEPT as u64 + 1, 2), [0_u64; 0]);
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_written_down() {
+        let cases = [
+            (Method::GET, "/v1/nodes", false),
+            (Method::HEAD, "/v1/nodes", false),
+            (Method::POST, "/v1/kick", true),
+            (Method::DELETE, "/v1/sessions/a", true),
+            (Method::POST, "/v1/trace", true),
+            (Method::POST, "/v1/trace/lines", false),
+            (Method::POST, "/v1/placements", false),
+        ];
+        for (method, path, expected) in cases {
+            assert_eq!(is_change(&method, path), expected, "{method} {path}");
+        }
+        assert_eq!(clip(&"ä".repeat(LONGEST + 1)), "ä".repeat(LONGEST));
+    }
+}

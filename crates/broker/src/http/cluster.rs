@@ -1,0 +1,276 @@
+//! `/v1/clients` and `/v1/subscribers`: what the sessions of all nodes are, found and ordered by the nodes, put together here.
+
+use std::net::IpAddr;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{OriginalUri, Query, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use thicket_node::{ClientOrder, ClientQuery, ClientReport, SubscriberQuery};
+
+use super::relay::OnBehalf;
+use super::{Answer, Inspector, failure, silent};
+use crate::api::cluster::{
+    ClientEntry, ClientPage, SubscriberEntry, SubscriberPage, UnansweredEntry,
+};
+use crate::api::{ErrorEntry, SessionEntry, SubscriptionEntry};
+
+/// Entries of a page, unless another number is asked for.
+const PAGE: usize = 100;
+/// Most that may be asked for.
+const LONGEST: usize = 1000;
+
+/// What may be asked of `/v1/clients`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientFilter {
+    client_id: Option<String>,
+    user: Option<String>,
+    address: Option<IpAddr>,
+    search: Option<String>,
+    connected: Option<bool>,
+    node: Option<String>,
+    #[serde(default)]
+    order: Order,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// What comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    /// By name, in pages.
+    #[default]
+    Name,
+    /// Most bytes that the client has not taken.
+    Waiting,
+    /// The message that has waited longest.
+    Oldest,
+    /// Most messages a second.
+    Rate,
+}
+
+/// What may be asked of `/v1/subscribers`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubscriberFilter {
+    client_id: Option<String>,
+    filter: Option<String>,
+    topic: Option<String>,
+    node: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+pub(super) fn router() -> Router<Inspector> {
+    Router::new()
+        .route("/v1/clients", get(clients))
+        .route("/v1/subscribers", get(subscribers))
+}
+
+async fn clients(
+    State(inspector): State<Inspector>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    filter: Result<Query<ClientFilter>, QueryRejection>,
+) -> Answer<ClientPage> {
+    let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
+    let limit = limit_of(filter.limit).map_err(bad_request)?;
+    let order = filter.order;
+    if order != Order::Name && filter.after.is_some() {
+        let words = "`after` goes with `order=name` only: other orders have one page";
+        return Err(failure(StatusCode::BAD_REQUEST, words));
+    }
+    let is_single = filter.node.is_some();
+    let query = ClientQuery {
+        client_id: filter.client_id,
+        user_name: filter.user,
+        address: filter.address,
+        search: filter.search,
+        connected: filter.connected,
+        order: match order {
+            Order::Name => ClientOrder::Name,
+            Order::Waiting => ClientOrder::Waiting,
+            Order::Oldest => ClientOrder::Oldest,
+            Order::Rate => ClientOrder::Rate,
+        },
+        after: filter.after,
+        // One more tells whether there is another page.
+        limit: limit + 1,
+    };
+    let found = inspector.ask_all(move |worker, now| worker.clients(now, &query));
+    let found = found.await.map_err(silent)?.concat().into_iter();
+    let mut clients: Vec<_> = found.map(|it| inspector.client(it)).collect();
+    let asks = OnBehalf::of(&headers);
+    let (pages, mut unanswered) = if is_single {
+        (Vec::new(), Vec::new())
+    } else {
+        inspector.pages::<ClientPage>(&asks, &path_of(&uri)).await?
+    };
+    let mut has_more = clients.len() > limit;
+    for page in pages {
+        has_more |= page.next.is_some();
+        clients.extend(page.clients);
+        unanswered.extend(page.unanswered);
+    }
+    sort(&mut clients, order);
+    has_more |= clients.len() > limit;
+    clients.truncate(limit);
+    let last = clients.last().map(|last| last.session_name.clone());
+    Ok(Json(ClientPage {
+        next: last.filter(|_| has_more && order == Order::Name),
+        clients,
+        unanswered,
+    }))
+}
+
+fn sort(clients: &mut [ClientEntry], order: Order) {
+    clients.sort_by(|a, b| {
+        let by_name = (&a.session_name, &a.node_id).cmp(&(&b.session_name, &b.node_id));
+        let waiting = |it: &ClientEntry| it.session.queued_bytes + it.unsent_bytes;
+        let by_order = match order {
+            Order::Name => std::cmp::Ordering::Equal,
+            Order::Waiting => waiting(b).cmp(&waiting(a)),
+            Order::Oldest => b.oldest_queued_ms.cmp(&a.oldest_queued_ms),
+            Order::Rate => b.messages_per_s.total_cmp(&a.messages_per_s),
+        };
+        by_order.then(by_name)
+    });
+}
+
+async fn subscribers(
+    State(inspector): State<Inspector>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+    filter: Result<Query<SubscriberFilter>, QueryRejection>,
+) -> Answer<SubscriberPage> {
+    let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
+    let limit = limit_of(filter.limit).map_err(bad_request)?;
+    let is_single = filter.node.is_some();
+    let query = SubscriberQuery {
+        client_id: filter.client_id,
+        filter: filter.filter,
+        topic: filter.topic,
+        after: filter.after,
+        limit: limit + 1,
+    };
+    let found = inspector.ask_all(move |worker, _| worker.subscribers(&query));
+    let found = found.await.map_err(silent)?.concat().into_iter();
+    let own = &inspector.own;
+    let mut all: Vec<_> = found
+        .map(|(session_name, it)| SubscriberEntry {
+            node: own.name.clone(),
+            node_id: own.id.clone(),
+            session_name,
+            subscription: SubscriptionEntry::from(it),
+        })
+        .collect();
+    let asks = OnBehalf::of(&headers);
+    let (pages, mut unanswered) = if is_single {
+        (Vec::new(), Vec::new())
+    } else {
+        let path = path_of(&uri);
+        inspector.pages::<SubscriberPage>(&asks, &path).await?
+    };
+    let mut has_more = false;
+    for page in pages {
+        has_more |= page.next.is_some();
+        all.extend(page.subscribers);
+        unanswered.extend(page.unanswered);
+    }
+    all.sort_by(|a, b| {
+        let key = |it: &SubscriberEntry| (it.session_name.clone(), it.subscription.filter.clone());
+        key(a).cmp(&key(b))
+    });
+    let count = whole_sessions(&all, limit);
+    has_more |= count < all.len();
+    all.truncate(count);
+    let last = all.last().map(|last| last.session_name.clone());
+    Ok(Json(SubscriberPage {
+        next: last.filter(|_| has_more),
+        subscribers: all,
+        unanswered,
+    }))
+}
+
+/// How many there are to the end of the session in which the limit is reached: a page ends with a session.
+fn whole_sessions(all: &[SubscriberEntry], limit: usize) -> usize {
+    let Some(last) = all.get(limit.saturating_sub(1)) else {
+        return all.len();
+    };
+    let rest = all[limit..].iter();
+    let same = rest.take_while(|it| it.session_name == last.session_name);
+    limit + same.count()
+}
+
+impl Inspector {
+    fn client(&self, report: ClientReport) -> ClientEntry {
+        ClientEntry {
+            node: self.own.name.clone(),
+            node_id: self.own.id.clone(),
+            session: SessionEntry::from(report.session),
+            session_name: report.name,
+            unsent_bytes: report.unsent_bytes,
+            oldest_queued_ms: report.oldest_queued_ms,
+            messages_per_s: report.millis_per_s as f64 / 1000.0,
+        }
+    }
+
+    /// What the other nodes answer to the same question; nothing if one of them asks.
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        asks: &OnBehalf,
+        path: &str,
+    ) -> Result<(Vec<T>, Vec<UnansweredEntry>), Response> {
+        let (mut pages, mut unanswered) = (Vec::new(), Vec::new());
+        if asks.is_node() {
+            return Ok((pages, unanswered));
+        }
+        let asked = self.ask_others(asks, &Method::GET, path, None);
+        for answered in asked.await.map_err(silent)? {
+            match read(&answered.answer) {
+                Ok(page) => pages.push(page),
+                Err(why) => unanswered.push(answered.unanswered(why)),
+            }
+        }
+        Ok((pages, unanswered))
+    }
+}
+
+/// What another node answered, or why it is no answer.
+pub(super) fn read<T: DeserializeOwned>(
+    answer: &Result<(StatusCode, axum::body::Bytes), String>,
+) -> Result<T, String> {
+    let (status, body) = answer.as_ref().map_err(Clone::clone)?;
+    if !status.is_success() {
+        let entry = serde_json::from_slice::<ErrorEntry>(body);
+        let words = entry.map_or_else(|_| String::new(), |entry| format!(": {}", entry.error));
+        return Err(format!("it answers {}{words}", status.as_u16()));
+    }
+    serde_json::from_slice(body).map_err(|error| format!("it answers something else: {error}"))
+}
+
+fn path_of(uri: &axum::http::Uri) -> String {
+    let path = uri.path_and_query().map(|it| it.as_str());
+    path.unwrap_or("/").to_owned()
+}
+
+pub(super) fn bad_query(rejection: &QueryRejection) -> Response {
+    failure(StatusCode::BAD_REQUEST, &rejection.body_text())
+}
+
+pub(super) fn bad_request(words: String) -> Response {
+    failure(StatusCode::BAD_REQUEST, &words)
+}
+
+pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, String> {
+    let limit = limit.unwrap_or(PAGE);
+    let is_good = (1..=LONGEST).contains(&limit);
+    let words = || format!("`limit` must be 1 to {LONGEST}");
+    is_good.then_some(limit).ok_or_else(words)
+}

@@ -1,0 +1,69 @@
+//! What the hooks of a node have delivered.
+
+use thicket_hooks::Statistics;
+
+use super::Page;
+
+/// Name, kind, help, and what stands under which outcome.
+type Family = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Statistics) -> Vec<(Option<&'static str>, u64)>,
+);
+
+const FAMILIES: [Family; 4] = [
+    (
+        "thicket_event_hook_events_total",
+        "counter",
+        "Events of a hook that were delivered, written to the dead-letter file or dropped",
+        |it| {
+            vec![
+                (Some("delivered"), it.delivered),
+                (Some("dead_letter"), it.dead_letters),
+                (Some("dropped"), it.dropped),
+            ]
+        },
+    ),
+    (
+        "thicket_event_hook_requests_total",
+        "counter",
+        "Requests of a hook that its receiver accepted or that failed",
+        |it| {
+            vec![
+                (Some("accepted"), it.requests_accepted),
+                (Some("failed"), it.requests_failed),
+            ]
+        },
+    ),
+    (
+        "thicket_event_hook_queue_events",
+        "gauge",
+        "Events of a hook that wait",
+        |it| vec![(None, it.queue_events)],
+    ),
+    (
+        "thicket_event_hook_queue_bytes",
+        "gauge",
+        "Bytes of those events",
+        |it| vec![(None, it.queue_bytes)],
+    ),
+];
+
+pub(super) fn render(hooks: &[(&str, Statistics)]) -> String {
+    let mut page = Page::default();
+    if hooks.is_empty() {
+        return page.0;
+    }
+    for (name, kind, help, values) in FAMILIES {
+        page.family(name, kind, help);
+        for (hook, statistics) in hooks {
+            for (outcome, value) in values(statistics) {
+                let mut labels = vec![("hook", *hook)];
+                labels.extend(outcome.map(|outcome| ("outcome", outcome)));
+                page.sample(name, &labels, value);
+            }
+        }
+    }
+    page.0
+}

@@ -1,0 +1,39 @@
+//! Bans, as the hub finds them among the retained messages.
+
+use std::sync::Arc;
+
+use thicket_overlay::record::Record;
+use thicket_session::topic::TopicFilter;
+
+use super::Hub;
+use crate::{
+    Ban, Now, WorkerId,
+    bans::{BANS, Bans},
+    mail::Content,
+};
+
+impl Hub {
+    /// All bans, by kind and subject.
+    #[must_use]
+    pub fn bans(&self, now: Now) -> Vec<Ban> {
+        let Ok(filter) = TopicFilter::new(&format!("{BANS}#")) else {
+            return Vec::new();
+        };
+        let records = self.retained.records(&filter);
+        let bans = records
+            .filter_map(|bytes| Record::decode(bytes).ok())
+            .filter_map(|(record, _)| Ban::decode(record.payload));
+        bans.filter(|ban| !ban.is_over(now.wall)).collect()
+    }
+
+    /// The workers are told when somebody was banned, or a ban was lifted, here or elsewhere.
+    pub(super) fn tell_changed_bans(&mut self, now: Now) {
+        if !self.retained.take_changed_bans() {
+            return;
+        }
+        let bans = Arc::new(Bans::new(self.bans(now)));
+        for worker in 0..self.config.workers {
+            self.mail(WorkerId(worker), Content::Bans(Arc::clone(&bans)));
+        }
+    }
+}

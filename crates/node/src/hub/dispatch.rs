@@ -1,0 +1,114 @@
+//! Messages of other hubs, to whoever handles them.
+
+use thicket_overlay::NodeSlot;
+
+use super::{Hub, Message, hints::HintMessage};
+use crate::{EventLevel, Now};
+
+impl Hub {
+    /// A message of another hub.
+    pub(super) fn handle_control(&mut self, now: Now, from: NodeSlot, kind: u8, payload: &[u8]) {
+        let Some(node) = self.overlay.node_of(from) else {
+            return;
+        };
+        if let Some(message) = HintMessage::decode(kind, payload) {
+            return self.handle_hint_message(now, node, message);
+        }
+        let Some(message) = Message::decode(kind, payload) else {
+            let fields = vec![("node", node.to_string()), ("kind", kind.to_string())];
+            self.event(
+                EventLevel::Warn,
+                "unreadable message of another hub",
+                fields,
+            );
+            return;
+        };
+        match message {
+            Message::Claim { .. }
+            | Message::Register { .. }
+            | Message::RegisterEnd { .. }
+            | Message::Release { .. }
+            | Message::Contested { .. }
+            | Message::Unclaimed { .. }
+            | Message::Owned { .. } => self.handle_registrar_message(now, node, &message),
+            Message::RegisterAsked { round } => self.handle_register_asked(now, node, round),
+            Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => {
+                self.handle_claim_answer(now, &message)
+            }
+            Message::Evict { client_id, epoch } => self.handle_evict(now, node, client_id, epoch),
+            Message::Merge {
+                epoch,
+                source,
+                source_epoch,
+                client_id,
+            } => self.handle_merge(now, client_id, epoch, source, source_epoch),
+            Message::Fetch {
+                request,
+                client_id,
+                purpose,
+            } => self.handle_fetch(node, request, client_id, purpose),
+            Message::NotFetched {
+                request,
+                is_elsewhere,
+            } => self.handle_not_fetched(now, request, is_elsewhere),
+            Message::Fetched { request, part } => self.handle_fetched(now, request, part),
+            Message::Drain { request } => self.handle_drain(node, request),
+            Message::Barrier { request } => self.handle_barrier(node, from, request),
+            Message::BarrierDone { request } => self.handle_barrier_done(node, request),
+            Message::TakeBack { client_id } => self.handle_take_back(node, client_id),
+            Message::RetainedDigest { digest, is_answer } => {
+                self.handle_retained_digest(node, digest, is_answer);
+            }
+            Message::Retained { messages } => self.handle_retained(now, &messages),
+            Message::Refused(numbers) => self.handle_refused(node, numbers),
+            Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
+            Message::Topics { is_first, topics } => self.handle_topics(node, is_first, &topics),
+            Message::Place { request, asked } => self.handle_place(now, node, request, asked),
+            Message::Unplace { request, client_id } => {
+                self.handle_unplace(now, node, request, client_id);
+            }
+            Message::PlaceDone { request, problem } => {
+                self.handle_place_done(now, request, problem);
+            }
+            Message::Placement { placement, follows } => {
+                self.handle_placement(now, placement, follows);
+            }
+            Message::Unplaced { client_id } => {
+                self.forget_placement(client_id);
+            }
+            Message::State(state) => self.handle_state(now, node, state),
+            Message::Moved {
+                to,
+                reason,
+                client_id,
+            } => self.handle_moved(now, node, to, (client_id, reason)),
+            Message::HabitsAsked { round, cursor } => self.handle_habits_asked(node, round, cursor),
+            Message::Habits {
+                round,
+                next,
+                clients,
+            } => self.handle_habits(now, node, round, next, clients),
+            Message::MovesOrdered {
+                to,
+                reason,
+                clients,
+            } => self.handle_moves_ordered(now, to, reason, &clients),
+            Message::RebalanceAsked { request, wish } => {
+                self.handle_rebalance_asked(now, node, request, wish);
+            }
+            Message::RebalanceTold { request, report } => {
+                self.handle_rebalance_told(request, &report);
+            }
+            Message::RebalanceRefused { request, error } => self.take_answer(request, Err(error)),
+            Message::Replicate { backup, part } => self.handle_backup(node, backup, part),
+            Message::BackupsHeld { backup, held } => self.handle_backups_held(node, backup, held),
+            Message::BackupsWanted {
+                worker,
+                stream,
+                wanted,
+            } => self.handle_backups_wanted(node, worker, stream, wanted),
+            Message::Members(members) => self.handle_members(&members),
+            Message::Settings(settings) => self.handle_settings(node, &settings),
+        }
+    }
+}

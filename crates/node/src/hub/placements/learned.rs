@@ -1,0 +1,382 @@
+//! Clients that do not ask where to connect, with `redirect = "topics"`: what they do is learned by client identifier, so that they are where
+//! their topics are after they have come back.
+//!
+//! | step | node |
+//! | --- | --- |
+//! | looks at the habits of its clients every [`LOOKED`], and tells all what is news | the one where a client is |
+//! | keeps it, for [`LEASE`](super::LEASE) | every node |
+//! | compares itself with the others when the client comes back, and tells all what it decides | the one where the client comes |
+//!
+//! A client of 5.0 is redirected then. One before 5.0 can be refused only, so that its balancer picks another node: `refusals` times in
+//! [`REFUSED_FOR`] at most, after which it is served where it comes. Whoever is served is learned there at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use thicket_overlay::NodeId;
+use thicket_placement::{PlacedSession, Placement};
+use thicket_session::{time::Instant, topic::TopicFilter};
+
+use super::{Follows, Known, LEASE};
+use crate::{
+    LearnedReport, Now,
+    hub::{Hub, rebalance::END},
+    mail::ClientHabits,
+    scope::client_id_of,
+};
+
+/// The round of habits that are asked for here: the rebalancer counts from 1.
+pub(in crate::hub) const LEARNING: u64 = 0;
+/// Time between two looks.
+const LOOKED: Duration = Duration::from_secs(15);
+/// From its first refusal on a client is refused so long at most.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+/// What is known of a client is told again when so much of its time is over.
+const RENEWED: Duration = Duration::from_secs(300);
+/// Topics that a filter with wildcards stands for: those with most messages.
+const MATCHES: usize = 64;
+/// Filters with wildcards that are looked up in one look, each different one counted once.
+const WILD: usize = 100;
+/// Topics of one client, of each kind.
+const TOPICS: usize = 256;
+/// A topic that is not seen any more counts half as much each time, and is forgotten below this.
+const FORGOTTEN_PER_S: f64 = 0.01;
+/// Messages a second of a topic whose publishers nobody has told of.
+const UNKNOWN_RATE: f64 = 1.0;
+
+/// How far this node is with looking.
+#[derive(Debug, Default)]
+pub(super) struct Learning {
+    looked_at: Instant,
+    is_looking: bool,
+    /// Topics of filters with wildcards in this look.
+    wild: HashMap<Arc<str>, Topics>,
+}
+
+/// With messages a second.
+type Topics = Vec<(String, f64)>;
+
+/// What is to become of a client that comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::hub) enum Learned {
+    /// Nothing is known of it.
+    Unknown,
+    /// No node is better than this one.
+    Here,
+    /// Its topics are there.
+    At(NodeId),
+}
+
+impl Hub {
+    /// Looks at the clients of this node now and then.
+    pub(in crate::hub) fn learn_clients(&mut self, now: Now) {
+        let learning = &mut self.placements.learning;
+        let is_due = now.instant.since(learning.looked_at) >= LOOKED && !learning.is_looking;
+        if !self.config.redirection.by_topics || !is_due {
+            return;
+        }
+        thicket_session::reach!("time LOOKED");
+        learning.looked_at = now.instant;
+        learning.is_looking = true;
+        learning.wild.clear();
+        self.handle_habits_asked(self.own(), LEARNING, 0);
+    }
+
+    /// The workers have named some clients; the next are asked for.
+    pub(in crate::hub) fn learn_habits(&mut self, now: Now, next: u64, clients: &[ClientHabits]) {
+        for client in clients {
+            self.learn_client(now, client);
+        }
+        if next == END {
+            self.placements.learning.is_looking = false;
+        } else {
+            self.handle_habits_asked(self.own(), LEARNING, next);
+        }
+    }
+
+    fn learn_client(&mut self, now: Now, habits: &ClientHabits) {
+        let name = &*habits.client_id;
+        if self.placed_at(now, name).is_some() {
+            return;
+        }
+        let subscribe = self.topics_of(&habits.filters);
+        let before = self.learned(now, name);
+        let publish = published(habits, before.map(|known| &known.placement.sessions[0]));
+        if publish.is_empty() && subscribe.is_empty() {
+            return;
+        }
+        let session = PlacedSession {
+            number: 1,
+            node: self.own().0,
+            publish,
+            subscribe,
+        };
+        if before.is_some_and(|known| !is_news(now, known, &session)) {
+            return;
+        }
+        let placement = Placement {
+            client_id: name.to_owned(),
+            sessions: vec![session],
+        };
+        self.tell_learned(now, placement, 0);
+    }
+
+    /// What a client wants, by topic.
+    fn topics_of(&mut self, filters: &[Arc<str>]) -> Topics {
+        let mut topics = BTreeMap::new();
+        for filter in filters {
+            if topics.len() >= TOPICS {
+                break;
+            }
+            if !filter.contains(['+', '#']) {
+                let of_node = self
+                    .rates_by_node()
+                    .filter_map(|(_, rates)| rates.get(filter));
+                let rate = match of_node.sum::<u64>() {
+                    0 => UNKNOWN_RATE,
+                    rate => rate as f64 / 1000.0,
+                };
+                topics.insert(filter.to_string(), rate);
+                continue;
+            }
+            let learning = &self.placements.learning;
+            if !learning.wild.contains_key(filter) {
+                if learning.wild.len() >= WILD {
+                    continue;
+                }
+                let matches = self.matches_of(filter);
+                let learning = &mut self.placements.learning;
+                learning.wild.insert(Arc::clone(filter), matches);
+            }
+            topics.extend(self.placements.learning.wild[filter].iter().cloned());
+        }
+        topics.into_iter().take(TOPICS).collect()
+    }
+
+    /// The heaviest topics that a filter matches.
+    fn matches_of(&self, filter: &str) -> Topics {
+        let Ok(filter) = TopicFilter::new(filter) else {
+            return Vec::new();
+        };
+        let mut all: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
+        for (_, rates) in self.rates_by_node() {
+            for (topic, rate) in rates.iter().filter(|(topic, _)| filter.matches(topic)) {
+                *all.entry(topic).or_default() += rate;
+            }
+        }
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by_key(|(_, rate)| std::cmp::Reverse(*rate));
+        let heaviest = all.into_iter().take(MATCHES);
+        heaviest
+            .map(|(topic, rate)| (topic.to_string(), rate as f64 / 1000.0))
+            .collect()
+    }
+
+    fn learned(&self, now: Now, name: &str) -> Option<&Known> {
+        let known = self.placements.known.get(name)?;
+        let holds = known.follows.is_learned() && known.until > now.instant;
+        (holds && known.placement.sessions.len() == 1).then_some(known)
+    }
+
+    /// Which node is best for a client that comes back here. One whose topics are elsewhere is a guest until it is served.
+    pub(in crate::hub) fn learned_node(&mut self, now: Now, name: &str) -> Learned {
+        if self.learned(now, name).is_none() || self.prepare_control().is_err() {
+            return Learned::Unknown;
+        }
+        let own = self.own().0;
+        let control = self.placements.control.as_mut();
+        match control.and_then(|(_, control)| control.better_node(name, own)) {
+            Some(better) => Learned::At(NodeId(better.node)),
+            None => Learned::Here,
+        }
+    }
+
+    /// Whether a client before 5.0 may be refused once more. `Some(false)`: it was refused often enough, or for long enough.
+    pub(in crate::hub) fn may_be_refused(&self, now: Now, name: &str) -> Option<bool> {
+        let known = self.learned(now, name)?;
+        let Follows::Habits { refused } = known.follows else {
+            return None;
+        };
+        let since = known.refused_since.unwrap_or(now.instant);
+        let in_time = now.instant.since(since) < REFUSED_FOR;
+        Some(refused < self.config.redirection.refusals && in_time)
+    }
+
+    /// The client is refused here, as it should come there.
+    pub(in crate::hub) fn learn_refused(&mut self, now: Now, name: &str, to: NodeId) {
+        let Some(known) = self.learned(now, name) else {
+            return;
+        };
+        let Follows::Habits { refused } = known.follows else {
+            return;
+        };
+        let mut placement = known.placement.clone();
+        placement.sessions[0].node = to.0;
+        self.tell_learned(now, placement, refused.saturating_add(1));
+    }
+
+    /// The client is served here.
+    pub(in crate::hub) fn learn_served(&mut self, now: Now, name: &str) {
+        let own = self.own().0;
+        let Some(known) = self.learned(now, name) else {
+            return;
+        };
+        let is_here = known.placement.sessions[0].node == own;
+        if is_here && known.follows == (Follows::Habits { refused: 0 }) {
+            return;
+        }
+        let mut placement = known.placement.clone();
+        placement.sessions[0].node = own;
+        self.tell_learned(now, placement, 0);
+    }
+
+    fn tell_learned(&mut self, now: Now, placement: Placement, refused: u8) {
+        let follows = Follows::Habits { refused };
+        self.tell_all_placed(&placement, follows);
+        self.handle_placement(now, placement, follows);
+    }
+
+    /// For whoever wonders.
+    pub(in crate::hub) fn learned_report(
+        &self,
+        now: Now,
+        client_id: &str,
+    ) -> Option<LearnedReport> {
+        let mut names = self.placements.known.keys();
+        let known = names.find_map(|name| {
+            let is_it = client_id_of(name) == client_id;
+            self.learned(now, name).filter(|_| is_it)
+        })?;
+        let session = &known.placement.sessions[0];
+        let names = |topics: &Topics| topics.iter().map(|it| it.0.clone()).collect();
+        let refused = match known.follows {
+            Follows::Habits { refused } => refused,
+            Follows::Request { .. } | Follows::Subscribers => 0,
+        };
+        Some(LearnedReport {
+            node: NodeId(session.node).to_string(),
+            publish: names(&session.publish),
+            subscribe: names(&session.subscribe),
+            refused,
+        })
+    }
+}
+
+/// What a client publishes: what it was seen publishing now, and what it was before and was not seen now with half its messages, since topics are
+/// seen in a sample.
+fn published(habits: &ClientHabits, before: Option<&PlacedSession>) -> Topics {
+    let seen = habits.publishes.iter();
+    let seen = seen.map(|(topic, millis)| (topic.to_string(), *millis as f64 / 1000.0));
+    let mut publish: Topics = seen.filter(|(_, rate)| *rate > 0.0).collect();
+    let is_silent = publish.is_empty();
+    let seen: BTreeSet<String> = publish.iter().map(|it| it.0.clone()).collect();
+    for (topic, rate) in before.iter().flat_map(|session| &session.publish) {
+        // A client that has just come back has not been seen publishing.
+        let rate = if is_silent { *rate } else { rate / 2.0 };
+        if !seen.contains(topic) && rate >= FORGOTTEN_PER_S {
+            publish.push((topic.clone(), rate));
+        }
+    }
+    publish.truncate(TOPICS);
+    publish
+}
+
+/// Whether the others are to be told.
+fn is_news(now: Now, known: &Known, session: &PlacedSession) -> bool {
+    let before = &known.placement.sessions[0];
+    let names = |topics: &Topics| {
+        topics
+            .iter()
+            .map(|it| it.0.clone())
+            .collect::<BTreeSet<_>>()
+    };
+    let is_other_rate = |(topic, rate): &(String, f64)| {
+        let known = before.publish.iter().find(|it| it.0 == *topic);
+        known.is_none_or(|known| *rate > 2.0 * known.1 || 2.0 * *rate < known.1)
+    };
+    let is_old = known.until.since(now.instant) + RENEWED < LEASE;
+    is_old
+        || known.follows != (Follows::Habits { refused: 0 })
+        || before.node != session.node
+        || names(&before.subscribe) != names(&session.subscribe)
+        || names(&before.publish) != names(&session.publish)
+        || session.publish.iter().any(is_other_rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use thicket_session::time::WallClock;
+
+    use super::*;
+
+    fn habits(publishes: &[(&str, u64)]) -> ClientHabits {
+        let publishes = publishes.iter();
+        ClientHabits {
+            client_id: "c".into(),
+            can_move: false,
+            millis_per_s: 1000,
+            publishes: publishes
+                .map(|(topic, rate)| ((*topic).into(), *rate))
+                .collect(),
+            filters: Vec::new(),
+        }
+    }
+
+    fn session(publish: Topics) -> PlacedSession {
+        PlacedSession {
+            number: 1,
+            node: 7,
+            publish,
+            subscribe: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn topics_that_are_not_seen_fade_unless_their_client_is_silent() {
+        let mut known = session(published(&habits(&[("a", 4000)]), None));
+        assert_eq!(known.publish, [("a".to_owned(), 4.0)]);
+        let silent = published(&habits(&[]), Some(&known));
+        assert_eq!(silent, known.publish, "it has just come back");
+        known.publish = published(&habits(&[("b", 1000)]), Some(&known));
+        assert_eq!(
+            known.publish,
+            [("b".to_owned(), 1.0), ("a".to_owned(), 2.0)]
+        );
+        for _ in 0..8 {
+            known.publish = published(&habits(&[("b", 1000)]), Some(&known));
+        }
+        assert_eq!(known.publish, [("b".to_owned(), 1.0)]);
+    }
+
+    #[test]
+    fn news_are_other_topics_another_node_twice_the_messages_and_the_end_of_the_lease() {
+        let at = |s: u64| Now {
+            instant: Instant::from_millis(s * 1000),
+            wall: WallClock::default(),
+        };
+        let known = |refused| Known {
+            placement: Placement {
+                client_id: "c".into(),
+                sessions: vec![session(vec![("a".into(), 1.0)])],
+            },
+            until: at(0).instant + LEASE,
+            follows: Follows::Habits { refused },
+            max_sessions: 0,
+            refused_since: None,
+        };
+        let same = session(vec![("a".into(), 1.9)]);
+        let mut elsewhere = same.clone();
+        elsewhere.node = 8;
+        let twice = session(vec![("a".into(), 2.1)]);
+        let more = session(vec![("a".into(), 1.0), ("b".into(), 1.0)]);
+        assert!(!is_news(at(1), &known(0), &same));
+        assert!(is_news(at(1), &known(1), &same), "it was refused");
+        assert!(is_news(at(301), &known(0), &same), "it is old");
+        for other in [elsewhere, twice, more] {
+            assert!(is_news(at(1), &known(0), &other), "{other:?}");
+        }
+    }
+}

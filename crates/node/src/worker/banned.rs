@@ -1,0 +1,94 @@
+//! Clients that may not connect, and those that may not any more.
+
+use std::sync::Arc;
+
+use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
+
+use super::{Refusal, SessionKey, Worker, close::Cause};
+use crate::{
+    Ban, BanSubject, ConnectionId, EventLevel, Now,
+    bans::Bans,
+    scope::{client_id_of, user_name_of},
+};
+
+impl Worker {
+    /// Bans a client at all nodes; `WorkerOutput::Published` says with the same number what came of it.
+    pub fn ban(&mut self, now: Now, number: u64, ban: &Ban) {
+        let (topic, payload) = (ban.subject.topic(), ban.encode());
+        let left = ban.until.map(|until| {
+            let left_ms = until
+                .as_unix_millis()
+                .saturating_sub(now.wall.as_unix_millis());
+            u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX)
+        });
+        let publish = Publish {
+            message_expiry_interval: left,
+            ..record(&topic, &payload)
+        };
+        self.publish_as_node(now, number, &publish);
+    }
+
+    /// Lifts a ban at all nodes; `WorkerOutput::Published` says with the same number what came of it.
+    pub fn unban(&mut self, now: Now, number: u64, subject: &BanSubject) {
+        self.publish_as_node(now, number, &record(&subject.topic(), &[]));
+    }
+
+    /// Why the client of a connection may not connect, as far as it is known who it is.
+    pub(super) fn refuses_banned(
+        &self,
+        now: Now,
+        id: ConnectionId,
+        connect: &Connect<'_>,
+        user_name: Option<&str>,
+    ) -> Option<Refusal> {
+        let address = self.connection(id)?.peer.ip();
+        let found = self
+            .bans
+            .find(now.wall, connect.client_id, user_name, address)?;
+        Some(Refusal::new(
+            ReasonCode::Banned,
+            format!("{found} is banned"),
+        ))
+    }
+
+    /// Others may not connect from now on: those that are connected go.
+    pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
+        self.bans = bans;
+        let banned = |(key, session): (SessionKey, &super::sessions::Session)| {
+            let connection = self.connection(session.connection?)?;
+            let name = &session.client_id;
+            let grant = session.grant.as_deref();
+            // Who connects with a password is known by it, also where sessions are not apart by user.
+            let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+            let found = self.bans.find(
+                now.wall,
+                client_id_of(name),
+                user_name.or_else(|| user_name_of(name)),
+                connection.peer.ip(),
+            );
+            found.map(|subject| (key, subject))
+        };
+        let banned: Vec<_> = self.sessions.iter().filter_map(banned).collect();
+        for (key, subject) in banned {
+            let session = self.sessions.get(key);
+            let Some((name, id)) =
+                session.and_then(|it| Some((it.client_id.to_string(), it.connection?)))
+            else {
+                continue;
+            };
+            let reason = format!("{subject} is banned");
+            let fields = vec![("client_id", name), ("reason", reason.clone())];
+            self.event(EventLevel::Info, "client disconnected by a ban", fields);
+            self.disconnect(id, ReasonCode::AdministrativeAction, &reason);
+            self.detach(now, id, Cause::Closed);
+        }
+    }
+}
+
+fn record<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
+    Publish {
+        qos: Qos::AtLeastOnce,
+        retain: true,
+        ..Publish::new(topic, payload)
+    }
+}

@@ -1,0 +1,343 @@
+//! What another node takes in of a session that both had (see `merge`), and what a session is as a snapshot.
+//!
+//! | step | the node that is asked | the node that asks |
+//! | --- | --- | --- |
+//! | freeze | client disconnected; messages are queued, nobody may connect; all but the queue goes | |
+//! | import | | subscriptions are taken in |
+//! | settled | | everybody sends their messages here too |
+//! | drain | the queue goes | |
+//! | queue | | what did not come here is taken in |
+//! | evict | the session ends without a will | |
+
+use std::{rc::Rc, sync::Arc};
+
+use thicket_session::server::{
+    Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+};
+use thicket_session::time::Instant;
+
+use super::{
+    SessionKey, Worker, interests::Member, merge::Apart, role::Event, sessions::Session,
+    timers::Timer,
+};
+use crate::{
+    EventLevel, Now, Peer,
+    mail::{Content, Merge, SessionState},
+    marks::{Came, Marks},
+    queue,
+};
+
+/// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
+#[derive(Debug, Default)]
+pub(super) struct Draining {
+    /// None yet, or the move came to nothing.
+    client_id: Option<Arc<str>>,
+    /// It is no session that leaves: sessions are covered when it is passed.
+    backup_barrier: Option<u64>,
+    is_ordered: bool,
+    synchronised: u8,
+}
+
+impl Worker {
+    /// The other node receives its messages now: when nothing is on its way here, the queue follows.
+    pub(super) fn handle_drain(&mut self, now: Now, request: u64, client_id: Arc<str>) {
+        let draining = self.drains.entry(request).or_default();
+        draining.client_id = Some(client_id);
+        draining.is_ordered = true;
+        self.drain_if_synchronised(now, request);
+    }
+
+    /// Another worker has nothing on its way to us that it sent before a session was to leave.
+    pub(super) fn handle_synchronised(&mut self, now: Now, request: u64) {
+        self.drains.entry(request).or_default().synchronised += 1;
+        self.drain_if_synchronised(now, request);
+    }
+
+    fn drain_if_synchronised(&mut self, now: Now, request: u64) {
+        let others = self.config.workers.saturating_sub(1);
+        let is_done = |draining: &Draining| draining.is_ordered && draining.synchronised >= others;
+        if self.drains.get(&request).is_some_and(is_done)
+            && let Some(draining) = self.drains.remove(&request)
+        {
+            if let Some(barrier) = draining.backup_barrier {
+                self.backup_barrier_passed(barrier);
+            } else if let Some(client_id) = draining.client_id {
+                self.let_go(now, request, &client_id);
+            }
+        }
+    }
+
+    /// All that other nodes had sent here when a barrier began has come.
+    pub(super) fn handle_backup_barrier(&mut self, now: Now, request: u64, barrier: u64) {
+        let draining = self.drains.entry(request).or_default();
+        draining.backup_barrier = Some(barrier);
+        draining.is_ordered = true;
+        self.drain_if_synchronised(now, request);
+    }
+
+    /// The queue of a branch goes; the session ends here when the other node has stored it, which its claim says (`handle_evict`). Until then
+    /// it is here, with all that comes: both nodes get that, so no loss of power finds it nowhere. On disk it stays what it was: if this node
+    /// is started again, the other one may not have it.
+    fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
+        let mut marks = self.marks_of_streams();
+        let key = self.sessions.find(client_id);
+        let session = key.and_then(|key| Some((key, self.sessions.get_mut(key)?)));
+        let session = session.filter(|(_, session)| session.role.is_branch());
+        let queue = match session {
+            Some((key, session)) => {
+                marks = marks.union(&session.marks);
+                session.will = None;
+                let front = session.outbound.front_sequence();
+                let skipped = session.first_own_sequence().saturating_sub(front);
+                let queue = queue::encode(
+                    &marks,
+                    session.taken.iter(),
+                    session.outbound.queue().skip(skipped as usize),
+                    now.instant,
+                );
+                if let Some(switchover) = session.role.switchover() {
+                    let from = session.outbound.next_sequence();
+                    session.role.change(Event::HandedOver(switchover, from));
+                }
+                self.leave_groups(key);
+                queue
+            }
+            None => queue::empty(),
+        };
+        self.mail(Peer::Hub, Content::Drained { request, queue });
+    }
+
+    /// How far all streams have come here.
+    pub(super) fn marks_of_streams(&self) -> Marks {
+        let came = self.marks.iter();
+        let came = came.map(|(stream, mark)| (*stream, mark.came()));
+        let own = Came::up_to(self.pending.next_number() - 1);
+        came.chain([(self.own_stream(), own)]).collect()
+    }
+
+    /// What comes for a group is no more for a session whose queue has gone: that would stay behind.
+    pub(super) fn leave_groups(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let shared = session.subscriptions.keys().filter(|it| it.is_shared());
+        let changes = shared.filter_map(|filter| self.interests.unsubscribe(key, filter));
+        let changes = changes.collect();
+        self.announce(changes);
+    }
+
+    /// A branch that was to be taken in elsewhere stays.
+    pub(super) fn forget_draining(&mut self, client_id: &str) {
+        for draining in self.drains.values_mut() {
+            draining
+                .client_id
+                .take_if(|leaving| &**leaving == client_id);
+        }
+    }
+
+    /// What another node has of a session that is here.
+    pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8], merge: Merge) {
+        let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.event(
+                    EventLevel::Error,
+                    "a session from another node is unreadable",
+                    vec![("error", error.to_string())],
+                );
+                self.mail(Peer::Hub, Content::Imported { request });
+                return;
+            }
+        };
+        match self.sessions.find(&snapshot.client_id) {
+            Some(key) => self.begin_merge(now, request, key, snapshot, merge),
+            None => {
+                // It has ended meanwhile: what the other one has is the session.
+                let client_id = snapshot.client_id.as_str().into();
+                let from = merge.node;
+                self.mail(Peer::Hub, Content::NotTakenOver { client_id, from });
+            }
+        }
+    }
+
+    /// Makes the session of a snapshot, without connection, and tells everybody what it wants.
+    pub(super) fn open_imported(
+        &mut self,
+        now: Now,
+        snapshot: &SessionSnapshot,
+        epoch: Epoch,
+    ) -> SessionKey {
+        let serial = self.serial();
+        let key = self.sessions.insert(Session::restore(
+            serial,
+            snapshot,
+            now.instant,
+            &self.config.limits,
+        ));
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.epoch = session.epoch.max(epoch);
+        }
+        self.note_begun(now, key);
+        let mut changes = Vec::new();
+        for (filter, subscription) in &snapshot.subscriptions {
+            let member = Member::away(*subscription);
+            changes.extend(self.interests.subscribe(key, filter, member));
+        }
+        self.announce(changes);
+        self.restart_timers(now, key);
+        self.store_anew(now, key);
+        self.tell_session(&snapshot.client_id, SessionState::Waiting);
+        key
+    }
+
+    /// The rest of a branch does not come.
+    pub(super) fn handle_forget(&mut self, client_id: &str) {
+        let key = self.sessions.find(client_id);
+        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+            session.merging = None;
+        }
+    }
+
+    /// The queue of a branch.
+    pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
+        if let Some(key) = self.sessions.find(client_id) {
+            self.finish_merge(now, key, bytes);
+        }
+    }
+
+    /// Expiry and will of a session without connection.
+    pub(super) fn restart_timers(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let serial = session.serial;
+        if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
+            self.timers.set(
+                (since + waits_for).max(now.instant),
+                Timer::SessionExpiry {
+                    session: key,
+                    serial,
+                },
+            );
+        }
+        if let Some(due) = session.will_due {
+            self.timers.set(
+                due.max(now.instant),
+                Timer::WillDelay {
+                    session: key,
+                    serial,
+                },
+            );
+        }
+    }
+}
+
+impl Session {
+    /// All of the session but its queue.
+    pub(super) fn snapshot(&self, now: Instant) -> SessionSnapshot {
+        let will = self
+            .will
+            .as_ref()
+            .zip(self.will_due)
+            .map(|(will, due)| WillSnapshot {
+                due_in: due.since(now),
+                topic: will.topic.to_string(),
+                payload: will.payload.to_vec(),
+                properties: will.properties.to_vec(),
+                qos: will.qos,
+                retain: will.retain,
+                message_expiry_interval: will.message_expiry_interval,
+            });
+        SessionSnapshot {
+            client_id: self.client_id.to_string(),
+            uid: self.uid,
+            expiry_interval: self.expiry_interval,
+            away_for: self.disconnected_at.map(|since| now.since(since)),
+            subscriptions: self
+                .subscriptions
+                .iter()
+                .map(|(filter, subscription)| (filter.clone(), *subscription))
+                .collect(),
+            inbound: self.inbound.moving(!self.role.is_branch()).collect(),
+            inbound_generation: self.inbound.generation(),
+            next_packet_id: self.outbound.next_packet_id(),
+            in_flight: self.in_flight_from(self.first_own_sequence()),
+            will,
+            branch: self.branch(),
+        }
+    }
+
+    fn in_flight_from(&self, sequence: u64) -> Vec<Redelivery> {
+        let held = self.outbound.held_from(sequence);
+        let in_flight = held.filter_map(|held| match held {
+            Held::Queued { .. } => None,
+            Held::InFlight {
+                packet_id,
+                delivery,
+                ..
+            } => Some(Redelivery::Publish(packet_id, delivery.clone())),
+            Held::Received { packet_id, .. } => Some(Redelivery::Pubrel(packet_id)),
+        });
+        in_flight.collect()
+    }
+
+    /// The session of a snapshot, without connection and queue.
+    fn restore(
+        serial: u64,
+        snapshot: &SessionSnapshot,
+        now: Instant,
+        limits: &crate::Limits,
+    ) -> Self {
+        let client_id: Rc<str> = snapshot.client_id.as_str().into();
+        let mut session = Self::new(
+            serial,
+            client_id,
+            snapshot.uid,
+            snapshot.expiry_interval,
+            limits,
+        );
+        // The instant it lost its client may lie before this clock began.
+        let away_for = snapshot.away_for.unwrap_or_default().as_millis() as u64;
+        session.disconnected_at = Some(Instant::from_millis(
+            now.as_millis().saturating_sub(away_for),
+        ));
+        session.subscriptions = snapshot.subscriptions.iter().cloned().collect();
+        session.inbound = Inbound::restore(
+            snapshot.inbound.iter().copied(),
+            snapshot.inbound_generation,
+        );
+        session.outbound.restore(snapshot.in_flight.iter().cloned());
+        session.outbound.set_next_packet_id(snapshot.next_packet_id);
+        let branch = snapshot.branch.as_ref();
+        if branch.is_some_and(|branch| branch.from.is_some()) {
+            // Whoever has the session too gives other names to what its client publishes there.
+            session.inbound.branch_names();
+        }
+        session.apart = branch.map(|branch| Box::new(Apart::of(branch)));
+        let in_flight = snapshot
+            .in_flight
+            .iter()
+            .filter_map(|redelivery| match redelivery {
+                Redelivery::Publish(_, delivery) if delivery.group.is_none() => {
+                    Some(delivery.message.id())
+                }
+                Redelivery::Publish(..) | Redelivery::Pubrel(_) => None,
+            });
+        session.imported = in_flight.filter(|id| id.is_sent()).collect();
+        if let Some(will) = &snapshot.will {
+            session.will_due = Some(now + will.due_in);
+            session.will = Some(StoredWill {
+                topic: will.topic.as_str().into(),
+                payload: will.payload.as_slice().into(),
+                properties: will.properties.as_slice().into(),
+                qos: will.qos,
+                retain: will.retain,
+                delay_interval: u32::try_from(will.due_in.as_secs())
+                    .unwrap_or(u32::MAX)
+                    .max(1),
+                message_expiry_interval: will.message_expiry_interval,
+            });
+        }
+        session
+    }
+}

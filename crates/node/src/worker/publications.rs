@@ -1,0 +1,116 @@
+//! What operators publish: messages without a session, answered when all have them that must.
+
+use std::collections::BTreeMap;
+
+use thicket_mqtt::{Publish, Qos};
+
+use super::{
+    Debt, Publisher, Worker,
+    publish::{Outcome, Source},
+    room::Audience,
+};
+use crate::{Now, Published, WorkerOutput};
+
+/// Publications that wait for acknowledgements; more are refused.
+const OPEN: usize = 1024;
+
+/// Publications that are not acknowledged by all yet.
+#[derive(Debug, Default)]
+pub(super) struct Publications {
+    open: BTreeMap<u64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Conditions that are not met.
+    left: u16,
+    is_refused: bool,
+}
+
+impl Worker {
+    /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` says with the same number what came
+    /// of it. `number` is the caller's, new for each.
+    pub fn publish_unowned(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
+        let is_reserved = !self.may_publish(publish.topic.len(), publish.topic)
+            || self.route(publish.topic).refusal.is_some();
+        if is_reserved {
+            self.tell_published(number, Published::Reserved);
+        } else {
+            self.publish_as_node(now, number, publish);
+        }
+    }
+
+    /// The same for a message of the nodes themselves, on a topic that clients cannot publish to.
+    pub(super) fn publish_as_node(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
+        if let Some(answer) = self.begin_publication(now, number, publish) {
+            self.tell_published(number, answer);
+        }
+    }
+
+    /// `None`: it is known later.
+    fn begin_publication(
+        &mut self,
+        now: Now,
+        number: u64,
+        publish: &Publish<'_>,
+    ) -> Option<Published> {
+        let route = self.route(publish.topic);
+        let is_acknowledged = publish.qos > Qos::AtMostOnce;
+        if is_acknowledged {
+            if self.is_minority {
+                return Some(Published::NoQuorum);
+            }
+            let audience = Audience::Everybody { publisher: None };
+            if self.publications.open.len() >= OPEN || self.finds_no_room(publish, &route, audience)
+            {
+                return Some(Published::NoCapacity);
+            }
+        }
+        let publisher = Debt::Publisher(Publisher::Operator(number));
+        let source = Source {
+            debt: is_acknowledged.then_some(publisher),
+            ..Source::default()
+        };
+        match self.publish(now, publish, &route, source) {
+            Outcome::NoTakers if !publish.retain => Some(Published::NoSubscribers),
+            Outcome::Open(left) if is_acknowledged => {
+                let is_refused = false;
+                self.publications
+                    .open
+                    .insert(number, Open { left, is_refused });
+                None
+            }
+            Outcome::NoTakers | Outcome::Met | Outcome::Open(_) => Some(Published::Done),
+        }
+    }
+
+    /// One of those who must have it has no room for it; it answers for it all the same.
+    pub(super) fn refuse_publication(&mut self, number: u64) {
+        if let Some(open) = self.publications.open.get_mut(&number) {
+            open.is_refused = true;
+        }
+    }
+
+    /// A condition is met that a publication waits for.
+    pub(super) fn settle_publication(&mut self, number: u64) {
+        let Some(open) = self.publications.open.get_mut(&number) else {
+            return;
+        };
+        open.left = open.left.saturating_sub(1);
+        if open.left > 0 {
+            return;
+        }
+        let answer = if open.is_refused {
+            Published::NoCapacity
+        } else {
+            Published::Done
+        };
+        self.publications.open.remove(&number);
+        self.tell_published(number, answer);
+    }
+
+    fn tell_published(&mut self, number: u64, answer: Published) {
+        self.outputs
+            .push_back(WorkerOutput::Published { number, answer });
+    }
+}

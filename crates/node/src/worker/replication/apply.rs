@@ -1,0 +1,710 @@
+//! The backup's side: what primaries tell of their sessions is read, and they hear how far that is.
+
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
+
+use thicket_mqtt::{Publish, Qos};
+use thicket_overlay::NodeId;
+use thicket_session::{
+    server::{
+        JournalEntries, JournalEntry, Message, MessageId, PlainAppend, Publication, StoredMessage,
+        StoredSession, decode_subscription,
+    },
+    time::Instant,
+    topic::SubscriptionFilter,
+};
+
+use super::{
+    Progress,
+    backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
+};
+use crate::{
+    EventLevel, Now, Peer,
+    mail::{Adopted, Content, InterestChange},
+    worker::{
+        SessionKey, Worker,
+        interests::Member,
+        journal::instant_of,
+        recover::apply_entry,
+        role::Role,
+        seen::{Generations, Taken},
+        sessions::Session,
+        timers::Timer,
+    },
+};
+
+/// A message that the primary named and that did not come by itself in this time is asked for.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// A message that the primary does not come to in this time, it will not: it left it out without a word.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+/// Sequences asked for at once.
+const ASKED: usize = 1_000;
+
+/// A record that is being read.
+#[derive(Debug)]
+struct Reading {
+    source: SourceKey,
+    position: u64,
+    last: Option<Rc<Message>>,
+    /// Of the last message.
+    publication: Option<Publication>,
+    changes: Vec<InterestChange>,
+    /// Messages that must come before the position is held.
+    blocks: u32,
+    unblocked: Vec<Unblocked>,
+    /// Sessions told whole.
+    wholes: Vec<u64>,
+    /// A message that was named has not come.
+    lacks: bool,
+    /// Sessions of earlier primaries that go on at this one.
+    adopted: Vec<Adopted>,
+    /// Those of them that it has told anew, or that have ended.
+    replaced: Vec<u128>,
+    /// The session that messages were told of last: mostly that of the next entry.
+    found: Option<(u64, SessionKey)>,
+}
+
+impl Reading {
+    /// The session took a message that this node gets itself.
+    #[inline]
+    fn take_plain(
+        &mut self,
+        now: Now,
+        (backup, taken): (&mut Backup, &mut Taken),
+        append: &PlainAppend,
+        placeholder: &Rc<Message>,
+    ) {
+        let known = backup.take_pending(append.reference);
+        if let Some(awaited) = backup.take_awaited(append.sequence) {
+            self.unblocked.extend(backup.unblocked(awaited));
+        }
+        let has_come = known.is_some();
+        if let Some(message) = &known {
+            taken.note(message);
+        }
+        let message = known.unwrap_or_else(|| Rc::clone(placeholder));
+        backup.held.handle_plain_append(append, message);
+        if !has_come {
+            let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
+            self.await_message(now, backup, append.reference, append.sequence, is_given);
+        }
+    }
+
+    /// The session took a message that has not come. `is_given`: its client may have it under an identifier that must not go to another one.
+    fn await_message(
+        &mut self,
+        now: Now,
+        backup: &mut Backup,
+        id: MessageId,
+        sequence: u64,
+        is_given: bool,
+    ) {
+        let awaited = Awaited {
+            sequence,
+            since: now.instant,
+            blocks: is_given.then_some(self.position),
+            is_asked: false,
+        };
+        self.blocks += u32::from(is_given);
+        backup.awaited.insert(id, awaited);
+        self.lacks = true;
+    }
+}
+
+impl Worker {
+    /// A record of a primary's stream.
+    pub(in super::super) fn handle_copied(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        stream: u64,
+        position: u64,
+        record: &[u8],
+    ) {
+        let known = self.sources.sources.entry(source).or_default();
+        let mut changes = Vec::new();
+        if known.stream != stream {
+            if position != 1 {
+                // Of a stream that has ended.
+                return;
+            }
+            self.end_source(now, source, &mut changes);
+            let begun = Source {
+                stream,
+                ..Source::default()
+            };
+            self.sources.sources.insert(source, begun);
+        } else if position != known.position + 1 {
+            return;
+        }
+        let mut reading = Reading {
+            source,
+            position,
+            last: None,
+            publication: None,
+            changes,
+            blocks: 0,
+            unblocked: Vec::new(),
+            wholes: Vec::new(),
+            lacks: false,
+            adopted: Vec::new(),
+            replaced: Vec::new(),
+            found: None,
+        };
+        if let Err(error) = self.read_backups(now, &mut reading, record) {
+            let fields = vec![("node", source.0.to_string()), ("error", error)];
+            self.event(
+                EventLevel::Error,
+                "unreadable backups of another node",
+                fields,
+            );
+            return;
+        }
+        let Reading {
+            changes,
+            blocks,
+            unblocked,
+            wholes,
+            lacks,
+            adopted,
+            replaced,
+            ..
+        } = reading;
+        if !adopted.is_empty() || !replaced.is_empty() {
+            self.tell_workers(adopted, |sessions| Content::BackupsAdopted {
+                by: source,
+                sessions,
+            });
+            self.tell_workers(replaced, |sessions| Content::BackupsReplaced {
+                by: source,
+                sessions,
+            });
+            self.tell_promoted();
+        }
+        let has_changed = !changes.is_empty();
+        self.announce(changes);
+        let waits_for = if has_changed { self.announced() } else { 0 };
+        if let Some(known) = self.sources.sources.get_mut(&source) {
+            known.position = position;
+            known.unacknowledged.push_back(Unacknowledged {
+                position,
+                interests: waits_for,
+                has_whole: !wholes.is_empty(),
+            });
+            known
+                .wholes
+                .extend(wholes.iter().map(|number| (position, *number)));
+            if blocks > 0 {
+                *known.blocked.entry(position).or_default() += blocks;
+            }
+        }
+        self.unblocked.extend(unblocked);
+        self.sources.lacks |= lacks;
+        self.watch_backups(now);
+    }
+
+    fn read_backups(
+        &mut self,
+        now: Now,
+        reading: &mut Reading,
+        record: &[u8],
+    ) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        for entry in JournalEntries::new(record).map_err(|error| text(&error))? {
+            let entry = entry.map_err(|error| text(&error))?;
+            match &entry {
+                JournalEntry::Message(message) => {
+                    reading.publication = message.publication;
+                    reading.last = Some(message_of(now, message));
+                }
+                JournalEntry::Value { session, value } => {
+                    reading.found = None;
+                    let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
+                    if stored.expiry_interval > 0 {
+                        self.backup_session(now, reading.source, *session, stored);
+                    } else {
+                        self.hold_will(reading.source, *session, stored);
+                    }
+                }
+                JournalEntry::Subscribed { session, value } => {
+                    let (filter, subscription) =
+                        decode_subscription(value).map_err(|error| text(&error))?;
+                    self.backup_subscribes(reading, *session, filter, subscription);
+                }
+                JournalEntry::Unsubscribed { session, filter } => {
+                    let filter = SubscriptionFilter::parse(filter).map_err(|error| text(&error))?;
+                    self.backup_unsubscribes(reading, *session, &filter);
+                }
+                JournalEntry::Ended { session } => {
+                    reading.found = None;
+                    self.forget_will(reading.source, *session);
+                    let source = self.sources.sources.get_mut(&reading.source);
+                    if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
+                        let changes = self.drop_backup(key);
+                        reading.changes.extend(changes);
+                    }
+                    self.end_adopted_one(now, reading, *session);
+                }
+                JournalEntry::Members { session, nodes } => {
+                    if let Some(backup) = self.backup_mut(reading.source, *session) {
+                        backup.members = nodes.iter().copied().map(NodeId).collect();
+                    }
+                }
+                &JournalEntry::Adopted {
+                    session: number,
+                    uid,
+                    epoch,
+                } => {
+                    if let Some(source) = self.sources.sources.get_mut(&reading.source) {
+                        source.adopted.insert(number, uid);
+                    }
+                    let adopted = Adopted { uid, number, epoch };
+                    self.adopt(now, reading.source, adopted, &mut reading.changes);
+                    reading.adopted.push(adopted);
+                }
+                JournalEntry::Left { session } => {
+                    reading.found = None;
+                    let source = self.sources.sources.get_mut(&reading.source);
+                    if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
+                        self.add_orphan(now, key, &mut reading.changes);
+                    }
+                }
+                JournalEntry::Taken {
+                    session,
+                    uid,
+                    highest,
+                    bits,
+                } => {
+                    let taken = Generations {
+                        highest: *highest,
+                        bits: **bits,
+                    };
+                    self.backup_took(reading.source, *session, *uid, taken);
+                }
+                JournalEntry::History { session, value } => {
+                    if let Some(backup) = self.backup_mut(reading.source, *session) {
+                        backup.history = Some(value.to_vec());
+                    }
+                }
+                JournalEntry::Handed { session } => {
+                    let key = self.sources.find(reading.source, *session);
+                    let session = key.and_then(|key| self.sessions.get_mut(key));
+                    if let (Some(key), Some(session)) = (key, session) {
+                        let serial = session.serial;
+                        if let Some(backup) = session.backup_mut() {
+                            backup.handed_at = Some(backup.held.next_sequence());
+                        }
+                        self.sources.note_handed(key, serial);
+                    }
+                }
+                JournalEntry::Whole { session } => {
+                    reading.wholes.push(*session);
+                    if let Some(backup) = self.backup_mut(reading.source, *session) {
+                        backup.is_learning = true;
+                    }
+                    let (by, number) = (reading.source, *session);
+                    let known = self.sources.sources.get(&by);
+                    if let Some(uid) = known.and_then(|it| it.adopted.get(&number).copied()) {
+                        self.replace_orphan(now, by, number, uid, &mut reading.changes);
+                    }
+                }
+                entry => {
+                    if let (JournalEntry::Append(append), Some(publication)) =
+                        (entry, reading.publication)
+                        && append.reference.is_none()
+                    {
+                        let (uid, _, generation) = publication;
+                        let taken = Generations::new(generation);
+                        self.backup_took(reading.source, append.session, uid, taken);
+                    }
+                    if let JournalEntry::Covered { session } = entry {
+                        self.end_adopted_one(now, reading, *session);
+                    }
+                    self.read_entry(now, reading, entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The primary has told a session whole that it went on with, or it has ended.
+    fn end_adopted_one(&mut self, now: Now, reading: &mut Reading, number: u64) {
+        let source = self.sources.sources.get_mut(&reading.source);
+        if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
+            self.end_orphan(now, reading.source, uid, &mut reading.changes);
+            reading.replaced.push(uid);
+        }
+    }
+
+    /// Sent again, these publications are none of the session's messages.
+    fn backup_took(&mut self, source: SourceKey, number: u64, uid: u128, taken: Generations) {
+        let key = self.sources.find(source, number);
+        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+            session.taken.insert_before(uid, taken);
+        }
+    }
+
+    fn backup_mut(&mut self, source: SourceKey, number: u64) -> Option<&mut Backup> {
+        let key = self.sources.find(source, number)?;
+        self.sessions.get_mut(key)?.backup_mut()
+    }
+
+    /// An entry about the messages of one session.
+    fn read_entry(&mut self, now: Now, reading: &mut Reading, entry: &JournalEntry<'_>) {
+        let number = entry.session().unwrap_or_default();
+        let position = reading.position;
+        let key = match reading.found {
+            Some((found, key)) if found == number => Some(key),
+            Some(_) | None => self.sources.find(reading.source, number),
+        };
+        reading.found = key.map(|key| (number, key));
+        let session = key.and_then(|key| self.sessions.get_mut(key));
+        let Some(session) = session else { return };
+        let Role::Backup(backup) = &mut session.role else {
+            return;
+        };
+        if backup.is_of_former(entry) {
+            return;
+        }
+        match entry {
+            JournalEntry::Passed { message, .. } => {
+                if backup.take_pending(*message).is_none() {
+                    backup.passed.insert(*message, now.instant);
+                }
+            }
+            JournalEntry::Covered { .. } => {
+                let mark = backup.mark;
+                backup.is_learning = false;
+                backup.pending.retain(|pending| pending.arrival > mark);
+            }
+            JournalEntry::Run(run) => {
+                let mut append = run.first;
+                for _ in 0..run.count {
+                    let backup = (&mut **backup, &mut session.taken);
+                    reading.take_plain(now, backup, &append, &self.placeholder);
+                    append = append.next();
+                }
+            }
+            JournalEntry::Append(append) => {
+                let known = match append.reference {
+                    Some(id) => backup.take_pending(id),
+                    None => {
+                        let last = reading.last.clone();
+                        if let Some(message) = &last
+                            && append.group.is_none()
+                            && message.id().is_sent()
+                            && backup.take_pending(message.id()).is_none()
+                        {
+                            backup.passed.insert(message.id(), now.instant);
+                        }
+                        last
+                    }
+                };
+                if let Some(awaited) = backup.take_awaited(append.sequence) {
+                    reading.unblocked.extend(backup.unblocked(awaited));
+                }
+                if let Some(message) = &known {
+                    session.taken.note(message);
+                }
+                let message = known.unwrap_or_else(|| Rc::clone(&self.placeholder));
+                backup.held.handle_append(append, &message);
+                if let (Some(id), true) = (append.reference, !message.has_topic()) {
+                    let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
+                    reading.await_message(now, backup, id, append.sequence, is_given);
+                }
+            }
+            JournalEntry::Assign { sequence, .. } => {
+                let has = |awaited: &&mut Awaited| awaited.sequence == *sequence;
+                if let Some(awaited) = backup.awaited.values_mut().find(has)
+                    && awaited.blocks.is_none()
+                {
+                    awaited.blocks = Some(position);
+                    reading.blocks += 1;
+                }
+                apply_entry(&mut backup.held, entry);
+            }
+            JournalEntry::Dropped { sequence, .. } => {
+                if let Some(awaited) = backup.take_awaited(*sequence) {
+                    reading.unblocked.extend(backup.unblocked(awaited));
+                }
+                apply_entry(&mut backup.held, entry);
+            }
+            entry => apply_entry(&mut backup.held, entry),
+        }
+    }
+
+    fn backup_session(&mut self, now: Now, source: SourceKey, number: u64, stored: StoredSession) {
+        if let Some(backup) = self.backup_mut(source, number) {
+            backup.stored = stored;
+            return;
+        }
+        let serial = self.serial();
+        let client_id: Rc<str> = stored.client_id.as_str().into();
+        let limits = &self.config.limits;
+        let mut session = Session::new(
+            serial,
+            client_id,
+            stored.uid,
+            stored.expiry_interval,
+            limits,
+        );
+        session.role = Role::Backup(Box::new(Backup::new(source, number, stored)));
+        let key = self.sessions.insert_backup(session);
+        self.note_begun(now, key);
+        if let Some(known) = self.sources.sources.get_mut(&source) {
+            known.sessions.insert(number, key);
+        }
+    }
+
+    fn backup_subscribes(
+        &mut self,
+        reading: &mut Reading,
+        number: u64,
+        filter: SubscriptionFilter,
+        subscription: thicket_session::server::Subscription,
+    ) {
+        let Some(key) = self.sources.find(reading.source, number) else {
+            return;
+        };
+        // Backups are no members of a group (rule 16).
+        if !filter.is_shared() {
+            let member = Member::backup(subscription);
+            let change = self.interests.subscribe(key, &filter, member);
+            reading.changes.extend(change);
+        }
+        if let Some(session) = self.sessions.get_mut(key)
+            && session
+                .subscriptions
+                .insert(filter.clone(), subscription)
+                .is_none()
+            && !filter.is_shared()
+        {
+            self.sources.subscriptions += 1;
+        }
+    }
+
+    fn backup_unsubscribes(
+        &mut self,
+        reading: &mut Reading,
+        number: u64,
+        filter: &SubscriptionFilter,
+    ) {
+        let Some(key) = self.sources.find(reading.source, number) else {
+            return;
+        };
+        if !filter.is_shared() {
+            let change = self.interests.unsubscribe(key, filter);
+            reading.changes.extend(change);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let was_there = session.subscriptions.remove(filter).is_some();
+        self.sources.subscriptions -= usize::from(was_there && !filter.is_shared());
+        if let Role::Backup(backup) = &mut session.role {
+            // The primary does not speak of what it no longer takes.
+            let subscriptions = &session.subscriptions;
+            let is_wanted = |topic: &str| {
+                let plain = subscriptions.keys().filter(|filter| !filter.is_shared());
+                plain.into_iter().any(|filter| filter.filter.matches(topic))
+            };
+            backup
+                .pending
+                .retain(|pending| is_wanted(pending.delivery.message.topic()));
+        }
+    }
+
+    pub(super) fn drop_backup(&mut self, key: SessionKey) -> Vec<InterestChange> {
+        let mut changes = Vec::new();
+        let Some(session) = self.sessions.remove(key) else {
+            return changes;
+        };
+        if let Role::Backup(backup) = session.role {
+            let awaited = backup.awaited.into_values();
+            self.unblocked.extend(awaited.filter_map(|it| {
+                Some(Unblocked {
+                    source: backup.source,
+                    position: it.blocks?,
+                })
+            }));
+        }
+        for filter in session.subscriptions.keys() {
+            if !filter.is_shared() {
+                changes.extend(self.interests.unsubscribe(key, filter));
+                self.sources.subscriptions -= 1;
+            }
+        }
+        changes
+    }
+
+    /// The primary tells its sessions anew. It may lack what came here alone while others did not see it: a backup that holds such messages
+    /// goes on as a session of its own, until the primary has taken them in.
+    pub(super) fn end_source(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let ended = self.sources.sources.remove(&source).unwrap_or_default();
+        self.forget_wills(&ended.wills);
+        for key in ended.sessions.into_values() {
+            let session = self.sessions.get_mut(key);
+            let backup = session.and_then(|session| session.backup_mut());
+            if backup.is_some_and(|backup| !backup.pending.is_empty()) {
+                self.go_on_beside(now, key, changes);
+            } else {
+                changes.extend(self.drop_backup(key));
+            }
+        }
+        let adopted = ended.adopted.into_values().collect();
+        self.end_adopted(now, source, adopted, changes);
+    }
+
+    /// Tells primaries how far their streams are held. Once a round.
+    pub(in super::super) fn acknowledge_backups(&mut self) {
+        if self.sources.sources.is_empty() {
+            return;
+        }
+        for Unblocked { source, position } in std::mem::take(&mut self.unblocked) {
+            if let Some(known) = self.sources.sources.get_mut(&source)
+                && let Some(count) = known.blocked.get_mut(&position)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    known.blocked.remove(&position);
+                }
+            }
+        }
+        let settled = self.settled();
+        let mut mail = Vec::new();
+        for (&(to, worker), source) in &mut self.sources.sources {
+            if !source.advance(settled)
+                && source.barrier.is_none()
+                && let Some(until) = source.settled_position(settled)
+            {
+                let barrier = self.primaries.next_barrier();
+                source.barrier = Some((barrier, until));
+                mail.push(Content::BackupBarrier { barrier });
+            }
+            let progress = Progress {
+                applied: source.applied(),
+                held: source.held,
+            };
+            if progress != source.told {
+                source.told = progress;
+                mail.push(Content::BackupsHeld {
+                    to,
+                    worker,
+                    stream: source.stream,
+                    applied: progress.applied,
+                    held: progress.held,
+                });
+            }
+        }
+        if !mail.is_empty() {
+            let origin = self.origin();
+            self.batches.seal(origin, &mut self.outputs);
+        }
+        for content in mail {
+            self.mail(Peer::Hub, content);
+        }
+    }
+
+    /// All that was on its way here when a barrier began has come.
+    pub(super) fn barrier_of_backup_passed(&mut self, barrier: u64) {
+        let is_it = |source: &Source| source.barrier.is_some_and(|(number, _)| number == barrier);
+        let Some(source) = self.sources.sources.values_mut().find(|it| is_it(it)) else {
+            return;
+        };
+        let Some((_, until)) = source.barrier.take() else {
+            return;
+        };
+        source.passed = until;
+        let wholes: Vec<(u64, u64)> = source
+            .wholes
+            .extract_if(.., |(position, _)| *position <= until)
+            .collect();
+        let keys = wholes
+            .iter()
+            .filter_map(|(_, number)| source.sessions.get(number));
+        for key in keys {
+            if let Some(backup) = self.sessions.get_mut(*key).and_then(|it| it.backup_mut()) {
+                backup.mark = backup.arrivals;
+            }
+        }
+    }
+
+    /// Backups are looked at again: soon if one lacks a message, else now and then.
+    fn watch_backups(&mut self, now: Now) {
+        let wait = if self.sources.lacks {
+            PATIENCE
+        } else {
+            FORGOTTEN / 3
+        };
+        let at = now.instant + wait;
+        if self.sessions.backups() > 0 && self.sources.timer_at.is_none_or(|set| at < set) {
+            self.sources.timer_at = Some(at);
+            self.timers.set(at, Timer::Backups);
+        }
+    }
+
+    /// Asks primaries for what did not come, forgets what they will not speak of.
+    pub(in super::super) fn check_backups(&mut self, now: Now) {
+        if self.sources.timer_at.is_none_or(|at| at > now.instant) {
+            // One that was set before a nearer one.
+            return;
+        }
+        self.sources.timer_at = None;
+        self.sources.lacks = false;
+        self.sources.orphans.forget_replaced(now.instant);
+        let since = |at: Instant, patience: Duration| at + patience <= now.instant;
+        let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
+        for backup in self.sessions.backups_mut() {
+            backup.pending.retain(|pending| {
+                let is_over = since(pending.since, FORGOTTEN);
+                if is_over {
+                    thicket_session::reach!("time FORGOTTEN");
+                }
+                !is_over
+            });
+            backup.passed.retain(|_, at| !since(*at, FORGOTTEN));
+            for awaited in backup.awaited.values_mut().filter(|it| !it.is_asked) {
+                let asked = wanted.entry(backup.source).or_default();
+                if since(awaited.since, PATIENCE) && asked.len() < ASKED {
+                    thicket_session::reach!("time worker/replication/apply PATIENCE");
+                    awaited.is_asked = true;
+                    asked.push((backup.number, awaited.sequence));
+                } else {
+                    self.sources.lacks = true;
+                }
+            }
+        }
+        for ((to, worker), wanted) in wanted {
+            let stream = self.sources.sources.get(&(to, worker)).map(|it| it.stream);
+            if let (Some(stream), false) = (stream, wanted.is_empty()) {
+                let content = Content::BackupsWanted {
+                    to,
+                    worker,
+                    stream,
+                    wanted,
+                };
+                self.mail(Peer::Hub, content);
+            }
+        }
+        self.watch_backups(now);
+    }
+}
+
+fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
+    let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
+    let message = Message::new(stored.id, &stored.publish, expires_at);
+    Rc::new(message.with_publication(stored.publication))
+}
+
+/// Stands for a message that has not come.
+pub(in super::super) fn placeholder() -> Rc<Message> {
+    Rc::new(Message::new(
+        MessageId::default(),
+        &Publish::new("", b""),
+        None,
+    ))
+}

@@ -1,0 +1,270 @@
+//! What a backup keeps of a session, and of the primaries that have sessions here.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
+
+use thicket_overlay::NodeId;
+use thicket_session::{
+    server::{Delivery, JournalEntry, Message, MessageId, RecoveredSession, StoredSession},
+    time::Instant,
+};
+
+use super::{
+    Progress,
+    orphans::Orphans,
+    pending::{Pending, Pendings},
+    wills::{HeldWillCount, HeldWills},
+};
+use crate::worker::{SessionKey, seen::Taken};
+
+/// A worker of another node.
+pub(in super::super) type SourceKey = (NodeId, u8);
+
+/// What a backup holds of a session.
+#[derive(Debug)]
+pub(in super::super) struct Backup {
+    pub source: SourceKey,
+    /// In the primary's stream.
+    pub number: u64,
+    pub stored: StoredSession,
+    /// All nodes that have backups, in the order in which they go on with the session; empty: there is no other.
+    pub(super) members: Vec<NodeId>,
+    /// The primary has not yet said that all of the session is here.
+    pub is_learning: bool,
+    pub held: RecoveredSession,
+    /// Messages that came and of which the primary has not spoken, in the order they came.
+    pub(super) pending: Pendings,
+    /// Messages that came.
+    pub arrivals: u64,
+    /// How many of them had come when all that was sent before the primary told the whole session had.
+    pub mark: u64,
+    /// Messages that the primary named and that have not come.
+    pub(super) awaited: BTreeMap<MessageId, Awaited>,
+    /// Messages that the primary passed over, or told whole, and that have not come; some never will.
+    pub passed: BTreeMap<MessageId, Instant>,
+    /// The sequence of the first message that whoever hands the session over took since then: that goes on to another member of its group, or
+    /// comes here by itself.
+    pub(super) handed_at: Option<u64>,
+    /// What whoever hands the session over knows of what came for it.
+    pub(super) history: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub sequence: u64,
+    pub since: Instant,
+    /// The client may have it under a packet identifier that must not go to another message: this position is not held before.
+    pub blocks: Option<u64>,
+    pub is_asked: bool,
+}
+
+/// A position of a source's stream that waits for one message less.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Unblocked {
+    pub source: SourceKey,
+    pub position: u64,
+}
+
+/// One worker of another node that has backups here.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub stream: u64,
+    pub position: u64,
+    /// What the primary was told.
+    pub told: Progress,
+    pub held: u64,
+    pub sessions: BTreeMap<u64, SessionKey>,
+    /// Of sessions that end with their connections, by their numbers.
+    pub wills: HeldWills,
+    /// Sessions of earlier primaries that it goes on with and has not told whole: their identities by their numbers.
+    pub adopted: BTreeMap<u64, u128>,
+    pub unacknowledged: VecDeque<Unacknowledged>,
+    /// Sessions that were told whole, with the positions, until a barrier is behind them.
+    pub wholes: Vec<(u64, u64)>,
+    /// The number of a barrier that has begun, and up to which position it counts.
+    pub barrier: Option<(u64, u64)>,
+    /// Up to which position all barriers are passed.
+    pub passed: u64,
+    /// Positions with the number of messages that must come before they are held.
+    pub blocked: BTreeMap<u64, u32>,
+}
+
+/// A record that is not held yet.
+#[derive(Debug)]
+pub(super) struct Unacknowledged {
+    pub position: u64,
+    /// Interests that must be applied everywhere first.
+    pub interests: u64,
+    /// A session was told whole: what was on its way here then must have come first.
+    pub has_whole: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(in super::super) struct Sources {
+    pub(super) sources: BTreeMap<SourceKey, Source>,
+    pub(super) orphans: Orphans,
+    /// Sessions that were handed over, with their serials, until they are taken over.
+    handed: Vec<(SessionKey, u64)>,
+    /// Their filters, which are not this worker's own.
+    pub(super) subscriptions: usize,
+    pub(super) will_count: HeldWillCount,
+    /// A message that a primary named has not come.
+    pub lacks: bool,
+    /// When the backups are looked at next.
+    pub timer_at: Option<Instant>,
+}
+
+impl Sources {
+    /// The backup of a session, by its number in the primary's stream.
+    pub(super) fn find(&self, source: SourceKey, number: u64) -> Option<SessionKey> {
+        self.sources.get(&source)?.sessions.get(&number).copied()
+    }
+
+    /// A session is handed over to this node.
+    pub fn note_handed(&mut self, key: SessionKey, serial: u64) {
+        self.handed.push((key, serial));
+    }
+
+    /// See [`Self::note_handed`].
+    pub fn take_handed(&mut self) -> Vec<(SessionKey, u64)> {
+        std::mem::take(&mut self.handed)
+    }
+
+    pub const fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+}
+
+impl Backup {
+    /// A session of which nothing but this is known yet.
+    pub fn new(source: SourceKey, number: u64, stored: StoredSession) -> Self {
+        Self {
+            source,
+            number,
+            stored,
+            members: Vec::new(),
+            is_learning: false,
+            held: RecoveredSession::default(),
+            pending: Pendings::default(),
+            arrivals: 0,
+            mark: 0,
+            awaited: BTreeMap::new(),
+            passed: BTreeMap::new(),
+            handed_at: None,
+            history: None,
+        }
+    }
+
+    /// A message came. The position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`].
+    #[inline(always)]
+    pub fn take(
+        &mut self,
+        now: Instant,
+        taken: &mut Taken,
+        delivery: Delivery,
+        is_seen: bool,
+    ) -> Option<Unblocked> {
+        if !self.awaited.is_empty()
+            && let Some(awaited) = self.awaited.remove(&delivery.message.id())
+        {
+            taken.note(&delivery.message);
+            self.held.resolve(awaited.sequence, &delivery.message);
+            return self.unblocked(awaited);
+        }
+        if self.passed.is_empty() || self.passed.remove(&delivery.message.id()).is_none() {
+            self.arrivals += 1;
+            let pending = Pending::new(self.arrivals, now, delivery, is_seen);
+            self.pending.push(pending);
+        }
+        None
+    }
+
+    /// Whether an entry is about a message that whoever handed the session over took since then.
+    pub(super) const fn is_of_former(&self, entry: &JournalEntry<'_>) -> bool {
+        let Some(handed_at) = self.handed_at else {
+            return false;
+        };
+        match entry {
+            JournalEntry::Append(append) => append.sequence >= handed_at,
+            JournalEntry::Run(run) => run.first.sequence >= handed_at,
+            _ => false,
+        }
+    }
+
+    /// Whether the primary named messages that have not come.
+    pub fn lacks_messages(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// Messages held, and those of which the primary has not spoken.
+    pub fn messages(&self) -> usize {
+        self.held.len() + self.pending.len()
+    }
+
+    /// What these take, in bytes, as a queue counts it. No bound of this node: the primary's queue has one, and of what the primary has not
+    /// spoken nothing is kept for long.
+    pub fn bytes(&self) -> u64 {
+        self.held.bytes() + self.pending.bytes()
+    }
+
+    pub(super) const fn unblocked(&self, awaited: Awaited) -> Option<Unblocked> {
+        match awaited.blocks {
+            Some(position) => Some(Unblocked {
+                source: self.source,
+                position,
+            }),
+            None => None,
+        }
+    }
+
+    /// The primary has come to a message: it is pending no more.
+    #[inline]
+    pub(super) fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
+        self.pending.take(id)
+    }
+
+    #[inline]
+    pub(super) fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
+        // Nothing is awaited of which the primary has not spoken.
+        if self.awaited.is_empty() || sequence >= self.held.next_sequence() {
+            return None;
+        }
+        let has = |(_, awaited): &(&MessageId, &Awaited)| awaited.sequence == sequence;
+        let id = *self.awaited.iter().find(has)?.0;
+        self.awaited.remove(&id)
+    }
+}
+
+impl Source {
+    /// The last position that lacks no message which its client may have.
+    pub(super) fn applied(&self) -> u64 {
+        let blocked = self.blocked.keys().next();
+        blocked.map_or(self.position, |position| position - 1)
+    }
+
+    /// Moves on past all that is held. False: a barrier is wanted first.
+    pub(super) fn advance(&mut self, settled: u64) -> bool {
+        let applied = self.applied();
+        while let Some(front) = self.unacknowledged.front() {
+            if front.interests > settled || front.position > applied {
+                return true;
+            }
+            if front.has_whole && front.position > self.passed {
+                return false;
+            }
+            self.held = front.position;
+            self.unacknowledged.pop_front();
+        }
+        true
+    }
+
+    /// The last position whose interests are applied everywhere.
+    pub(super) fn settled_position(&self, settled: u64) -> Option<u64> {
+        let applied = self.unacknowledged.iter();
+        let applied = applied.take_while(|record| record.interests <= settled);
+        applied.last().map(|record| record.position)
+    }
+}

@@ -1,0 +1,412 @@
+//! Wills on their way to those who want them: another node holds each until all of them have it, and publishes it when this one is down.
+//!
+//! | at the primary | in the stream | the holder |
+//! | --- | --- | --- |
+//! | a will goes out that is held (`wills`) | | holds it on |
+//! | the will of a session that outlives its connection goes out | `value` under a number of its own, as of a session that does not; and in the same record that of the session, without the will | holds it beside the session |
+//! | all who want it have it | `ended` | forgets it |
+//! | the holder has said so: the client is served again, its session may leave | | |
+//!
+//! The client waits, as its will would else go out behind what it says next. A holder cannot know whether the will has gone out: it goes
+//! out twice if the primary dies in that moment.
+//!
+//! A node that stores sessions stores these wills too, likewise as of sessions that do not outlive their connections. Started again, it
+//! publishes them.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use thicket_session::server::{Epoch, StoredSession, StoredWill};
+
+use super::{Level, Progress, Release, WillBackup, primary::hold_at};
+use crate::{
+    ConnectionId, Now, Peer,
+    mail::{Content, Fetched},
+    worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
+};
+
+/// Wills under way at once that other nodes hold; what goes out beyond is lost if the node dies in that moment.
+const MOST: usize = 65_536;
+/// Stands for a stream where output waits for the client's will. No stream has this index.
+pub(super) const WILLS: u8 = u8::MAX;
+
+/// Wills that other nodes are to forget, and have not.
+#[derive(Debug, Default)]
+pub(super) struct Going {
+    wills: BTreeMap<u64, GoingWill>,
+    next: u64,
+    clients: BTreeMap<Rc<str>, Waiting>,
+    /// Clients of which a will is forgotten that was not when this was looked at last.
+    over: Vec<Rc<str>>,
+    /// Wills that were going out when the node stopped, by the numbers they are stored under.
+    recovered: Vec<(u64, Rc<str>, StoredWill)>,
+}
+
+/// A will that not all who want it have.
+#[derive(Debug)]
+struct GoingWill {
+    /// `None`: of a node that is down.
+    client_id: Option<Rc<str>>,
+    backup: Option<WillBackup>,
+    /// The number it is stored under.
+    stored: Option<u64>,
+    /// Conditions that are not met.
+    open: u16,
+}
+
+/// What waits until the wills of a client are forgotten.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// That many are not.
+    wills: usize,
+    /// Other nodes ask for its session, which has ended.
+    requests: Vec<u64>,
+}
+
+/// Whose will goes out.
+#[derive(Debug, Clone, Copy)]
+struct Author<'a> {
+    session: Option<SessionKey>,
+    client_id: Option<&'a Rc<str>>,
+    /// Who holds it already.
+    backup: Option<WillBackup>,
+    /// The stream by which its session is told.
+    stream: Option<u8>,
+    stored: Stored,
+}
+
+/// Whether a will is stored while it goes out.
+#[derive(Debug, Clone, Copy)]
+enum Stored {
+    /// It is not: its session was not.
+    No,
+    /// It is to be.
+    Yes,
+    /// It is, under this number.
+    Under(u64),
+}
+
+impl Going {
+    /// One more will of a client is to be forgotten.
+    fn begin(&mut self, client_id: &Rc<str>) {
+        self.clients.entry(Rc::clone(client_id)).or_default().wills += 1;
+    }
+
+    fn has(&self, client_id: &str) -> bool {
+        !self.clients.is_empty() && self.clients.contains_key(client_id)
+    }
+
+    /// Another node has forgotten a will.
+    pub(super) fn note_forgotten(&mut self, client_id: Option<Rc<str>>) {
+        self.over.extend(client_id);
+    }
+}
+
+impl Worker {
+    /// Publishes the will of a session, if there still is one, and forgets it [MQTT-3.1.2-10].
+    pub(in super::super) fn publish_will(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(will) = session.will.take() else {
+            return;
+        };
+        let client_id = Rc::clone(&session.client_id);
+        let backup = session.will_backup.take();
+        let mut told = session.stored.backups.told();
+        let stream = told.next().map(|backup| backup.stream);
+        let stored = if self.journal.is_on() && session.stored.is_some() {
+            Stored::Yes
+        } else {
+            Stored::No
+        };
+        if self.refuse_publish(key, &will.topic).is_some() {
+            self.end_will_backup(&client_id, backup);
+            return;
+        }
+        let author = Author {
+            session: Some(key),
+            client_id: Some(&client_id),
+            backup: backup.map(|backup| *backup),
+            stream,
+            stored,
+        };
+        self.send_will(now, &will, author);
+    }
+
+    /// Publishes a will that was held here.
+    pub(super) fn publish_will_of_lost_node(&mut self, now: Now, will: &StoredWill) {
+        let author = Author {
+            session: None,
+            client_id: None,
+            backup: None,
+            stream: None,
+            stored: Stored::No,
+        };
+        self.send_will(now, will, author);
+    }
+
+    /// A will was going out when the node stopped. It goes out again, when `publish_recovered_wills` is called.
+    pub(in super::super) fn recover_will(
+        &mut self,
+        (log, number): (u8, u64),
+        stored: StoredSession,
+    ) {
+        let number = if log == self.journal.log() {
+            self.journal.pass_number(number);
+            number
+        } else {
+            self.journal.remove_session(log, number);
+            let number = self.journal.next_number();
+            self.journal.put_will(number, stored.encode());
+            number
+        };
+        if let Some(will) = stored.will {
+            let client_id = stored.client_id.as_str().into();
+            self.primaries
+                .going
+                .recovered
+                .push((number, client_id, will));
+        }
+    }
+
+    /// Publishes wills that were going out when the node stopped: of one client or, with `None`, of all.
+    pub(in super::super) fn publish_recovered_wills(&mut self, now: Now, of: Option<&str>) {
+        let is_due = |(_, client_id, _): &mut (u64, Rc<str>, StoredWill)| {
+            of.is_none_or(|of| *of == **client_id)
+        };
+        let recovered = &mut self.primaries.going.recovered;
+        let due: Vec<_> = recovered.extract_if(.., is_due).collect();
+        for (number, client_id, will) in due {
+            let author = Author {
+                session: None,
+                client_id: Some(&client_id),
+                backup: None,
+                stream: None,
+                stored: Stored::Under(number),
+            };
+            self.send_will(now, &will, author);
+        }
+    }
+
+    fn send_will(&mut self, now: Now, will: &StoredWill, author: Author<'_>) {
+        let going = &mut self.primaries.going;
+        going.next += 1;
+        let number = going.next;
+        let is_held = !self.is_stopping && going.wills.len() < MOST;
+        let debt = is_held.then_some(Debt::Will(number));
+        match self.publish_stored_will(now, will, author.session, debt) {
+            Outcome::Open(open) => {
+                let (backup, stored) = self.keep_will(now, will, author);
+                let client_id = author.client_id.cloned();
+                if let Some(client_id) = &client_id {
+                    self.primaries.going.begin(client_id);
+                }
+                let will = GoingWill {
+                    client_id,
+                    backup,
+                    stored,
+                    open,
+                };
+                self.primaries.going.wills.insert(number, will);
+            }
+            Outcome::NoTakers | Outcome::Met => {
+                if let Stored::Under(number) = author.stored {
+                    self.journal.remove_session(self.journal.log(), number);
+                }
+                if let Some(client_id) = author.client_id {
+                    self.end_will_backup(client_id, author.backup.map(Box::new));
+                }
+            }
+        }
+    }
+
+    /// Tells another node a will that goes out, and stores it; where it is then.
+    fn keep_will(
+        &mut self,
+        now: Now,
+        will: &StoredWill,
+        author: Author<'_>,
+    ) -> (Option<WillBackup>, Option<u64>) {
+        let value = || {
+            let value = StoredSession {
+                client_id: author
+                    .client_id
+                    .map_or("", |client_id| client_id)
+                    .to_owned(),
+                uid: 0,
+                epoch: Epoch::NONE,
+                expiry_interval: 0,
+                disconnected_at_ms: Some(wall_ms(now, now.instant)),
+                will: Some(will.clone()),
+                will_due_at_ms: None,
+            };
+            value.encode()
+        };
+        let stored = match author.stored {
+            Stored::No => None,
+            Stored::Under(number) => Some(number),
+            Stored::Yes => {
+                let number = self.journal.next_number();
+                self.journal.put_will(number, value());
+                Some(number)
+            }
+        };
+        let backup = author.backup.or_else(|| {
+            let index = self.will_holder(will, author)?;
+            self.tell_will(index, &value())
+        });
+        (backup, stored)
+    }
+
+    /// The stream by which another node is told a will that goes out: the one that goes on with the session, or any.
+    fn will_holder(&mut self, will: &StoredWill, author: Author<'_>) -> Option<u8> {
+        if self.config.backups == 0 || author.stream.is_some() {
+            return author.stream;
+        }
+        let name = author.client_id.map_or(&*will.topic, |client_id| client_id);
+        let node = self.backup_of(name, &[], &[])?;
+        self.stream_to(node)
+    }
+
+    /// A condition is met that a will on its way waits for.
+    pub(in super::super) fn settle_will(&mut self, number: u64) {
+        let Some(will) = self.primaries.going.wills.get_mut(&number) else {
+            return;
+        };
+        will.open = will.open.saturating_sub(1);
+        if will.open == 0
+            && let Some(will) = self.primaries.going.wills.remove(&number)
+        {
+            if let Some(number) = will.stored {
+                self.journal.remove_session(self.journal.log(), number);
+            }
+            self.have_forgotten(will.client_id, will.backup);
+        }
+    }
+
+    /// The will of a client must not be published by whoever holds it.
+    pub(in super::super) fn end_will_backup(
+        &mut self,
+        client_id: &Rc<str>,
+        backup: Option<Box<WillBackup>>,
+    ) {
+        if let Some(backup) = backup {
+            self.primaries.going.begin(client_id);
+            self.have_forgotten(Some(Rc::clone(client_id)), Some(*backup));
+        }
+    }
+
+    fn have_forgotten(&mut self, client_id: Option<Rc<str>>, backup: Option<WillBackup>) {
+        let streams = &mut self.journal.streams;
+        let told = backup.and_then(|backup| {
+            let stream = streams.get_mut(backup.stream)?;
+            (stream.id == backup.stream_id).then_some((stream, backup.number))
+        });
+        match told {
+            Some((stream, number)) => {
+                stream.writer.ended(number);
+                stream.wait(Level::Applied, Release::WillForgotten(client_id));
+            }
+            None => self.primaries.going.note_forgotten(client_id),
+        }
+    }
+
+    /// Whether [`settle_forgotten`](Self::settle_forgotten) has nothing to do.
+    pub(in super::super) const fn has_settled_forgotten(&self) -> bool {
+        self.primaries.going.over.is_empty()
+    }
+
+    /// Wills that nobody holds any more: who waited for that goes on.
+    pub(in super::super) fn settle_forgotten(&mut self, now: Now) {
+        for client_id in std::mem::take(&mut self.primaries.going.over) {
+            let clients = &mut self.primaries.going.clients;
+            let Some(waiting) = clients.get_mut(&client_id) else {
+                continue;
+            };
+            waiting.wills -= 1;
+            if waiting.wills > 0 {
+                continue;
+            }
+            let waiting = clients.remove(&client_id).unwrap_or_default();
+            for request in waiting.requests {
+                self.tell_ended(request);
+            }
+            let Some(key) = self.sessions.find(&client_id) else {
+                continue;
+            };
+            let session = self.sessions.get(key);
+            if let Some(id) = session.and_then(|session| session.connection)
+                && let Some(connection) = self.connection_mut(id)
+            {
+                connection.out.release_held(WILLS, Progress::END);
+                self.mark_dirty(id);
+            }
+            self.go_on_switching(now, key);
+        }
+    }
+
+    /// Has the CONNACK wait until another node holds the will of the session, and none an earlier one of its client.
+    pub(in super::super) fn hold_for_will(&mut self, id: ConnectionId, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let present = session.will_backup.as_ref().map(|backup| backup.stream);
+        let has_earlier = self.has_going_will(key);
+        let connection = self.connections.get_mut(id.0 as usize);
+        let Some(connection) = connection.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        if self.config.waits_for_backups
+            && let Some(index) = present
+        {
+            hold_at(
+                &mut self.journal.streams,
+                index,
+                connection,
+                id,
+                Level::Applied,
+            );
+        }
+        if has_earlier {
+            connection.out.hold(WILLS, 0, Level::Applied);
+        }
+    }
+
+    /// Whether the client of a session is to wait for an earlier will of it.
+    pub(in super::super) fn has_going_will(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        self.config.waits_for_backups
+            && session.is_some_and(|session| self.primaries.going.has(&session.client_id))
+    }
+
+    /// Wills of clients that were sent away and that another node would publish if this one were gone now.
+    pub(in super::super) fn wills_ending(&self) -> u64 {
+        let going = &self.primaries.going;
+        (going.clients.len() + going.wills.len()) as u64
+    }
+
+    /// Wills of clients of nodes that are down that go out from here, and that no other node holds.
+    pub(super) fn wills_without_holder(&self) -> u64 {
+        let streams = &self.journal.streams;
+        let is_held = |backup: &WillBackup| backup.is_held(streams);
+        let wills = self.primaries.going.wills.values();
+        let lost = wills.filter(|will| will.client_id.is_none());
+        lost.filter(|will| !will.backup.as_ref().is_some_and(is_held))
+            .count() as u64
+    }
+
+    /// Another node asked for a session that has ended: it goes on when the will of its client is forgotten, so that it does not go out
+    /// behind what the client says next.
+    pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {
+        let clients = &mut self.primaries.going.clients;
+        match clients.get_mut(client_id) {
+            Some(waiting) if self.config.waits_for_backups => waiting.requests.push(request),
+            Some(_) | None => self.tell_ended(request),
+        }
+    }
+
+    fn tell_ended(&mut self, request: u64) {
+        let answer = Fetched::Gone;
+        self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
+    }
+}

@@ -1,0 +1,369 @@
+//! Which nodes hold a session's backups, and how they come to have all of it.
+
+use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
+use thicket_session::{server::encode_subscription, topic::TopicFilter};
+
+use super::{
+    Level, Progress, Release, StoredAs, Streams,
+    replica_set::{MAXIMUM, Replica, Stage},
+};
+use crate::{
+    Now,
+    worker::{
+        SessionKey, Worker,
+        journal::{write_messages, write_taken},
+        sessions::Session,
+    },
+};
+
+/// Filters that are looked at when a backup is chosen.
+const FILTERS: usize = 16;
+/// Bytes of one round's record, beyond which sessions are told anew in the next one.
+pub(super) const RECORD_BYTES: usize = 256 * 1024;
+
+/// Tells the nodes that hold backups of a session who they are: the first one that is up goes on with it when its primary is down. Says
+/// nothing where there is one backup at most: it needs no order.
+pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8) {
+    if backups < 2 && stored.backups.len() < 2 {
+        return;
+    }
+    let nodes = stored.backups.iter();
+    let nodes = nodes.filter_map(|backup| streams.node_of(backup.stream));
+    let nodes: Vec<u64> = nodes.map(|node| node.0).collect();
+    streams.each(stored.backups, |stream| {
+        stream.writer.members(stored.number, &nodes);
+    });
+}
+
+impl Worker {
+    /// How many nodes are to have all of a session: all that are up, if they are fewer than it is to have backups (rule 6).
+    pub(super) fn wanted_backups(&self) -> usize {
+        usize::from(self.config.backups).min(self.primaries.nodes.len())
+    }
+
+    /// Sessions without all their backups are told to backups, as fast as they take them; of those that end with their connections the
+    /// wills.
+    pub(super) fn tell_uncopied(&mut self) {
+        let wanted = self.wanted_backups();
+        if wanted == 0 {
+            self.primaries.to_tell.clear();
+            return;
+        }
+        let lacks = |session: &Session| {
+            let is_told = session.stored.backups.told().count() >= wanted;
+            if session.is_persistent() {
+                session.role.handed().is_none() && !is_told
+            } else {
+                session.has_untold_will()
+            }
+        };
+        self.primaries.to_tell = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| lacks(session))
+            .map(|(key, session)| (key, session.serial))
+            .collect();
+        self.count_shares();
+    }
+
+    /// A session that is new to this worker: backups are told at once if there is nothing to tell, else in its turn.
+    pub(in super::super) fn backup_new(&mut self, now: Now, key: SessionKey) {
+        self.note_uncovered(key);
+        if self.wanted_backups() == 0 {
+            return;
+        }
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        if session.subscriptions.is_empty() && session.outbound.is_empty() {
+            self.tell_missing(now, key, &[]);
+        } else {
+            self.primaries.to_tell.push_back((key, session.serial));
+        }
+    }
+
+    /// A session that holds nothing yet subscribes: its backups go where the topics are wanted already.
+    pub(in super::super) fn choose_backup_again(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        filters: &[TopicFilter],
+    ) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let (stored, wanted) = (session.stored, self.wanted_backups());
+        if self.primaries.nodes.len() <= wanted
+            || stored.backups.covered().count() != wanted
+            || !session.subscriptions.is_empty()
+            || !session.outbound.is_empty()
+        {
+            return;
+        }
+        let mut best = Vec::new();
+        while best.len() < wanted
+            && let Some(node) = self.backup_of(&session.client_id, filters, &best)
+        {
+            best.push(node);
+        }
+        let is_worse = |stream: u8| {
+            let node = self.journal.streams.node_of(stream);
+            node.is_none_or(|node| !best.contains(&node))
+        };
+        let worse: Vec<u8> = (stored.backups.iter())
+            .map(|backup| backup.stream)
+            .filter(|stream| is_worse(*stream))
+            .collect();
+        for from in worse {
+            self.move_backup(now, key, from, filters);
+        }
+    }
+
+    /// Another node has a session's backup, which holds nothing yet, instead of the one of a stream.
+    fn move_backup(&mut self, now: Now, key: SessionKey, from: u8, filters: &[TopicFilter]) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let (stored, connection) = (session.stored, session.connection);
+        session.stored.backups.remove(from);
+        let Some(stream) = self.journal.streams.get_mut(from) else {
+            return;
+        };
+        let former = Release::Former {
+            session: key,
+            stream: stream.id,
+            number: stored.number,
+        };
+        self.tell_missing(now, key, filters);
+        // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
+        let backups = self.sessions.get(key).map(|it| it.stored.backups);
+        let is_new = |backup: &Replica| !stored.backups.has(backup.stream);
+        let new = backups.unwrap_or_default().iter().find(is_new);
+        let new = new
+            .and_then(|backup| Some((backup.stream, self.journal.streams.get_mut(backup.stream)?)));
+        let Some((to, stream)) = new else {
+            self.release(former, from, Progress::END);
+            return;
+        };
+        stream.wait(Level::Applied, former);
+        if let Some(id) = connection
+            && let Some(connection) = self
+                .connections
+                .get_mut(id.0 as usize)
+                .and_then(Option::as_deref_mut)
+            && connection.out.move_holds(from, to, stream.position())
+        {
+            stream.wait(Level::Applied, Release::Output(id, connection.serial));
+        }
+    }
+
+    /// The node that is to hold a backup, beside others, of those that do not hold more than their share: where most of the filters are wanted
+    /// already; of several one by lot, the more likely the more it can take, and the same for a client identifier.
+    pub(super) fn backup_of(
+        &self,
+        client_id: &str,
+        filters: &[TopicFilter],
+        others: &[NodeId],
+    ) -> Option<NodeId> {
+        let wanted = |slot: NodeSlot| {
+            let is_wanted = |filter: &&TopicFilter| self.interests.is_wanted_by(slot, filter);
+            filters.iter().take(FILTERS).filter(is_wanted).count()
+        };
+        let primaries = &self.primaries;
+        let all = primaries
+            .nodes
+            .iter()
+            .map(|up| primaries.capability_of(up.node))
+            .sum();
+        let has_room = |node: NodeId| {
+            primaries
+                .shares
+                .has_room(node, primaries.capability_of(node), all)
+        };
+        let candidates = || {
+            primaries
+                .nodes
+                .iter()
+                .filter(|up| !others.contains(&up.node))
+        };
+        let is_tight = !candidates().any(|up| has_room(up.node));
+        let counted: Vec<(usize, NodeId)> = candidates()
+            .filter(|up| is_tight || has_room(up.node))
+            .map(|up| (wanted(up.slot), up.node))
+            .collect();
+        let most = counted.iter().map(|(count, _)| *count).max()?;
+        let best: Vec<(NodeId, u64)> = counted
+            .iter()
+            .filter(|(count, _)| *count == most)
+            .map(|(_, node)| (*node, primaries.capability_of(*node)))
+            .collect();
+        rendezvous_by_weight(client_id, &best)
+    }
+
+    /// Counts how many sessions each node holds.
+    fn count_shares(&mut self) {
+        let sessions = self.sessions.iter();
+        let streams = &self.journal.streams;
+        let nodes = sessions.flat_map(|(_, session)| {
+            let backups = session.stored.backups;
+            let nodes = backups
+                .told()
+                .filter_map(|backup| streams.node_of(backup.stream));
+            nodes.collect::<Vec<_>>()
+        });
+        self.primaries.shares.recount(nodes);
+    }
+
+    /// Tells a session whole to as many nodes as lack it, those that have what an earlier primary told them first. Not on a side that does
+    /// not serve: others may have gone on with it, and what they are sent does not come here, so that no backup would have all of it.
+    pub(super) fn tell_missing(&mut self, now: Now, key: SessionKey, filters: &[TopicFilter]) {
+        if self.is_minority {
+            // All are told when it serves again.
+            return;
+        }
+        let wanted = self.wanted_backups();
+        let mut has_changed = false;
+        let session = self.sessions.get(key);
+        if session.is_some_and(|session| session.role.handed().is_some()) {
+            return;
+        }
+        while let Some(session) = self.sessions.get(key) {
+            let backups = session.stored.backups;
+            if backups.told().count() >= wanted {
+                break;
+            }
+            let index = backups.first_adopted().or_else(|| {
+                if self.primaries.shares.is_stale() {
+                    self.count_shares();
+                }
+                let node = self.next_backup(key, filters)?;
+                self.primaries.shares.note(node);
+                self.stream_to(node)
+            });
+            let Some(index) = index else {
+                break;
+            };
+            self.tell_whole(now, key, index);
+            has_changed = true;
+        }
+        if has_changed {
+            self.tell_members(key);
+        }
+    }
+
+    /// See [`write_members`].
+    pub(in super::super) fn tell_members(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get(key) {
+            let (stored, backups) = (session.stored, self.config.backups);
+            write_members(&mut self.journal.streams, stored, backups);
+        }
+    }
+
+    /// The last one of as many backups as a session may have ends, for one at the node of another stream.
+    pub(in super::super) fn make_room_for_backup(&mut self, key: SessionKey, index: u8) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let backups = session.stored.backups;
+        if backups.len() == MAXIMUM
+            && !backups.has(index)
+            && let Some(last) = backups.iter().last()
+        {
+            self.end_backup(key, last.stream);
+        }
+    }
+
+    /// Backups beyond those that a session is to have end.
+    pub(in super::super) fn end_surplus_backups(&mut self, key: SessionKey) {
+        let wanted = self.wanted_backups();
+        while let Some(session) = self.sessions.get(key)
+            && session.stored.backups.told().count() > wanted
+        {
+            if let Some(last) = session.stored.backups.told().last() {
+                self.end_backup(key, last.stream);
+            }
+        }
+    }
+
+    /// The backup at the node of a stream ends.
+    pub(in super::super) fn end_backup(&mut self, key: SessionKey, index: u8) {
+        self.journal.write_done();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.stored.backups.remove(index);
+        if let Some(stream) = self.journal.streams.get_mut(index) {
+            stream.writer.ended(session.stored.number);
+        }
+    }
+
+    /// What an earlier primary told to more nodes than are to have backups here ends when as many as are to have all of the session.
+    pub(super) fn end_spare_backups(&mut self, key: SessionKey) {
+        let wanted = self.wanted_backups();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.stored.backups.covered().count() < wanted {
+            return;
+        }
+        while let Some(index) = session.stored.backups.first_adopted() {
+            session.stored.backups.remove(index);
+            if let Some(stream) = self.journal.streams.get_mut(index) {
+                stream.writer.ended(session.stored.number);
+            }
+        }
+    }
+
+    fn next_backup(&self, key: SessionKey, filters: &[TopicFilter]) -> Option<NodeId> {
+        let session = self.sessions.get(key)?;
+        let backups = session.stored.backups.iter();
+        let others = backups.filter_map(|backup| self.journal.streams.node_of(backup.stream));
+        let others: Vec<NodeId> = others.collect();
+        if !filters.is_empty() {
+            return self.backup_of(&session.client_id, filters, &others);
+        }
+        let held = session.subscriptions.keys().take(FILTERS);
+        let held: Vec<TopicFilter> = held.map(|filter| filter.filter.clone()).collect();
+        self.backup_of(&session.client_id, &held, &others)
+    }
+
+    /// Tells a node the whole of a session.
+    pub(in super::super) fn tell_whole(&mut self, now: Now, key: SessionKey, index: u8) {
+        if let Some(node) = self.journal.streams.node_of(index) {
+            self.backups_go_to(node);
+        }
+        self.journal.write_done();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.stored.number == 0 {
+            session.stored.number = self.journal.next_number();
+        }
+        let is_empty = session.subscriptions.is_empty() && session.outbound.is_empty();
+        let is_known = session.stored.backups.has(index);
+        let stage = if is_empty && !is_known {
+            Stage::Covered
+        } else {
+            Stage::Learning
+        };
+        session.stored.backups.set(index, stage);
+        let number = session.stored.number;
+        let Some(stream) = self.journal.streams.get_mut(index) else {
+            return;
+        };
+        stream.writer.value(number, &session.value(now).encode());
+        for (filter, subscription) in &session.subscriptions {
+            stream
+                .writer
+                .subscribed(number, &encode_subscription(filter, subscription));
+        }
+        write_taken(&mut stream.writer, session);
+        write_messages(&mut stream.writer, now, session);
+        if stage == Stage::Learning {
+            stream.writer.whole(number);
+            stream.wait(Level::Held, Release::Learned(key, number));
+        } else {
+            stream.note_covered();
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Of several backups of a session whose primary is down, one goes on: that of the first node of its members that is up.
+//!
+//! | event | the backup of the first one | those of the others |
+//! | --- | --- | --- |
+//! | the primary is down | is the session, and says to the others that it *adopts* theirs | wait for that, *orphaned* |
+//! | `adopted` | | stay as they are until they are told anew |
+//! | told whole by it | | give what came to them alone to the new backup, and end |
+//! | it is down too | | the first one of those left goes on |
+//! | nobody has adopted them in time | | go on: where two did, the registrar has one take in the other |
+//!
+//! Whoever waits here does not register what it has meanwhile, so nobody takes the session for one that is nowhere. The other node may
+//! see before this one that the primary is down, and the backup it tells may be in another worker than the one that waits: so what is adopted
+//! is remembered, and all workers hear of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use thicket_overlay::NodeId;
+use thicket_session::{server::Epoch, time::Instant};
+
+use super::{backup::SourceKey, pending::Pending, replica_set::Stage};
+use crate::{
+    Now, Peer, WorkerId,
+    mail::{Adopted, Content, InterestChange, UpNode},
+    worker::{SessionKey, Worker, role::Role, timers::Timer},
+};
+
+/// A node that is to go on with a session is given this time to say so: it may hear later that the primary is down.
+pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
+/// What was replaced is remembered for this time, for the worker whose backup is not yet an orphan.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// A backup without primary.
+#[derive(Debug)]
+struct Orphan {
+    key: SessionKey,
+    epoch: Epoch,
+    since: Instant,
+}
+
+/// Another node's worker goes on with a session. There may be several backups of it here that are older, of primaries that died one after
+/// the other: each is an orphan as soon as this node hears that its primary is down.
+#[derive(Debug)]
+struct Announced {
+    by: SourceKey,
+    session: Adopted,
+    /// What the earlier primary told is out of date since then.
+    over_since: Option<Instant>,
+}
+
+/// All of them, by the identities of the sessions.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    waiting: BTreeMap<u128, Orphan>,
+    announced: BTreeMap<u128, Announced>,
+    /// Nodes that are down, of whose sessions some may still become ours.
+    promoting: BTreeSet<NodeId>,
+}
+
+impl Orphans {
+    /// Whether nobody has said yet who goes on with one.
+    fn is_waiting(&self) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.epoch).is_none())
+    }
+
+    /// Who goes on with a session, if that is newer than what is known of it here.
+    fn adopted(&self, uid: u128, epoch: Epoch) -> Option<&Announced> {
+        let announced = self.announced.get(&uid);
+        announced.filter(|announced| announced.session.epoch > epoch)
+    }
+
+    /// Takes out the orphan with whose session this worker of another node goes on.
+    fn take_adopted_by(&mut self, uid: u128, by: SourceKey) -> Option<Orphan> {
+        let epoch = self.waiting.get(&uid)?.epoch;
+        self.adopted(uid, epoch).filter(|it| it.by == by)?;
+        self.waiting.remove(&uid)
+    }
+
+    /// A node is down, and goes on with nothing.
+    fn lose_node(&mut self, now: Instant, node: NodeId) {
+        for (uid, announced) in self.announced.extract_if(.., |_, it| it.by.0 == node) {
+            if let Some(orphan) = self.waiting.get_mut(&uid)
+                && announced.session.epoch > orphan.epoch
+            {
+                orphan.since = now;
+            }
+        }
+        self.forget_replaced(now);
+    }
+
+    /// Forgets what was replaced long enough ago.
+    pub(super) fn forget_replaced(&mut self, now: Instant) {
+        let is_kept = |since: Instant| since + REMEMBERED > now;
+        let before = self.announced.len();
+        self.announced
+            .retain(|_, announced| announced.over_since.is_none_or(is_kept));
+        if self.announced.len() < before {
+            thicket_session::reach!("time REMEMBERED");
+        }
+    }
+}
+
+impl Worker {
+    /// Nodes are down: they are nobody's successors any more, even if they come back, as their backups are lost.
+    pub(super) fn strike_successors(&mut self) {
+        let (own, primaries) = (self.config.node, &self.primaries);
+        for backup in self.sessions.backups_mut() {
+            let is_left = |node: &NodeId| *node == own || primaries.is_up(*node);
+            backup.members.retain(is_left);
+        }
+    }
+
+    /// Whether no other node goes on with the session of a backup before this one.
+    fn is_next(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key);
+        let Some(backup) = session.and_then(|session| session.backup()) else {
+            return false;
+        };
+        let own = self.config.node;
+        let mut alive = backup.members.iter();
+        let first = alive.find(|node| **node == own || self.primaries.is_up(**node));
+        first.is_none_or(|first| *first == own)
+    }
+
+    /// The session of a backup, and how old it is.
+    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, Epoch)> {
+        let session = self.sessions.get(key)?;
+        Some((session.uid, session.backup()?.stored.epoch))
+    }
+
+    /// The primary of a backup is down: how many sessions go on here.
+    pub(super) fn lose_primary(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) -> usize {
+        let identity = self.identity_of(key);
+        let adopted = identity.and_then(|(uid, epoch)| self.sources.orphans.adopted(uid, epoch));
+        if adopted.is_none() && self.is_next(key) {
+            return usize::from(self.go_on(now, key, changes));
+        }
+        self.add_orphan(now, key, changes);
+        0
+    }
+
+    /// Another node is to go on with a backup.
+    pub(super) fn add_orphan(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Some((uid, epoch)) = self.identity_of(key) else {
+            return;
+        };
+        let orphans = &self.sources.orphans;
+        let adopted = orphans.adopted(uid, epoch);
+        let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
+        let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
+        let is_newer = |other: &Orphan| other.epoch > epoch;
+        if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
+            changes.extend(self.drop_backup(key));
+            return;
+        }
+        let orphan = Orphan {
+            key,
+            epoch,
+            since: now.instant,
+        };
+        if let Some(older) = self.sources.orphans.waiting.insert(uid, orphan) {
+            // It was on its way from one primary to another, and both are down.
+            changes.extend(self.drop_backup(older.key));
+        }
+        match by {
+            Some((by, number)) => self.replace_orphan(now, by, number, uid, changes),
+            None => self.timers.set(now.instant + SUCCESSION, Timer::Successors),
+        }
+    }
+
+    /// What came to an orphan alone goes to the backup that its new primary has told whole, if it is here.
+    pub(super) fn replace_orphan(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        number: u64,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Some(new) = self.sources.find(by, number) else {
+            return;
+        };
+        let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) else {
+            return;
+        };
+        let session = self.sessions.get_mut(orphan.key);
+        let backup = session.and_then(|session| session.backup_mut());
+        let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
+        let session = self.sessions.get_mut(new);
+        if let Some(session) = session
+            && let Role::Backup(backup) = &mut session.role
+        {
+            // Before this node heard that the primary is down, a message came to both.
+            let mut held: Vec<_> = backup.held.messages().collect();
+            held.sort_unstable();
+            for Pending {
+                delivery, is_seen, ..
+            } in pending.into_iter().flatten()
+            {
+                let id = delivery.message.id();
+                if held.binary_search(&id).is_ok() || backup.pending.has(id) {
+                    continue;
+                }
+                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
+                self.unblocked.extend(unblocked);
+            }
+        }
+        changes.extend(self.drop_backup(orphan.key));
+    }
+
+    /// Another node's worker goes on with a session, under a number of its stream.
+    pub(super) fn adopt(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        session: Adopted,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Adopted { uid, number, epoch } = session;
+        let announced = &mut self.sources.orphans.announced;
+        let known = announced.get(&uid);
+        if known.is_some_and(|known| known.session.epoch > epoch) {
+            return;
+        }
+        let adopted = Announced {
+            by,
+            session,
+            over_since: None,
+        };
+        announced.insert(uid, adopted);
+        self.replace_orphan(now, by, number, uid, changes);
+    }
+
+    /// What an earlier primary told of a session is out of date.
+    pub(super) fn end_orphan(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        if let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) {
+            changes.extend(self.drop_backup(orphan.key));
+        }
+        let announced = self.sources.orphans.announced.get_mut(&uid);
+        if let Some(announced) = announced.filter(|announced| announced.by == by) {
+            announced.over_since = Some(now.instant);
+        }
+    }
+
+    /// A stream is void, and with it what its primary had said of these sessions.
+    pub(super) fn end_adopted(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: Vec<u128>,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        for uid in &sessions {
+            let orphans = &mut self.sources.orphans;
+            let orphan = orphans.take_adopted_by(*uid, by);
+            if (orphans.announced.get(uid)).is_some_and(|announced| announced.by == by) {
+                orphans.announced.remove(uid);
+            }
+            let Some(Orphan { key, .. }) = orphan else {
+                continue;
+            };
+            let session = self.sessions.get(key);
+            let backup = session.and_then(|session| session.backup());
+            if backup.is_some_and(|backup| !backup.pending.is_empty()) {
+                self.go_on_beside(now, key, changes);
+            } else {
+                changes.extend(self.drop_backup(key));
+            }
+        }
+        self.tell_workers(sessions, |sessions| Content::BackupsReplaced {
+            by,
+            sessions,
+        });
+    }
+
+    /// The other workers hear of sessions, if it is any.
+    pub(super) fn tell_workers<T: Clone>(
+        &mut self,
+        sessions: Vec<T>,
+        content: impl Fn(Vec<T>) -> Content,
+    ) {
+        if sessions.is_empty() {
+            return;
+        }
+        for worker in (0..self.config.workers).map(WorkerId) {
+            if worker != self.id {
+                self.mail(Peer::Worker(worker), content(sessions.clone()));
+            }
+        }
+    }
+
+    /// Another worker read that sessions are adopted.
+    pub(in super::super) fn handle_backups_adopted(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: &[Adopted],
+    ) {
+        if !self.primaries.is_up(by.0) {
+            return;
+        }
+        let mut changes = Vec::new();
+        for session in sessions {
+            self.adopt(now, by, *session, &mut changes);
+        }
+        self.announce(changes);
+        self.tell_promoted();
+    }
+
+    /// Another worker read that sessions are told anew, or have ended.
+    pub(in super::super) fn handle_backups_replaced(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: &[u128],
+    ) {
+        let mut changes = Vec::new();
+        for uid in sessions {
+            self.end_orphan(now, by, *uid, &mut changes);
+        }
+        self.announce(changes);
+        self.tell_promoted();
+    }
+
+    /// A node is down: orphans that it had, or was to have, are for the next one. How many go on here.
+    pub(super) fn lose_successor(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        changes: &mut Vec<InterestChange>,
+    ) -> usize {
+        let orphans = &mut self.sources.orphans;
+        orphans.lose_node(now.instant, node);
+        orphans.promoting.insert(node);
+        if orphans.is_waiting() {
+            self.timers.set(now.instant + SUCCESSION, Timer::Successors);
+        }
+        self.succeed(now, changes)
+    }
+
+    /// Orphans whose turn it is, or whose time is over, go on here. How many.
+    fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
+        let orphans = &self.sources.orphans;
+        let is_due = |(uid, orphan): &(&u128, &Orphan)| {
+            let is_over = orphan.since + SUCCESSION <= now.instant;
+            orphans.adopted(**uid, orphan.epoch).is_none() && (is_over || self.is_next(orphan.key))
+        };
+        let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
+            .filter(is_due)
+            .map(|(uid, orphan)| (*uid, orphan.key))
+            .collect();
+        let mut count = 0;
+        for (uid, key) in due {
+            if let Some(orphan) = self.sources.orphans.waiting.remove(&uid)
+                && orphan.since + SUCCESSION <= now.instant
+            {
+                thicket_session::reach!("time SUCCESSION");
+            }
+            if self.go_on(now, key, changes) {
+                count += 1;
+                // Its primary may live, and have handed it to a node that this one does not see: nothing else registers it.
+                self.tell_taken_over(key, false);
+            }
+        }
+        count
+    }
+
+    /// Orphans may have waited long enough.
+    pub(in super::super) fn succeed_overdue(&mut self, now: Now) {
+        let mut changes = Vec::new();
+        let count = self.succeed(now, &mut changes);
+        self.announce(changes);
+        self.tell_gone_on(now, count, Vec::new());
+        self.tell_promoted();
+    }
+
+    /// The hub hears of the nodes whose sessions are here, or elsewhere for sure.
+    pub(super) fn tell_promoted(&mut self) {
+        if self.sources.orphans.is_waiting() {
+            return;
+        }
+        for node in std::mem::take(&mut self.sources.orphans.promoting) {
+            self.mail_after_records(Peer::Hub, Content::Promoted { node });
+        }
+    }
+
+    /// A session goes on here: the backups of its other members are ours.
+    pub(super) fn adopt_backups(&mut self, key: SessionKey, members: &[NodeId]) {
+        for node in members {
+            let is_up = |up: &UpNode| up.node == *node;
+            let Some(index) = (self.primaries.nodes.iter())
+                .any(is_up)
+                .then(|| self.stream_to(*node))
+                .flatten()
+            else {
+                continue;
+            };
+            let Some(session) = self.sessions.get_mut(key) else {
+                return;
+            };
+            if session.stored.number == 0 {
+                session.stored.number = self.journal.next_number();
+            }
+            let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
+            if session.stored.backups.set(index, Stage::Adopted)
+                && let Some(stream) = self.journal.streams.get_mut(index)
+            {
+                stream.writer.adopted(number, uid, epoch);
+            }
+        }
+    }
+
+    /// The backups of other members are out of date, and no others follow.
+    pub(super) fn void_backups(&mut self, uid: u128, epoch: Epoch, members: &[NodeId]) {
+        for node in members {
+            let is_up = |up: &UpNode| up.node == *node;
+            if !self.primaries.nodes.iter().any(is_up) {
+                continue;
+            }
+            let number = self.journal.next_number();
+            let index = self.stream_to(*node);
+            if let Some(stream) = index.and_then(|index| self.journal.streams.get_mut(index)) {
+                stream.writer.adopted(number, uid, epoch.promoted());
+                stream.writer.ended(number);
+            }
+        }
+    }
+}

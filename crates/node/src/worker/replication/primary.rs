@@ -1,0 +1,566 @@
+//! The primary's side: what the nodes that hold backups are told, and what waits for them.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+};
+
+use thicket_overlay::NodeId;
+use thicket_session::{server::MessageStream, time::Instant};
+
+use super::{
+    Level, Operation, Progress, Release, StoredAs, Streams,
+    going::Going,
+    learning::{RECORD_BYTES, write_members},
+    replica_set::{Replica, Stage},
+    shares::Shares,
+};
+use crate::{
+    ConnectionId, Now, Peer,
+    mail::{Content, UpNode},
+    marks::{Mark, SETTLED},
+    worker::{
+        Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
+        sessions::Session,
+    },
+};
+
+/// What a worker knows as primary.
+#[derive(Debug, Default)]
+pub(in super::super) struct Primaries {
+    /// The other nodes that are up.
+    pub nodes: Vec<UpNode>,
+    /// How much they can take, as far as that is known.
+    pub capabilities: Vec<(NodeId, u64)>,
+    pub(super) shares: Shares,
+    /// Sessions to be told whole to a backup, with their serials.
+    pub(super) to_tell: VecDeque<(SessionKey, u64)>,
+    /// Sessions to be told whole to the nodes that are to be their primaries, with their serials.
+    pub learners: Vec<(SessionKey, u64)>,
+    behind_barriers: BTreeMap<u64, Behind>,
+    next_barrier: u64,
+    pub(super) going: Going,
+    /// Nodes that were given up: what they were told before is void, though they may not know that they were down.
+    void: BTreeSet<NodeId>,
+    /// All nodes that were ever up.
+    ever: BTreeSet<NodeId>,
+    /// One of them has been down.
+    was_apart: bool,
+    /// Since when all of them are up; `None`: they are not.
+    whole_since: Option<Instant>,
+}
+
+impl Primaries {
+    /// How much a node can take; 0: that is not known.
+    pub(super) fn capability_of(&self, node: NodeId) -> u64 {
+        let known = self.capabilities.iter().find(|(of, _)| *of == node);
+        known.map_or(0, |(_, capability)| *capability)
+    }
+
+    /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.
+    pub fn is_apart(&self, now: Instant) -> bool {
+        let is_settled = |since: Instant| since + SETTLED <= now;
+        self.was_apart && !self.whole_since.is_some_and(is_settled)
+    }
+
+    /// Whether all nodes are up that ever were.
+    pub fn is_whole(&self) -> bool {
+        self.nodes.len() == self.ever.len()
+    }
+
+    /// A node that is down will not come back.
+    pub fn forget(&mut self, now: Instant, node: NodeId) {
+        self.ever.remove(&node);
+        self.void.remove(&node);
+        self.see(now);
+    }
+
+    /// Other nodes are up than before.
+    fn see(&mut self, now: Instant) {
+        self.ever.extend(self.nodes.iter().map(|up| up.node));
+        let is_whole = self.is_whole();
+        self.was_apart |= !is_whole;
+        self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
+    }
+
+    /// Other nodes may have had sessions that are here until now, though none was out of sight.
+    const fn note_apart(&mut self, now: Instant) {
+        self.was_apart = true;
+        if self.whole_since.is_some() {
+            self.whole_since = Some(now);
+        }
+    }
+
+    /// Whether another node is up.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.nodes.iter().any(|up| up.node == node)
+    }
+
+    /// A number for a barrier, of this worker as primary or as backup.
+    pub const fn next_barrier(&mut self) -> u64 {
+        self.next_barrier += 1;
+        self.next_barrier
+    }
+}
+
+/// What is covered when a barrier has been passed.
+#[derive(Debug)]
+struct Behind {
+    /// The stream by which the sessions were told.
+    stream: u64,
+    /// With their numbers.
+    sessions: Vec<(SessionKey, u64)>,
+}
+
+/// Has what is appended to the connection from now on wait until all that hear of the session have what was written so far; those that
+/// learn it too (rule 12), as one of them may go on with it before another has all. They pass their barriers later, and only those
+/// that have all of it are waited for then.
+pub(in super::super) fn hold(
+    streams: &mut Streams,
+    connection: &mut Connection,
+    id: ConnectionId,
+    stored: StoredAs,
+    level: Level,
+) {
+    let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_covered();
+    for backup in stored.backups.told().filter(is_waited_for) {
+        hold_at(streams, backup.stream, connection, id, level);
+    }
+}
+
+/// See [`hold`]; for the node of a stream.
+pub(super) fn hold_at(
+    streams: &mut Streams,
+    index: u8,
+    connection: &mut Connection,
+    id: ConnectionId,
+    level: Level,
+) {
+    let Some(stream) = streams.get_mut(index) else {
+        return;
+    };
+    let position = stream.position();
+    if !stream.has(position, level) && connection.out.hold(index, position, level) {
+        stream.wait(level, Release::Output(id, connection.serial));
+    }
+}
+
+impl Worker {
+    /// See [`hold`].
+    pub(in super::super) fn hold_output(&mut self, id: ConnectionId, key: SessionKey) {
+        self.hold_output_until(id, key, Level::Applied);
+    }
+
+    /// See [`hold`].
+    pub(in super::super) fn hold_output_until(
+        &mut self,
+        id: ConnectionId,
+        key: SessionKey,
+        level: Level,
+    ) {
+        if !self.config.waits_for_backups || self.journal.streams.is_empty() {
+            return;
+        }
+        let Some(stored) = self.sessions.get(key).map(|session| session.stored) else {
+            return;
+        };
+        self.journal.write_done();
+        if let Some(connection) = self
+            .connections
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_deref_mut)
+        {
+            hold(&mut self.journal.streams, connection, id, stored, level);
+        }
+    }
+
+    /// What is owed for a message waits for the backups of those sessions that alone got it; how many they are.
+    pub(in super::super) fn wait_for_backups(
+        &mut self,
+        outgoing: &Outgoing<'_>,
+        debt: Option<Debt>,
+    ) -> u16 {
+        let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && self.config.waits_for_backups)
+        else {
+            return 0;
+        };
+        let count = outgoing.waits_for.count_ones() as u8;
+        // A publisher's acknowledgement counts what it waits for itself, and so does a will.
+        let shared = match debt {
+            Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
+            Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
+        };
+        for index in 0..u64::BITS as u8 {
+            if outgoing.waits_for & (1 << index) != 0
+                && let Some(stream) = self.journal.streams.get_mut(index)
+            {
+                stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
+            }
+        }
+        u16::from(count)
+    }
+
+    /// The other nodes that are up have changed.
+    pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<UpNode>) {
+        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
+        let gone: Vec<NodeId> = self
+            .journal
+            .streams
+            .iter_mut()
+            .map(|(_, stream)| stream.node)
+            .filter(|node| !is_up(*node))
+            .collect();
+        let has_lost = (self.primaries.nodes.iter()).any(|up| !is_up(up.node));
+        let was_up = |node: NodeId| self.primaries.is_up(node);
+        for (stream, mark) in &mut self.marks {
+            let node = NodeId(stream.node);
+            if is_up(node) && !was_up(node) {
+                mark.restart(now.instant);
+            }
+        }
+        if has_lost && !self.primaries.is_apart(now.instant) {
+            // What two nodes had after an earlier parting has become one since.
+            for (_, session) in self.sessions.iter_mut() {
+                session.apart = None;
+            }
+        }
+        self.primaries.nodes = nodes;
+        self.primaries.see(now.instant);
+        for node in gone {
+            self.primaries.void.insert(node);
+            self.lose_backups(node);
+        }
+        if has_lost {
+            self.strike_successors();
+        }
+        let is_back = |node: &NodeId| self.primaries.nodes.iter().any(|up| up.node == *node);
+        let back: Vec<_> = self
+            .primaries
+            .void
+            .iter()
+            .copied()
+            .filter(is_back)
+            .collect();
+        for node in back {
+            self.primaries.void.remove(&node);
+            self.begin_anew(node);
+        }
+        self.tell_uncopied();
+        self.look_for_uncovered();
+        self.choose_instead_of_gone(now);
+    }
+
+    /// A node had declared this one down, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
+    /// what its branches of sessions hold would be taken for what came here, and be lost.
+    ///
+    /// Connections that ended while this node stood still ended before it went on: their clients may have been elsewhere since, and that
+    /// has precedence over what they had done here.
+    pub(in super::super) fn handle_given_up_by(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        paused: Option<(Instant, Instant)>,
+    ) {
+        if let Some((from, until)) = paused {
+            for (_, session) in self.sessions.iter_mut() {
+                if session.disconnected_at.is_some_and(|at| at >= until) {
+                    session.disconnected_at = Some(from);
+                }
+            }
+        }
+        let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
+        thicket_session::reach!("worker/replication: a node had given this one up");
+        for (_, mark) in self.marks.iter_mut().filter(of_node) {
+            mark.restart(now.instant);
+        }
+        self.primaries.note_apart(now.instant);
+        self.handle_backups_lost(now, node);
+    }
+
+    /// What a node was told may be lost: if it is still up it is told everything anew.
+    pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
+        let had_stream = self.journal.streams.find(node).is_some();
+        self.lose_backups(node);
+        if had_stream && self.primaries.is_up(node) {
+            self.begin_anew(node);
+            self.switch_again(now, node);
+        }
+        self.tell_uncopied();
+    }
+
+    /// The backup hears of a new stream even if there is nothing to tell: what it holds by the old one is void.
+    fn begin_anew(&mut self, node: NodeId) {
+        let begun = self.stream_to(node);
+        if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
+            stream.writer.ended(0);
+        }
+    }
+
+    /// The stream to a node, begun if there is none; `None`: there are too many.
+    pub(in super::super) fn stream_to(&mut self, node: NodeId) -> Option<u8> {
+        let random = &mut self.random;
+        let streams = &mut self.journal.streams;
+        streams.find_or_begin(node, || random.next_u64())
+    }
+
+    fn lose_backups(&mut self, node: NodeId) {
+        let Some(index) = self.journal.streams.find(node) else {
+            return;
+        };
+        self.journal.write_done();
+        for release in self.journal.streams.end(index) {
+            self.release(release, index, Progress::END);
+        }
+        self.have_uncovered();
+        for (_, session) in self.sessions.iter_mut() {
+            session.will_backup.take_if(|backup| backup.stream == index);
+            if !session.stored.backups.remove(index) {
+                continue;
+            }
+            write_members(
+                &mut self.journal.streams,
+                session.stored,
+                self.config.backups,
+            );
+        }
+    }
+
+    /// Sessions whose turn it is are told, and the records of this round leave. Once a round, when all of it is stored.
+    pub(in super::super) fn seal_backups(&mut self, now: Now) {
+        self.tell_learners(now);
+        if self.primaries.to_tell.is_empty() && self.journal.streams.is_empty() {
+            return;
+        }
+        self.journal.write_done();
+        while let Some((key, serial)) = self.primaries.to_tell.front().copied() {
+            let is_blocked = self
+                .journal
+                .streams
+                .iter_mut()
+                .any(|(_, stream)| !stream.has_room() || stream.writer.len() > RECORD_BYTES);
+            if is_blocked {
+                break;
+            }
+            self.primaries.to_tell.pop_front();
+            match self.sessions.get_same(key, serial) {
+                Some(session) if !session.is_persistent() => self.backup_will(now, key),
+                Some(_) => self.tell_missing(now, key, &[]),
+                None => {}
+            }
+        }
+        let mut mail = Vec::new();
+        let mut overrun = Vec::new();
+        for (_, stream) in self.journal.streams.iter_mut() {
+            if let Some((position, record)) = stream.seal() {
+                mail.push(Content::Replicate {
+                    to: stream.node,
+                    stream: stream.id,
+                    position,
+                    record,
+                });
+            }
+            if stream.is_overrun() {
+                overrun.push(stream.node);
+            }
+        }
+        for content in mail {
+            self.mail(Peer::Hub, content);
+        }
+        for node in overrun {
+            thicket_session::reach!("worker/replication: a backup is too far behind");
+            self.handle_backups_lost(now, node);
+        }
+    }
+
+    /// A backup says how far it is.
+    pub(in super::super) fn handle_backups_held(
+        &mut self,
+        node: NodeId,
+        id: u64,
+        progress: Progress,
+    ) {
+        let Some(index) = self.journal.streams.find(node) else {
+            return;
+        };
+        let Some(stream) = self.journal.streams.get_mut(index) else {
+            return;
+        };
+        if stream.id != id {
+            return;
+        }
+        for release in stream.handle_progress(progress) {
+            self.release(release, index, progress);
+        }
+        self.begin_barrier(index);
+    }
+
+    pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
+        match release {
+            Release::Output(id, serial) => {
+                let connection = self.connection_mut(id);
+                if let Some(connection) = connection.filter(|it| it.serial == serial) {
+                    connection.out.release_held(index, progress);
+                    self.mark_dirty(id);
+                }
+            }
+            Release::Debt(debt, None) => self.met.push(debt),
+            Release::Debt(debt, Some(count)) => {
+                count.set(count.get() - 1);
+                if count.get() == 0 {
+                    self.met.push(debt);
+                }
+            }
+            Release::Operation(operation) => {
+                let Operation {
+                    session,
+                    serial,
+                    filter,
+                } = *operation;
+                let session = self.sessions.get_same(session, serial);
+                if let Some(session) = session.filter(|_| progress == Progress::END) {
+                    session.apart_mut().touch(filter);
+                }
+            }
+            Release::WillForgotten(client_id) => self.primaries.going.note_forgotten(client_id),
+            Release::Former {
+                session,
+                stream: id,
+                number,
+            } => {
+                self.journal.write_done();
+                let stored = self.sessions.get(session).map(|session| session.stored);
+                let stored = stored.filter(|stored| stored.number == number);
+                let backups = stored.map(|stored| stored.backups).unwrap_or_default();
+                let mut streams = self.journal.streams.iter_mut();
+                if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
+                    && !backups.has(index)
+                {
+                    stream.writer.ended(number);
+                }
+            }
+            Release::Learned(key, number) => {
+                let stored = self.sessions.get(key).map(|session| session.stored);
+                let is_same =
+                    |stored: &StoredAs| stored.number == number && stored.backups.has(index);
+                if stored.is_some_and(|stored| is_same(&stored))
+                    && let Some(stream) = self.journal.streams.get_mut(index)
+                {
+                    stream.learned.push((key, number));
+                }
+            }
+        }
+    }
+
+    /// What was sent here before everybody sent to the backup too must have come before the sessions are covered.
+    fn begin_barrier(&mut self, index: u8) {
+        let Some(stream) = self.journal.streams.get_mut(index) else {
+            return;
+        };
+        if stream.has_barrier || stream.learned.is_empty() {
+            return;
+        }
+        stream.has_barrier = true;
+        let behind = Behind {
+            stream: stream.id,
+            sessions: std::mem::take(&mut stream.learned),
+        };
+        let barrier = self.primaries.next_barrier();
+        self.primaries.behind_barriers.insert(barrier, behind);
+        self.mail_after_records(Peer::Hub, Content::BackupBarrier { barrier });
+    }
+
+    /// All that was on its way here when the barrier began has come.
+    pub(in super::super) fn backup_barrier_passed(&mut self, barrier: u64) {
+        let Some(Behind { stream, sessions }) = self.primaries.behind_barriers.remove(&barrier)
+        else {
+            self.barrier_of_backup_passed(barrier);
+            return;
+        };
+        let found = self
+            .journal
+            .streams
+            .iter_mut()
+            .find(|(_, it)| it.id == stream);
+        let Some((index, stream)) = found else { return };
+        stream.has_barrier = false;
+        let mut covered = Vec::new();
+        for (key, number) in sessions {
+            if let Some(session) = self.sessions.get_mut(key)
+                && session.stored.number == number
+                && session.stored.backups.has(index)
+            {
+                session.stored.backups.set(index, Stage::Covered);
+                session.interrupted_at = 0;
+                stream.writer.covered(number);
+                stream.note_covered();
+                covered.push(key);
+            }
+        }
+        for key in covered {
+            self.end_spare_backups(key);
+            self.tell_members(key);
+            self.hand_over_if_covered(key, index);
+        }
+        self.have_covered();
+        self.begin_barrier(index);
+    }
+
+    /// A backup lacks messages that the stream named: it gets them whole, each with the publication it is, or hears that they are done with.
+    /// Nothing is said of other publications that the session took: if this node is down now, what else the backup lacks is no message of the
+    /// session there, and must be new to it when it comes.
+    pub(in super::super) fn handle_backups_wanted(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        id: u64,
+        wanted: &[(u64, u64)],
+    ) {
+        let Some(index) = self.journal.streams.find(node) else {
+            return;
+        };
+        let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
+        self.journal.write_done();
+        let Some(stream) = self.journal.streams.get_mut(index) else {
+            return;
+        };
+        if stream.id != id {
+            return;
+        }
+        for (_, session) in self.sessions.iter() {
+            let number = session.stored.number;
+            let is_here = session.stored.backups.has(index);
+            if !is_here || !numbers.contains(&number) {
+                continue;
+            }
+            let sequences = wanted.iter().filter(|(of, _)| *of == number);
+            for (_, sequence) in sequences {
+                let mut from = session.outbound.held_from(*sequence);
+                match from.next().filter(|held| held.sequence() == *sequence) {
+                    Some(held) => write_wanted(&mut stream.writer, now, number, &held),
+                    None => stream.writer.dropped(number, *sequence),
+                }
+            }
+        }
+    }
+
+    /// Sessions that fewer nodes have all of than are to, of those that are up (rule 6 between nodes); of those that end with their
+    /// connections, or ended with their nodes, the will.
+    pub(in super::super) fn under_replicated_sessions(&self) -> u64 {
+        let wanted = self.wanted_backups();
+        if wanted == 0 {
+            return 0;
+        }
+        let lacks = |session: &Session| {
+            if session.is_persistent() {
+                // One that was handed over goes on here unless the other node says that it has it.
+                session.role.is_frozen() || session.stored.backups.covered().count() < wanted
+            } else {
+                session.lacks_will_backup(&self.journal.streams)
+            }
+        };
+        let all = self.sessions.iter();
+        let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
+        lacking + self.journal.streams.covering() + self.wills_without_holder()
+    }
+}

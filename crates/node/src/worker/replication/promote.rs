@@ -1,0 +1,271 @@
+//! Backups that become the sessions: of a node that is down, and of one that is drained.
+
+use std::{rc::Rc, sync::Arc};
+
+use thicket_overlay::NodeId;
+
+use super::{
+    backup::{Backup, SourceKey},
+    pending::Pending,
+};
+use crate::{
+    EventLevel, Now, Peer, SESSIONS_FAILED_OVER,
+    mail::{Content, InterestChange, SessionState},
+    queue::History,
+    worker::{
+        SessionKey, Worker,
+        interests::Member,
+        role::{Event, Role},
+        sessions::Session,
+    },
+};
+
+impl Worker {
+    /// A node is down: its sessions go on here, as far as their backups are here. Unless that is news, its clients' wills do not go out: it
+    /// told them to another node when it did not see this one any more, and they may be called off since.
+    pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, is_news: bool) {
+        let of_node = |key: &&SourceKey| key.0 == node;
+        let sources: Vec<SourceKey> = self
+            .sources
+            .sources
+            .keys()
+            .filter(of_node)
+            .copied()
+            .collect();
+        let mut changes = Vec::new();
+        let mut promoted = 0;
+        let mut wills = Vec::new();
+        for source in sources {
+            let ended = self.sources.sources.remove(&source).unwrap_or_default();
+            for key in ended.sessions.into_values() {
+                promoted += self.lose_primary(now, key, &mut changes);
+            }
+            wills.push((source, ended.wills));
+        }
+        promoted += self.lose_successor(now, node, &mut changes);
+        self.announce(changes);
+        self.tell_gone_on(now, promoted, vec![("node", node.to_string())]);
+        for (source, wills) in wills {
+            if is_news {
+                self.publish_held_wills(now, source, &wills);
+            } else {
+                self.forget_wills(&wills);
+            }
+        }
+        self.tell_promoted();
+    }
+
+    /// So many sessions go on here: messages that waited for members of their groups are given out again, and the log says so.
+    pub(super) fn tell_gone_on(
+        &mut self,
+        now: Now,
+        sessions: usize,
+        mut fields: Vec<(&'static str, String)>,
+    ) {
+        self.choose_for_homeless(now);
+        if sessions > 0 {
+            fields.push(("sessions", sessions.to_string()));
+            self.event(EventLevel::Info, SESSIONS_FAILED_OVER, fields);
+        }
+    }
+
+    /// A backup of a node that is down becomes the session, and the nodes with other backups are told. False: there is one already.
+    pub(super) fn go_on(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
+        self.promote_first(now, key, true, changes)
+    }
+
+    fn promote_first(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        is_split: bool,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
+        let identity = self.identity_of(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let backup = session.backup_mut();
+        let members = backup.map(|backup| std::mem::take(&mut backup.members));
+        let members = members.unwrap_or_default();
+        let has_gone_on = self.promote(now, key, is_split, changes);
+        let has_backups = has_gone_on && self.wanted_backups() > 0;
+        if has_backups {
+            self.adopt_backups(key, &members);
+            self.backup_new(now, key);
+        } else if let Some((uid, epoch)) = identity {
+            // There is another session, or this node lets its sessions have no backups: nobody would tell these anything any more.
+            self.void_backups(uid, epoch, &members);
+        }
+        has_gone_on
+    }
+
+    /// The primary goes on with its sessions: what is here was told before it was out of sight.
+    pub(in super::super) fn handle_drop_backups(&mut self, now: Now, node: NodeId) {
+        let keys = self.sources.sources.keys();
+        let sources: Vec<SourceKey> = keys.filter(|key| key.0 == node).copied().collect();
+        for source in sources {
+            let mut changes = Vec::new();
+            self.end_source(now, source, &mut changes);
+            self.announce(changes);
+        }
+    }
+
+    /// Its primary hands a session over, and this node has all that it was told. False: it does not take the session.
+    pub(in super::super) fn take_session_over(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
+        self.drop_will_of_connected(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let client_id: Arc<str> = (*session.client_id).into();
+        let Role::Backup(backup) = &mut session.role else {
+            return false;
+        };
+        let (source, number) = (backup.source, backup.number);
+        let history = backup.history.take().and_then(|it| History::decode(&it));
+        if let Some(history) = &history {
+            // What came there and was not spoken of is none of its messages.
+            let marks = &history.marks;
+            backup
+                .pending
+                .retain(|pending| !marks.contain(pending.delivery.message.id()));
+            for (uid, taken) in &history.taken {
+                session.taken.insert_before(*uid, *taken);
+            }
+        }
+        if let Some(source) = self.sources.sources.get_mut(&source) {
+            source.sessions.remove(&number);
+        }
+        if !self.promote_first(now, key, false, changes) {
+            let from = source.0;
+            self.mail(Peer::Hub, Content::NotTakenOver { client_id, from });
+            return false;
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.epoch = session.epoch.handed_over();
+        }
+        if let Some(history) = history {
+            self.set_history(now, key, history);
+        }
+        true
+    }
+
+    /// Its primary lives, and may lack messages that are here: both have the session until it has taken them in.
+    pub(super) fn go_on_beside(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        self.drop_will_of_connected(key);
+        if self.promote(now, key, true, changes) {
+            self.backup_new(now, key);
+            self.tell_taken_over(key, true);
+        }
+    }
+
+    /// A client that is sent away, or is where it was, is not dead.
+    fn drop_will_of_connected(&mut self, key: SessionKey) {
+        let session = self.sessions.get_mut(key);
+        if let Some(backup) = session.and_then(|session| session.backup_mut())
+            && backup.stored.disconnected_at_ms.is_none()
+        {
+            backup.stored.will = None;
+        }
+    }
+
+    /// The hub hears that a backup became the session.
+    pub(in super::super) fn tell_taken_over(&mut self, key: SessionKey, is_beside: bool) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let taken_over = Content::TakenOver {
+            client_id: (*session.client_id).into(),
+            epoch: session.epoch,
+            is_beside,
+        };
+        self.mail_after_records(Peer::Hub, taken_over);
+    }
+
+    /// A backup becomes the session. `is_split`: its primary may live, out of sight, and go on with it too. False: there is one of its
+    /// client identifier already. It has no backups yet.
+    fn promote(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        is_split: bool,
+        changes: &mut Vec<InterestChange>,
+    ) -> bool {
+        let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
+            return false;
+        };
+        if let Some(here) = self.sessions.find(&client_id) {
+            if self.sessions.get(here).is_none_or(Session::is_in_service) {
+                changes.extend(self.drop_backup(key));
+                return false;
+            }
+            // It was on its way there, and the backup has more.
+            if let Some(session) = self.remove_session(here) {
+                self.pass_shared_on(now, &session.outbound);
+            }
+        }
+        self.sessions.promote(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return false;
+        };
+        let Some(Role::Backup(backup)) = session.role.change(Event::Promoted) else {
+            return false;
+        };
+        let Backup {
+            source,
+            is_learning,
+            stored,
+            mut held,
+            pending,
+            awaited,
+            ..
+        } = *backup;
+        for awaited in awaited.into_values() {
+            // Nobody who published it was told that it had been taken.
+            held.handle_dropped(awaited.sequence);
+        }
+        let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
+        held.restore(&mut session.outbound, &mut session.inbound);
+        session.taken.go_on();
+        let mut pending: Vec<Pending> = pending.into_iter().collect();
+        // Its publisher sent it again, and the primary would have passed it over.
+        pending.retain(|it| session.is_new_message(&it.delivery, it.is_seen));
+        if is_split {
+            known.sort_unstable();
+            let unheard = pending.iter().map(|it| it.delivery.message.id());
+            session.split_off(source.0, known, unheard.collect(), is_learning);
+        }
+        for Pending { delivery, .. } in pending {
+            session.outbound.enqueue_accepted(delivery);
+        }
+        session.revive(now, stored);
+        session.epoch = session.epoch.promoted();
+        for (filter, subscription) in session.subscriptions.clone() {
+            if filter.is_shared() {
+                let member = Member::away(subscription);
+                changes.extend(self.interests.subscribe(key, &filter, member));
+            } else {
+                self.sources.subscriptions -= 1;
+            }
+        }
+        self.restart_timers(now, key);
+        self.write_anew(now, key);
+        self.tell_session(&client_id, SessionState::Waiting);
+        true
+    }
+}

@@ -1,0 +1,105 @@
+//! How the backups of this worker's sessions are shared out among the other nodes: when this node dies, none of them is to take over much
+//! more than its share, wherever the topics of the sessions are wanted.
+
+use std::collections::BTreeMap;
+
+use thicket_overlay::NodeId;
+
+/// Of what it can take, in percent, a node holds at most: the gamma of placement (*Detti*, IV.A).
+const GAMMA_PERCENT: u64 = 110;
+/// Backups beyond that: of few sessions topics alone decide.
+const SLACK: u64 = 16;
+/// Backups that are chosen before they are counted again, at least; and one of so many of all.
+const RECOUNT: (u64, u64) = (64, 8);
+
+/// How many sessions each node holds for this worker, nearly: sessions that have ended since the last count are still in it.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    held: BTreeMap<NodeId, u64>,
+    total: u64,
+    chosen: u64,
+}
+
+impl Shares {
+    /// Whether they are to be counted again before the next choice.
+    pub const fn is_stale(&self) -> bool {
+        let (least, part) = RECOUNT;
+        let part = self.total / part;
+        self.chosen >= if part > least { part } else { least }
+    }
+
+    /// Counts again; a node for each session that it holds.
+    pub fn recount(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        *self = Self::default();
+        for node in nodes {
+            self.note(node);
+        }
+        self.chosen = 0;
+    }
+
+    /// A node gets another session.
+    pub fn note(&mut self, node: NodeId) {
+        *self.held.entry(node).or_default() += 1;
+        self.total += 1;
+        self.chosen += 1;
+    }
+
+    /// Whether a node that can take `weight` of `all` is to get more.
+    pub fn has_room(&self, node: NodeId, weight: u64, all: u64) -> bool {
+        let held = self.held.get(&node).copied().unwrap_or(0);
+        let share = u128::from(self.total + 1) * u128::from(weight) / u128::from(all.max(1));
+        u128::from(held) < share * u128::from(GAMMA_PERCENT) / 100 + u128::from(SLACK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: NodeId = NodeId(1);
+    const SECOND: NodeId = NodeId(2);
+
+    #[test]
+    fn no_node_gets_much_more_than_its_share_even_if_all_want_it() {
+        for (weights, shares) in [([1, 1], [560, 440]), ([3, 1], [830, 170])] {
+            let all = weights.iter().sum();
+            let mut held = Shares::default();
+            for _ in 0..1000 {
+                // All would like to go to the first one.
+                let has_room = held.has_room(FIRST, weights[0], all);
+                held.note(if has_room { FIRST } else { SECOND });
+            }
+            let found = [FIRST, SECOND].map(|node| held.held.get(&node).copied().unwrap_or(0));
+            let off = found[0].abs_diff(shares[0]);
+            assert!(off < 20, "{weights:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn of_few_sessions_topics_decide_alone() {
+        let mut held = Shares::default();
+        for _ in 0..SLACK {
+            assert!(held.has_room(FIRST, 1, 1000));
+            held.note(FIRST);
+        }
+        assert!(!held.has_room(FIRST, 1, 1000));
+        assert!(held.has_room(SECOND, 1, 1000));
+    }
+
+    #[test]
+    fn they_are_counted_again_after_a_part_of_all_was_chosen() {
+        let mut held = Shares::default();
+        held.recount((0..800).map(|number| NodeId(number % 2)));
+        for _ in 0..112 {
+            assert!(!held.is_stale());
+            held.note(FIRST);
+        }
+        assert!(!held.is_stale());
+        held.note(FIRST);
+        held.note(FIRST);
+        assert!(held.is_stale());
+        held.recount(std::iter::once(FIRST));
+        assert!(!held.is_stale());
+        assert_eq!(held.total, 1);
+    }
+}

@@ -1,0 +1,217 @@
+//! Wills of sessions that end with their connections: another node holds each, and publishes it when its primary is down (rules 11 and
+//! 17 between nodes).
+//!
+//! | at the primary | in the stream | the holder |
+//! | --- | --- | --- |
+//! | CONNECT with a will | `value`, with a Session Expiry Interval of 0 | holds the will; the CONNACK waits until it does |
+//! | the connection ends, the will goes out (`going`) | `ended`, when all who want the will have it | forgets it |
+//! | DISCONNECT, drained, the node stops | `ended` | forgets it |
+//! | out of sight | | publishes it, before anybody may claim a client identifier of the primary |
+//!
+//! Nothing else is held of such a session, and delays do not count: it has ended with its primary, and so has the waiting
+//! (MQTT 3.1.3.2.2).
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use thicket_session::server::{StoredSession, StoredWill};
+
+use super::{Level, Streams, backup::SourceKey};
+use crate::{
+    EventLevel, Now,
+    worker::{SessionKey, Worker, sessions::Session},
+};
+
+/// Bytes of wills of other nodes' clients that a worker holds; what comes beyond is not held.
+const WILL_BYTES: usize = 256 * 1024 * 1024;
+/// What a will costs beside its strings: its place in a map, and the allocations.
+const WILL_OVERHEAD: usize = 160;
+
+/// Where the will of a session is held.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct WillBackup {
+    pub stream: u8,
+    /// Tells the stream from those that had its index before.
+    pub(super) stream_id: u64,
+    /// In that stream.
+    pub(super) number: u64,
+    /// The other node holds the will when it has applied this.
+    pub(super) position: u64,
+}
+
+impl WillBackup {
+    /// Whether the other node holds the will.
+    pub(super) fn is_held(&self, streams: &Streams) -> bool {
+        let stream = streams.get(self.stream);
+        let stream = stream.filter(|stream| stream.id == self.stream_id);
+        stream.is_some_and(|stream| stream.has(self.position, Level::Applied))
+    }
+}
+
+/// Wills that are held for the clients of one worker of another node, by number.
+pub(super) type HeldWills = BTreeMap<u64, StoredWill>;
+
+/// How many wills are held here for others.
+#[derive(Debug, Default)]
+pub(super) struct HeldWillCount {
+    wills: u64,
+    bytes: usize,
+    is_full: bool,
+}
+
+impl HeldWillCount {
+    const fn remove(&mut self, will: &StoredWill) {
+        self.wills -= 1;
+        self.bytes -= bytes_of(will);
+    }
+}
+
+const fn bytes_of(will: &StoredWill) -> usize {
+    WILL_OVERHEAD + will.topic.len() + will.payload.len() + will.properties.len()
+}
+
+impl Session {
+    /// Whether it has a will that is to be held elsewhere, though the session itself is not.
+    pub(super) fn has_passing_will(&self) -> bool {
+        !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
+    }
+
+    /// Whether it has one that nobody else was told of.
+    pub(super) fn has_untold_will(&self) -> bool {
+        self.will_backup.is_none() && self.has_passing_will()
+    }
+
+    /// Whether no other node holds its will, though one should.
+    pub(super) fn lacks_will_backup(&self, streams: &Streams) -> bool {
+        let backup = self.will_backup.as_deref();
+        self.has_passing_will() && !backup.is_some_and(|backup| backup.is_held(streams))
+    }
+}
+
+/// At the primary.
+impl Worker {
+    /// Tells another node the will of a session that ends with its connection, if it has one that is not told.
+    pub(in super::super) fn backup_will(&mut self, now: Now, key: SessionKey) {
+        if self.primaries.nodes.is_empty() || self.config.backups == 0 {
+            return;
+        }
+        let session = self.sessions.get(key);
+        let Some(session) = session.filter(|session| session.has_untold_will()) else {
+            return;
+        };
+        let value = session.value(now).encode();
+        let Some(node) = self.backup_of(&session.client_id, &[], &[]) else {
+            return;
+        };
+        let Some(index) = self.stream_to(node) else {
+            return;
+        };
+        let backup = self.tell_will(index, &value);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.will_backup = backup.map(Box::new);
+        }
+    }
+
+    /// Tells a will by a stream, under a number of its own.
+    pub(super) fn tell_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
+        let number = self.journal.next_number();
+        let stream = self.journal.streams.get_mut(index)?;
+        stream.writer.value(number, value);
+        Some(WillBackup {
+            stream: index,
+            stream_id: stream.id,
+            number,
+            position: stream.position(),
+        })
+    }
+
+    /// The rights of a session's client have changed: its will is held elsewhere only if it may be published.
+    pub(in super::super) fn review_will(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.is_persistent() {
+            if session.will.is_some() {
+                self.store_session(now, key);
+            }
+        } else if session.lasting_will().is_none() {
+            let (client_id, backup) = (Rc::clone(&session.client_id), session.will_backup.take());
+            self.end_will_backup(&client_id, backup);
+        } else {
+            self.backup_will(now, key);
+        }
+    }
+}
+
+/// At the holder.
+impl Worker {
+    /// A primary tells a will.
+    pub(super) fn hold_will(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
+        let (Some(will), Some(known)) = (stored.will, self.sources.sources.get_mut(&source)) else {
+            return;
+        };
+        let count = &mut self.sources.will_count;
+        if let Some(before) = known.wills.remove(&number) {
+            count.remove(&before);
+        }
+        let bytes = bytes_of(&will);
+        if count.bytes + bytes <= WILL_BYTES {
+            count.wills += 1;
+            count.bytes += bytes;
+            known.wills.insert(number, will);
+        } else if !std::mem::replace(&mut count.is_full, true) {
+            let fields = vec![
+                ("node", source.0.to_string()),
+                ("bytes", WILL_BYTES.to_string()),
+            ];
+            self.event(
+                EventLevel::Warn,
+                "wills of another node's clients are not held here: there are too many",
+                fields,
+            );
+        }
+    }
+
+    /// The will of a session that is over.
+    pub(super) fn forget_will(&mut self, source: SourceKey, number: u64) {
+        let known = self.sources.sources.get_mut(&source);
+        if let Some(will) = known.and_then(|known| known.wills.remove(&number)) {
+            self.sources.will_count.remove(&will);
+        }
+    }
+
+    /// All that is held of a primary.
+    pub(super) fn forget_wills(&mut self, wills: &HeldWills) {
+        let count = &mut self.sources.will_count;
+        for will in wills.values() {
+            count.remove(will);
+        }
+        count.is_full = false;
+    }
+
+    /// The primary is down, and its clients' connections with it.
+    pub(super) fn publish_held_wills(&mut self, now: Now, source: SourceKey, wills: &HeldWills) {
+        self.forget_wills(wills);
+        for will in wills.values() {
+            self.publish_will_of_lost_node(now, will);
+        }
+        if wills.is_empty() {
+            return;
+        }
+        self.traffic.wills_of_lost_nodes += wills.len() as u64;
+        let fields = vec![
+            ("node", source.0.to_string()),
+            ("wills", wills.len().to_string()),
+        ];
+        self.event(
+            EventLevel::Info,
+            "wills of clients of a node that is out go out",
+            fields,
+        );
+    }
+
+    /// Wills that are held here for clients of other nodes, and their bytes.
+    pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
+        let count = &self.sources.will_count;
+        (count.wills, count.bytes as u64)
+    }
+}

@@ -1,0 +1,385 @@
+//! A planned change of a session's primary: another node becomes it, and nothing is lost on the way (rule 11 between nodes).
+//!
+//! | step | the primary | the node that is to be it |
+//! | --- | --- | --- |
+//! | ask | | a client has come to it, and the registrar says who has the session |
+//! | freeze | the client is disconnected; messages are queued, nobody may connect | |
+//! | learn | tells the session whole by the stream for its backups (`backups`) | keeps it as a backup, and gets its messages by itself |
+//! | hand over | the other node is covered: tells it so, and what it knows of the streams | has no message left that it was told of and that has not come: is the primary, and answers the client's CONNECT |
+//! | evict | the session ends without a will | |
+//!
+//! A drained node begins with the last but one step, at a backup that is covered. Failover is the same without the old primary
+//! (`replication::promote`). What each role does then is told in `role`.
+
+use thicket_overlay::NodeId;
+use thicket_session::server::Inbound;
+
+use super::{
+    SessionKey, Worker,
+    close::Cause,
+    interests::Member,
+    merge::Apart,
+    replication::{Replica, StoredAs},
+    role::{Event, Reason, Role, Switchover},
+};
+use crate::{
+    Now, Peer, SESSION_MOVED,
+    mail::{Content, Fetched, Purpose, SessionState},
+    queue::History,
+};
+
+impl Worker {
+    /// Another node asks for the session.
+    pub(super) fn handle_fetch(
+        &mut self,
+        now: Now,
+        request: u64,
+        client_id: &str,
+        (to, purpose): (NodeId, Purpose),
+    ) {
+        self.publish_recovered_wills(now, Some(client_id));
+        let Some(key) = self.sessions.find(client_id) else {
+            self.answer_ended(request, client_id);
+            return;
+        };
+        if purpose != Purpose::Merge {
+            self.publish_overdue_will(now, key);
+        }
+        let session = self.sessions.get(key);
+        if let Some(connection) = session.and_then(|session| session.connection) {
+            let reason = "the client connected to another node";
+            self.disconnect(
+                connection,
+                thicket_mqtt::ReasonCode::SessionTakenOver,
+                reason,
+            );
+            self.detach(now, connection, Cause::TakenOver);
+        }
+        if purpose == Purpose::Discard && self.sessions.get(key).is_some() {
+            self.end_session(now, key);
+        }
+        let Some(key) = self.sessions.find(client_id) else {
+            self.answer_ended(request, client_id);
+            return;
+        };
+        let reason = match purpose {
+            Purpose::Move | Purpose::Discard => Reason::Claim(request),
+            Purpose::Merge => Reason::Branch(Some(request)),
+        };
+        self.begin_switchover(now, key, Switchover { to, reason });
+    }
+
+    fn begin_switchover(&mut self, now: Now, key: SessionKey, switchover: Switchover) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(earlier) = session.role.change(Event::Asked(switchover)) else {
+            // Two nodes ask under two views: one of them has it first.
+            return self.refuse_switchover(switchover.reason);
+        };
+        if let Some(Switchover { reason, .. }) = earlier.switchover() {
+            self.refuse_switchover(reason);
+        }
+        if earlier.handed().is_some()
+            && !earlier.is_branch()
+            && let Some(index) = self.journal.streams.find(switchover.to)
+        {
+            // It asks again, so it did not take over what it was handed: it is told anew.
+            self.end_backup(key, index);
+        }
+        self.go_on_switching(now, key);
+    }
+
+    fn refuse_switchover(&mut self, reason: Reason) {
+        if let Some(request) = reason.request() {
+            let answer = Fetched::Elsewhere;
+            self.mail(Peer::Hub, Content::Fetched { request, answer });
+        }
+    }
+
+    /// Tells the other node of a session that goes there, unless something that its client published at QoS 2 is still on its way: the other
+    /// node would say PUBREC for it, and what the client publishes there might overtake it. The same goes for its will.
+    pub(super) fn go_on_switching(&mut self, now: Now, key: SessionKey) {
+        let has_going_will = self.has_going_will(key);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Role::Switching(switchover) = &mut session.role else {
+            return;
+        };
+        if has_going_will || !session.orphaned.is_empty() {
+            return;
+        }
+        match &mut switchover.reason {
+            Reason::Branch(request) => {
+                if let Some(request) = request.take() {
+                    let snapshot = session.snapshot(now.instant).encode(now.instant);
+                    let answer = Fetched::Branch(snapshot);
+                    // What this session published before must be on its way before anybody hears that it has gone.
+                    self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
+                }
+            }
+            Reason::Claim(_) | Reason::Drain => {
+                let learner = (key, session.serial);
+                if !self.primaries.learners.contains(&learner) {
+                    self.primaries.learners.push(learner);
+                }
+            }
+        }
+    }
+
+    /// Learners hear of their sessions, as fast as they take them. Once a round.
+    pub(super) fn tell_learners(&mut self, now: Now) {
+        for (key, serial) in std::mem::take(&mut self.primaries.learners) {
+            let session = self.sessions.get_same(key, serial);
+            let role = session.map(|session| &session.role);
+            let Some(Role::Switching(switchover)) = role else {
+                continue;
+            };
+            let switchover = *switchover;
+            if !self.tell_learner(now, key, switchover) {
+                self.primaries.learners.push((key, serial));
+            }
+        }
+    }
+
+    /// False: the other node is too far behind.
+    fn tell_learner(&mut self, now: Now, key: SessionKey, switchover: Switchover) -> bool {
+        let is_up = self.primaries.is_up(switchover.to);
+        let Some(index) = is_up.then(|| self.stream_to(switchover.to)).flatten() else {
+            // It is down, which the hub is about to hear, or there are too many nodes.
+            self.take_back(now, key);
+            return true;
+        };
+        let backups = self.sessions.get(key).map(|session| session.stored.backups);
+        let backups = backups.unwrap_or_default();
+        if backups.told().any(|backup| backup.stream == index) {
+            self.hand_over_if_covered(key, index);
+            return true;
+        }
+        if self
+            .journal
+            .streams
+            .get(index)
+            .is_none_or(|it| !it.has_room())
+        {
+            return false;
+        }
+        self.make_room_for_backup(key, index);
+        self.tell_whole(now, key, index);
+        self.tell_members(key);
+        self.hand_over_if_covered(key, index);
+        true
+    }
+
+    /// A backup has all of a session: if it is to be the primary, it is now.
+    pub(super) fn hand_over_if_covered(&mut self, key: SessionKey, index: u8) {
+        let node = self.journal.streams.node_of(index);
+        if self.has_going_will(key) {
+            return;
+        }
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let mut covered = session.stored.backups.covered();
+        let is_covered = covered.any(|backup| backup.stream == index);
+        if let Role::Switching(switchover) = &session.role
+            && !session.role.is_branch()
+            && is_covered
+            && session.orphaned.is_empty()
+            && Some(switchover.to) == node
+        {
+            let switchover = *switchover;
+            self.hand_session_over(key, index, switchover);
+        }
+    }
+
+    /// The node of a stream is the primary from here on. Other backups stay until it has the session for sure.
+    pub(super) fn hand_session_over(&mut self, key: SessionKey, index: u8, switchover: Switchover) {
+        self.journal.write_done();
+        let marks = self.marks_of_streams();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        debug_assert!(
+            session.orphaned.is_empty() || switchover.reason == Reason::Drain,
+            "what its client published at QoS 2 is accepted everywhere before it comes to another node"
+        );
+        let history = History {
+            marks: marks.union(&session.marks),
+            taken: session.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
+            // The client of a node that is drained is still connected, and answered there.
+            inbound: (switchover.reason != Reason::Drain).then(|| {
+                let ids = session.inbound.moving(true).collect();
+                (ids, session.inbound.generation())
+            }),
+            branch: session.branch(),
+        };
+        let StoredAs { number, backups } = session.stored;
+        // It comes before the others from now on, also if this node is down before it has read that.
+        let (next, others): (Vec<Replica>, Vec<Replica>) =
+            backups.iter().partition(|backup| backup.stream == index);
+        let members: Vec<u64> = next
+            .iter()
+            .chain(&others)
+            .filter_map(|backup| self.journal.streams.node_of(backup.stream))
+            .map(|node| node.0)
+            .collect();
+        if members.len() > 1 {
+            self.journal.streams.each(backups, |stream| {
+                stream.writer.members(number, &members);
+            });
+        }
+        if let Some(stream) = self.journal.streams.get_mut(index) {
+            stream.writer.history(number, &history.encode());
+            stream.writer.handed(number);
+        }
+        let from = session.outbound.next_sequence();
+        let earlier = session.role.change(Event::HandedOver(switchover, from));
+        debug_assert!(
+            earlier.is_some(),
+            "{:?} cannot be handed over",
+            session.role
+        );
+        self.journal.let_go(session.stored);
+        let to = self.journal.streams.node_of(index);
+        let fields = to.map(|node| ("node", node.to_string()));
+        self.note_session(key, SESSION_MOVED, Vec::from_iter(fields));
+        if let Reason::Claim(request) = switchover.reason {
+            let answer = Fetched::Handed;
+            self.mail(Peer::Hub, Content::Fetched { request, answer });
+        }
+    }
+
+    /// Another node has the session for sure: those with other backups wait until it has told them anew.
+    pub(super) fn leave_backups(&mut self, key: SessionKey, to: NodeId) {
+        self.journal.write_done();
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let StoredAs { number, backups } = session.stored;
+        for backup in backups.told() {
+            if let Some(stream) = self.journal.streams.get_mut(backup.stream)
+                && stream.node != to
+            {
+                stream.writer.left(number);
+                session.stored.backups.remove(backup.stream);
+            }
+        }
+    }
+
+    /// What a node was told is lost, but it is up: sessions that were to go there are told again.
+    pub(super) fn switch_again(&mut self, now: Now, node: NodeId) {
+        let mut stay = Vec::new();
+        for (key, session) in self.sessions.iter_mut() {
+            let Some(switchover) = session.role.switchover().filter(|it| it.to == node) else {
+                continue;
+            };
+            if session.role.change(Event::Lost).is_some() {
+                self.primaries.learners.push((key, session.serial));
+            } else if switchover.reason == Reason::Drain {
+                stay.push(key);
+            }
+        }
+        for key in stay {
+            self.take_back(now, key);
+        }
+    }
+
+    /// A session that was to go to another node stays.
+    pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str) {
+        self.forget_draining(client_id);
+        if let Some(key) = self.sessions.find(client_id) {
+            self.take_back(now, key);
+        }
+    }
+
+    /// This node is the primary of a session all the same.
+    pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(role) = session.role.change(Event::TakenBack) else {
+            return;
+        };
+        if let Role::Switching(Switchover { reason, .. }) = role {
+            self.refuse_switchover(reason);
+        }
+        if role.handed().is_some() {
+            if role.is_branch() {
+                self.join_groups(key);
+            }
+            // On disk it is another node's.
+            self.store_anew(now, key);
+            self.choose_for_homeless(now);
+        } else {
+            self.end_surplus_backups(key);
+        }
+        self.restart_timers(now, key);
+        let session = self.sessions.get(key);
+        if let Some(session) = session.filter(|session| session.connection.is_none()) {
+            let client_id = std::rc::Rc::clone(&session.client_id);
+            self.tell_session(&client_id, SessionState::Waiting);
+        }
+        self.pull(now, key);
+    }
+
+    /// Shared subscriptions give messages to the session again.
+    fn join_groups(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let subscriptions = session.subscriptions.iter();
+        let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
+        let changes = shared.filter_map(|(filter, subscription)| {
+            self.interests
+                .subscribe(key, filter, Member::away(*subscription))
+        });
+        let changes = changes.collect();
+        self.announce(changes);
+    }
+
+    /// Of sessions that were handed over: those that have all that their former primary told become the sessions. Once a round.
+    pub(super) fn take_over_handed(&mut self, now: Now) {
+        let handed = self.sources.take_handed();
+        let mut changes = Vec::new();
+        let mut taken_over = Vec::new();
+        for (key, serial) in handed {
+            let session = self.sessions.get_same(key, serial);
+            let Some(backup) = session.and_then(|session| session.backup()) else {
+                continue;
+            };
+            if backup.lacks_messages() {
+                self.sources.note_handed(key, serial);
+            } else if self.take_session_over(now, key, &mut changes) {
+                taken_over.push(key);
+            }
+        }
+        self.announce(changes);
+        for key in taken_over {
+            self.tell_taken_over_when_known(key);
+        }
+    }
+
+    /// What came of a session's messages where it was before.
+    pub(super) fn set_history(&mut self, now: Now, key: SessionKey, history: History) {
+        let is_apart = self.primaries.is_apart(now.instant);
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.marks = history.marks;
+        if let Some((ids, generation)) = history.inbound {
+            session.inbound = Inbound::restore(ids, generation);
+        }
+        if let Some(branch) = history.branch {
+            if branch.from.is_some() {
+                // Whoever has the session too gives other names to what its client publishes there.
+                session.inbound.branch_names();
+            }
+            session.apart = Some(Box::new(Apart::of(&branch)));
+        }
+        if is_apart {
+            session.note_taken_in();
+        }
+    }
+}

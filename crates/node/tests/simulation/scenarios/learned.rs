@@ -1,0 +1,134 @@
+//! Clients before 5.0 that ask nobody: nodes learn what they do, and refuse them where it is not done.
+
+use thicket_node::{ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, RedirectionConfig};
+use thicket_placement::Policy;
+use thicket_simulation::{World, net::Weather, node::NodeSpec};
+
+use super::{V311, backups::become_covered, cluster::client_at, resuming};
+
+/// The node where the topic is.
+const HOME: usize = 2;
+/// Looks at clients are less than this apart.
+const LOOKED_S: u64 = 20;
+const REFUSALS: u8 = 2;
+/// Server unavailable, and the connection is over.
+const REFUSED: [&str; 2] = ["CONNACK 0x88", "closed"];
+
+fn redirection_of(node: usize) -> RedirectionConfig {
+    let likeness = ListenerLikeness {
+        transport: ClientTransport::Tcp,
+        topic_prefix: "".into(),
+    };
+    RedirectionConfig {
+        policy: Some(Policy::Cpu),
+        by_topics: true,
+        refusals: REFUSALS,
+        listeners: vec![Some(likeness.clone())],
+        addresses: vec![ClientAddress {
+            likeness,
+            address: format!("{node}:1883").into(),
+        }],
+        ..RedirectionConfig::default()
+    }
+}
+
+/// Four nodes, at each of which a client wants a topic of its own.
+fn play(scenario: impl Fn(&mut World)) {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for index in 0..4 {
+            let mut spec = NodeSpec::new(1 + (index as u8 + seed as u8) % 2);
+            spec.redirection = redirection_of(index);
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_covered(&mut world);
+        for node in 0..4 {
+            let connect = resuming(V311, ["a", "b", "c", "d"][node], 0);
+            let client = client_at(&mut world, node, connect, "CONNACK");
+            let topic = if node == HOME {
+                "hot"
+            } else {
+                ["x", "y", "", "z"][node]
+            };
+            world.subscribe(client, topic, 1);
+        }
+        scenario(&mut world);
+    }
+}
+
+/// Nodes measure their loads each second.
+fn pass(world: &mut World, seconds: u64) {
+    for _ in 0..seconds {
+        for node in 0..4 {
+            world.set_load(node, NodeLoad::default());
+        }
+        world.run_for(1000);
+    }
+}
+
+/// A persistent session that wants the topic is at node 1, and its client is known everywhere.
+fn learn(world: &mut World) {
+    let client = client_at(world, 1, resuming(V311, "roamer", 1), "CONNACK");
+    world.subscribe(client, "hot", 1);
+    pass(world, LOOKED_S);
+    become_covered(world);
+    world.hang_up(client);
+}
+
+#[track_caller]
+fn refused_at(world: &mut World, node: usize) {
+    let client = world.connect(node, resuming(V311, "roamer", 1));
+    world.expect(client, &REFUSED);
+}
+
+#[test]
+fn a_backup_is_where_the_topics_of_its_session_are_wanted() {
+    play(|world| {
+        learn(world);
+        let backups = |node| world.memory(node).iter().map(|it| it.backups).sum::<u64>();
+        let backups: Vec<u64> = (0..4).map(backups).collect();
+        assert_eq!(backups, [0, 0, 1, 0]);
+    });
+}
+
+#[test]
+fn a_client_is_refused_until_it_comes_where_its_topics_are_and_finds_its_session_there() {
+    play(|world| {
+        learn(world);
+        for node in [0, 3] {
+            refused_at(world, node);
+        }
+        let connect = resuming(V311, "roamer", 1);
+        let client = client_at(world, HOME, connect, "CONNACK present");
+        // From now on it is known there, and its refusals are forgotten.
+        world.run_for(1000);
+        world.hang_up(client);
+        refused_at(world, 1);
+    });
+}
+
+#[test]
+fn a_client_is_refused_so_often_and_no_more_and_one_that_gives_up_is_served_when_it_is_back() {
+    play(|world| {
+        learn(world);
+        for node in [0, 1] {
+            refused_at(world, node);
+        }
+        let connect = resuming(V311, "roamer", 1);
+        let client = client_at(world, 3, connect, "CONNACK present");
+        world.run_for(1000);
+        world.hang_up(client);
+        refused_at(world, 0);
+        pass(world, 61);
+        client_at(world, 0, resuming(V311, "roamer", 1), "CONNACK present");
+    });
+}
+
+#[test]
+fn who_is_not_known_is_served_where_it_comes() {
+    play(|world| {
+        learn(world);
+        client_at(world, 0, resuming(V311, "new", 1), "CONNACK");
+    });
+}

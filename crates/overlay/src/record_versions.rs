@@ -1,0 +1,142 @@
+//! Which versions of records a node has: what the two ends of a new link compare, so that each sends only what the other one lacks
+//! (anti-entropy as in Scuttlebutt).
+
+use crate::identity::{Incarnation, NodeId};
+use crate::view::NodeRecord;
+use crate::wire::{Reader, WireError, ascending, incarnation, put_varint};
+
+/// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
+/// versions of each other: then everybody keeps the same one, and the node with the other goes above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RecordAge {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) process: u64,
+    pub(crate) version: u64,
+}
+
+impl RecordAge {
+    /// Older than any record: there is none.
+    pub(crate) const NONE: Self = Self {
+        incarnation: Incarnation(0),
+        process: 0,
+        version: 0,
+    };
+}
+
+/// Versions of records, ascending by node, each node once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordVersions {
+    /// All that the sender has, of which the other end sends what is newer and what is not named; else only what is named is wanted.
+    pub(crate) is_whole: bool,
+    pub(crate) versions: Vec<(NodeId, RecordAge)>,
+}
+
+impl RecordVersions {
+    /// Of all records a node has.
+    pub(crate) fn of<'a>(records: impl Iterator<Item = &'a NodeRecord>) -> Self {
+        Self {
+            is_whole: true,
+            versions: records.map(|record| (record.node, record.age())).collect(),
+        }
+    }
+
+    /// Of a node that has none.
+    pub(crate) const fn none() -> Self {
+        Self {
+            is_whole: true,
+            versions: Vec::new(),
+        }
+    }
+
+    /// The sender lacks what precedes a change of this node's record.
+    pub(crate) fn wanting(node: NodeId, known: Option<RecordAge>) -> Self {
+        Self {
+            is_whole: false,
+            versions: vec![(node, known.unwrap_or(RecordAge::NONE))],
+        }
+    }
+
+    /// Whether the sender should be sent this record.
+    pub(crate) fn lacks(&self, record: &NodeRecord) -> bool {
+        let at = self
+            .versions
+            .binary_search_by_key(&record.node, |(node, _)| *node);
+        match at {
+            Ok(at) => self.versions[at].1 < record.age(),
+            Err(_) => self.is_whole,
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.is_whole));
+        for (node, age) in &self.versions {
+            out.extend_from_slice(&node.0.to_le_bytes());
+            put_varint(out, age.incarnation.0);
+            out.extend_from_slice(&age.process.to_le_bytes());
+            put_varint(out, age.version);
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let is_whole = match reader.u8()? {
+            0 => false,
+            1 => true,
+            value => {
+                return Err(WireError::Value {
+                    field: "whole",
+                    value: value.into(),
+                });
+            }
+        };
+        let mut versions: Vec<(NodeId, RecordAge)> = Vec::new();
+        while !reader.is_empty() {
+            let node = NodeId(reader.u64()?);
+            let age = RecordAge {
+                incarnation: incarnation(reader.varint()?)?,
+                process: reader.u64()?,
+                version: reader.varint()?,
+            };
+            ascending("order of versions", versions.last().map(|it| it.0), node)?;
+            versions.push((node, age));
+        }
+        Ok(Self { is_whole, versions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::record;
+
+    #[test]
+    fn a_node_lacks_what_is_newer_and_what_it_does_not_name() {
+        let known = RecordVersions::of([record(1, 2, 5, &[]), record(3, 1, 9, &[])].iter());
+        for (name, other, is_lacking) in [
+            ("the same", record(1, 2, 5, &[]), false),
+            ("older", record(1, 2, 4, &[]), false),
+            ("newer", record(1, 2, 6, &[]), true),
+            ("a later incarnation", record(3, 2, 1, &[]), true),
+            ("unknown", record(2, 1, 1, &[]), true),
+        ] {
+            assert_eq!(known.lacks(&other), is_lacking, "{name}");
+        }
+        let wanting = RecordVersions::wanting(NodeId(4), None);
+        assert!(wanting.lacks(&record(4, 1, 1, &[])));
+        assert!(!wanting.lacks(&record(5, 1, 1, &[])), "not asked for");
+    }
+
+    #[test]
+    fn versions_out_of_order_are_malformed() {
+        let mut bytes = Vec::new();
+        let swapped = RecordVersions::of([record(2, 1, 1, &[]), record(1, 1, 1, &[])].iter());
+        swapped.encode(&mut bytes);
+        let error = RecordVersions::decode(&mut Reader::new(&bytes));
+        assert!(matches!(
+            error,
+            Err(WireError::Value {
+                field: "order of versions",
+                value: 1
+            })
+        ));
+    }
+}

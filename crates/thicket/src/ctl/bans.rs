@@ -1,0 +1,91 @@
+//! `thicket ctl ban`, `unban` and `bans`: clients that may not connect to any node.
+
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use thicket_broker::api::bans::{BanEntry, BanRequest};
+
+use super::cluster::query;
+use super::view::nothing;
+use crate::api::Api;
+use crate::table::render;
+
+/// Who is meant.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Whom {
+    /// Clients with this identifier
+    #[arg(long, value_name = "ID")]
+    client: Option<String>,
+    /// Clients of this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Clients from this address
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+}
+
+/// Arguments of `thicket ctl ban`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BanArguments {
+    #[command(flatten)]
+    whom: Whom,
+    /// For so long; without it until `unban`
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+    /// Why, for other operators
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+/// Bans.
+pub fn ban(api: &Api, wanted: &BanArguments) -> anyhow::Result<()> {
+    let whom = wanted.whom.clone();
+    let request = BanRequest {
+        client_id: whom.client,
+        user_name: whom.user,
+        address: whom.address,
+        reason: wanted.reason.clone(),
+        seconds: wanted.seconds,
+    };
+    let entry: BanEntry = api.post("/v1/bans", &request)?;
+    crate::print(&format!("banned {}\n", who(&entry)))
+}
+
+/// Lifts a ban.
+pub fn unban(api: &Api, whom: &Whom) -> anyhow::Result<()> {
+    let query = query(&[
+        ("client_id", whom.client.clone()),
+        ("user_name", whom.user.clone()),
+        ("address", whom.address.map(|it| it.to_string())),
+    ]);
+    api.delete(&format!("/v1/bans?{query}"))?;
+    crate::print("lifted the ban\n")
+}
+
+/// Shows all bans.
+pub fn bans(api: &Api, is_json: bool) -> anyhow::Result<()> {
+    let all: Vec<BanEntry> = api.ask("/v1/bans")?;
+    if is_json {
+        return crate::print(&format!("{}\n", serde_json::to_string(&all)?));
+    }
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+    let row = |it: &BanEntry| {
+        let left = |until: u64| format!("{} s", until.saturating_sub(now_ms).div_ceil(1000));
+        vec![
+            who(it),
+            it.until_ms.map_or_else(nothing, left),
+            it.by.clone().unwrap_or_else(nothing),
+            it.reason.clone(),
+        ]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    crate::print(&render(&["BANNED", "ENDS IN", "BY", "REASON"], &rows))
+}
+
+fn who(entry: &BanEntry) -> String {
+    let id = entry.client_id.as_ref().map(|id| format!("client {id}"));
+    let name = entry.user_name.as_ref().map(|name| format!("user {name}"));
+    let address = entry.address.map(|address| format!("address {address}"));
+    id.or(name).or(address).unwrap_or_else(nothing)
+}

@@ -1,0 +1,148 @@
+//! `thicket ctl publish` and `retained`: messages without an MQTT client.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use thicket_broker::api::messages::{PublishedEntry, RetainedEntry, RetainedPage};
+use thicket_broker::api::overlay::query_of_text;
+use thicket_broker::api::transfer::MessageBody;
+
+use super::cluster::query;
+use super::view::nothing;
+use crate::api::Api;
+use crate::table::render;
+
+/// Arguments of `thicket ctl publish`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Publish {
+    /// Topic name
+    topic: String,
+    /// Payload; none: an empty one
+    #[arg(conflicts_with = "file", allow_negative_numbers = true)]
+    payload: Option<String>,
+    /// Take the payload from a file, `-`: from standard input
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Quality of service
+    #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=2))]
+    qos: u8,
+    /// Have the nodes retain the message; with an empty payload they forget the one they have
+    #[arg(long, short)]
+    retain: bool,
+    /// The message expires after this time
+    #[arg(long, value_name = "SECONDS")]
+    expiry: Option<u32>,
+    /// Content type
+    #[arg(long, value_name = "TEXT")]
+    content_type: Option<String>,
+    /// User property, as often as wanted
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, String)>,
+}
+
+/// Arguments of `thicket ctl retained`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Retained {
+    /// Those that this filter matches; without it all of them
+    filter: Option<String>,
+    /// Print the payload of the message on this topic, as it is; with --json all of the message
+    #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
+    read: Option<String>,
+    /// Remove the message on this topic, at all nodes
+    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["filter", "read"])]
+    delete: Option<String>,
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Publishes a message.
+pub fn publish(api: &Api, wanted: &Publish) -> anyhow::Result<()> {
+    let payload = match &wanted.file {
+        None => wanted.payload.clone().unwrap_or_default().into_bytes(),
+        Some(path) if path.as_os_str() == "-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes)?;
+            bytes
+        }
+        Some(path) => {
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+        }
+    };
+    let mut body = MessageBody {
+        topic: wanted.topic.clone(),
+        qos: wanted.qos,
+        retain: wanted.retain,
+        expiry_left_ms: wanted.expiry.map(|seconds| u64::from(seconds) * 1000),
+        content_type: wanted.content_type.clone(),
+        user_properties: wanted.properties.clone(),
+        ..MessageBody::default()
+    };
+    match String::from_utf8(payload) {
+        Ok(text) => body.payload = Some(text),
+        Err(error) => body.payload_base64 = Some(STANDARD.encode(error.into_bytes())),
+    }
+    let published: PublishedEntry = api.post("/v1/publish", &body)?;
+    crate::print(if published.has_recipients {
+        "published\n"
+    } else {
+        "published: nobody subscribes to the topic\n"
+    })
+}
+
+/// Shows retained messages, or removes one.
+pub fn retained(api: &Api, wanted: &Retained, is_json: bool) -> anyhow::Result<()> {
+    if let Some(topic) = &wanted.delete {
+        api.delete(&path_of(topic))?;
+        return crate::print(&format!("removed the retained message of {topic}\n"));
+    }
+    if let Some(topic) = &wanted.read {
+        return read(api, topic, is_json);
+    }
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let query = query(&[
+            ("filter", wanted.filter.clone()),
+            ("limit", Some("1000".to_owned())),
+            ("after", after),
+        ]);
+        let page: RetainedPage = api.ask(&format!("/v1/retained?{query}"))?;
+        all.extend(page.messages);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if is_json {
+        return crate::print(&format!("{}\n", serde_json::to_string(&all)?));
+    }
+    let row = |it: &RetainedEntry| {
+        let expiry = it.expiry_left_ms.map(|left| format!("{} s", left / 1000));
+        vec![
+            it.topic.clone(),
+            it.qos.to_string(),
+            it.payload_bytes.to_string(),
+            expiry.unwrap_or_else(nothing),
+        ]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    crate::print(&render(&["TOPIC", "QOS", "BYTES", "EXPIRES IN"], &rows))
+}
+
+fn path_of(topic: &str) -> String {
+    format!("/v1/retained/message?{}", query_of_text("topic", topic))
+}
+
+fn read(api: &Api, topic: &str, is_json: bool) -> anyhow::Result<()> {
+    let body: MessageBody = api.ask(&path_of(topic))?;
+    if is_json {
+        return crate::print(&format!("{}\n", serde_json::to_string(&body)?));
+    }
+    std::io::stdout().write_all(&body.payload()?)?;
+    Ok(())
+}

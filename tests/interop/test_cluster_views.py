@@ -1,0 +1,174 @@
+"""Any node answers for the cluster: clients, subscribers, kicks and requests that are handed on to another node."""
+
+import base64
+import http.client
+import json
+import urllib.parse
+
+from nodes import ThreeNodes, wait_until
+from test_operating import ADMINISTRATIVE_ACTION, Ctl
+from test_page import EYE, ROOT, PageTest
+from wire import Kind, RawCases, RawClient
+
+
+def ask(port, path, method="GET", body=None, user=None):
+    """Status and what was answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"content-type": "application/json"} if body is not None else {}
+    if user:
+        headers["authorization"] = "Basic " + base64.b64encode(":".join(user).encode()).decode()
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+    finally:
+        connection.close()
+    return answer.status, json.loads(text) if text else None
+
+
+class ClusterViews(Ctl, RawCases, ThreeNodes):
+    arguments = ("--workers", "2")
+
+    def at(self, node):
+        return self.cluster.nodes[node]
+
+    def page(self, path, asked=0, **query):
+        status, page = ask(self.at(asked).http_port, f"{path}?{urllib.parse.urlencode(query)}")
+        self.assertEqual(status, 200, page)
+        self.assertEqual(page["unanswered"], [])
+        return page
+
+    def clients(self, asked=0, **query):
+        return self.page("/v1/clients", asked, **query)["clients"]
+
+    def test_clients_of_all_nodes_are_found_at_any_node(self):
+        names = [self.client_id(f"view-{number}") for number in range(6)]
+        for number in range(6):
+            self.raw(self.at(number % 3).port, f"view-{number}")
+        for node in range(3):
+            found = self.clients(node, search=self.client_id("view-"))
+            self.assertEqual([it["client_id"] for it in found], names)
+            self.assertEqual([it["node"] for it in found], [self.at(number % 3).name for number in range(6)])
+        for node in range(3):
+            (found,) = self.clients(node, client_id=names[4])
+            self.assertEqual((found["node"], found["connected"]), (self.at(1).name, True))
+        here = self.clients(0, search=self.client_id("view-"), node=self.at(2).name)
+        own = self.clients(2, search=self.client_id("view-"), node=self.at(2).name)
+        for found in (here, own):
+            self.assertEqual([it["client_id"] for it in found], [names[2], names[5]])
+        self.assertEqual(self.clients(0, client_id=names[0], address="192.0.2.1"), [])
+        self.assertEqual(len(self.clients(1, client_id=names[0], address="127.0.0.1")), 1)
+        self.assertEqual(self.clients(0, client_id=names[0], user="nobody"), [])
+
+    def test_pages_of_all_nodes_hold_every_client_once(self):
+        roles = [f"paged-{number:02}" for number in range(17)]
+        for number, role in enumerate(roles):
+            self.raw(self.at(number * 7 % 3).port, role)
+        found, query = [], {"search": self.client_id("paged-"), "limit": 4}
+        while True:
+            page = self.page("/v1/clients", 1, **query)
+            self.assertLessEqual(len(page["clients"]), 4)
+            found += [it["client_id"] for it in page["clients"]]
+            if page["next"] is None:
+                break
+            query["after"] = page["next"]
+        self.assertEqual(found, [self.client_id(role) for role in roles])
+
+    def test_the_slowest_client_comes_first_wherever_it_is(self):
+        topic = self.topic("slow")
+        slow = self.keeper(self.at(2).port, "slow")
+        slow.subscribe((topic, 1))
+        slow.close()
+        other = self.raw(self.at(1).port, "publisher")
+        for _ in range(5):
+            other.publish(topic, b"x" * 1000, qos=1)
+        first = self.client_id("slow")
+
+        def leads(order):
+            clients = self.clients(0, order=order, limit=1)
+            return clients[0]["client_id"] == first and clients[0]["queued_messages"] == 5
+
+        for order in ("waiting", "oldest"):
+            wait_until(lambda order=order: leads(order), f"the slow client to be first by {order}")
+        (entry,) = self.clients(0, order="oldest", limit=1)
+        self.assertIsInstance(entry["oldest_queued_ms"], int)
+        self.assertEqual(entry["node"], self.at(2).name)
+        table = self.ctl("clients", "--order", "oldest", "--limit", "1")
+        self.assertIn(first, table)
+        self.assertIn(self.at(2).name, table)
+
+    def test_the_client_with_most_messages_comes_first(self):
+        busy = self.raw(self.at(1).port, "busy")
+        for _ in range(300):
+            busy.publish(self.topic("busy"), b"x", qos=1)
+        (first,) = self.clients(2, order="rate", limit=1)
+        self.assertEqual(first["client_id"], self.client_id("busy"))
+        self.assertGreater(first["messages_per_s"], 0)
+
+    def test_subscribers_of_a_topic_are_found_on_all_nodes(self):
+        for number, filter in enumerate((self.topic("a/+"), self.topic("a/b"), self.topic("c"))):
+            self.raw(self.at(number).port, f"sub-{number}").subscribe((filter, 1))
+        found = self.page("/v1/subscribers", 2, topic=self.topic("a/b"))["subscribers"]
+        nodes = {it["client_id"]: it["node"] for it in found}
+        self.assertEqual(nodes, {self.client_id(f"sub-{number}"): self.at(number).name for number in range(2)})
+        (one,) = self.page("/v1/subscribers", 0, filter=self.topic("c"))["subscribers"]
+        self.assertEqual((one["client_id"], one["qos"]), (self.client_id("sub-2"), 1))
+        self.assertIn(self.client_id("sub-1"), self.ctl("subscribers", "--topic", self.topic("a/b")))
+
+    def test_a_client_is_kicked_at_whichever_node_it_is(self):
+        client = self.keeper(self.at(2).port, "kicked")
+        self.assertIn("ended the connection", self.ctl("kick", self.client_id("kicked")))
+        self.assertEqual(client.expect(Kind.DISCONNECT).reason_code, ADMINISTRATIVE_ACTION)
+        port = self.at(1).http_port
+        body = {"client_id": self.client_id("kicked")}
+        status, words = ask(port, "/v1/kick", "POST", body)
+        self.assertEqual((status, words["error"]), (404, "no such client is connected to any node"))
+        status, _ = ask(port, "/v1/kick", "POST", body | {"end_session": True})
+        self.assertEqual(status, 200)
+        self.assertEqual(self.clients(0, client_id=self.client_id("kicked")), [])
+
+    def test_what_names_a_node_is_answered_by_it(self):
+        for asked in range(3):
+            for named in range(3):
+                port = self.at(asked).http_port
+                name = self.at(named).name
+                status, nodes = ask(port, f"/v1/nodes?node={name}")
+                self.assertEqual((status, [it["name"] for it in nodes if it["is_self"]]), (200, [name]))
+        status, words = ask(self.at(0).http_port, "/v1/nodes?node=nobody")
+        self.assertEqual(status, 404)
+        self.assertIn("nobody", words["error"])
+        self.assertIn("sessions", self.ctl("memory", "--node", self.at(1).name).lower())
+
+    def test_bad_queries_are_refused_in_words(self):
+        for query, words in (
+            ("limit=0", "limit"),
+            ("limit=1001", "limit"),
+            ("order=size", "order"),
+            ("address=here", "address"),
+            ("colour=red", "colour"),
+            ("order=rate&after=a", "after"),
+        ):
+            status, answer = ask(self.at(0).http_port, f"/v1/clients?{query}")
+            self.assertEqual(status, 400, query)
+            self.assertIn(words, answer["error"])
+
+
+class ClusterViewsWithUsers(PageTest):
+    size = 2
+
+    def test_rights_at_the_other_node_are_those_of_who_asks(self):
+        client = RawClient(self.nodes[1].port)
+        self.addCleanup(client.close)
+        client.connect("there")
+        port = self.nodes[0].http_port
+        wait_until(lambda: ask(port, "/v1/clients", user=EYE)[1]["clients"], "the client to be seen from the other node")
+        status, page = ask(port, "/v1/clients", user=EYE)
+        self.assertEqual((status, page["unanswered"]), (200, []))
+        self.assertEqual([it["node"] for it in page["clients"]], ["node-2"])
+        body = {"client_id": "there"}
+        for path in ("/v1/kick", "/v1/kick?node=node-2"):
+            self.assertEqual(ask(port, path, "POST", body, EYE)[0], 403)
+        self.assertEqual(ask(port, "/v1/clients?node=node-2")[0], 401)
+        self.assertEqual(ask(port, "/v1/kick", "POST", body, ROOT)[0], 200)
+        status, changes = ask(port, "/v1/audit?node=node-2", user=EYE)
+        self.assertEqual((status, changes[-1]["user"], changes[-1]["subject"]), (200, "root", "there"))

@@ -1,0 +1,48 @@
+"""What a node measures, by the names that docs/metrics.md promises."""
+
+import re
+from pathlib import Path
+
+from mosquitto_clients import publish
+from nodes import ThreeNodes, wait_until
+from wire import RawCases
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+class Metrics(RawCases, ThreeNodes):
+    def page(self, node=0):
+        return self.cluster.nodes[node].ask("/metrics").decode()
+
+    def documented(self):
+        rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| .+ \|$", DOCUMENT.read_text(), re.MULTILINE)
+        return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+    def test_every_metric_is_documented_with_its_type_and_labels(self):
+        documented = self.documented()
+        self.assertGreater(len(documented), 100)
+        page = self.page()
+        for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE):
+            self.assertIn(name, documented)
+            self.assertEqual(documented[name][0], kind, name)
+            for labels in re.findall(rf"^{name}(?:_bucket)?{{(.*)}} ", page, re.MULTILINE):
+                found = set(re.findall(r'(\w+)="', labels)) - {"le"}
+                self.assertLessEqual(found, documented[name][1], name)
+
+    def test_a_message_counts_in_the_histogram_of_deliveries(self):
+        subscriber = self.subscriber((self.topic(), 1), role="subscriber")
+
+        def delivered():
+            pages = [self.page(node) for node in range(3)]
+            counts = [re.search(r"^thicket_delivery_seconds_count (\d+)$", page, re.MULTILINE) for page in pages]
+            return sum(int(count.group(1)) for count in counts)
+
+        before = delivered()
+        publish(self.there, self.topic(), "x", "-q", 1)
+        subscriber.take_message()
+        wait_until(lambda: delivered() > before, "the message to be counted")
+        self.assertRegex(self.page(), r'(?m)^thicket_round_seconds_bucket{le="\+Inf"} [1-9]\d*$')
+
+    def test_round_trips_of_links_are_counted(self):
+        answered = re.compile(r"^thicket_link_round_trip_seconds_count [1-9]", re.MULTILINE)
+        wait_until(lambda: any(answered.search(self.page(node)) for node in range(3)), "an answer to a hello")
