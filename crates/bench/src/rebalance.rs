@@ -1,14 +1,16 @@
 //! What rebalancing does on real nodes: clients that follow are moved when a node joins, leaves, or runs hot, and when the rebalancer dies.
 //!
 //! Each publisher has a topic and a subscriber of its own, all sessions outlive their connections. A message carries its number, so a subscriber
-//! knows what is missing and what came twice; and its longest wait between two messages shows what a move costs its client.
+//! knows what is missing and what came twice, and when it was sent. What a move costs its client: the time without a connection, and the longest wait
+//! between two messages. What it costs others: how long messages take to those that stay.
 
+mod crowd;
 mod scattered;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -22,6 +24,8 @@ use crate::target::Running;
 
 /// Until what was on its way has come.
 const SETTLE: Duration = Duration::from_secs(5);
+/// Rates of clients are means of half a minute.
+const MEANS: Duration = Duration::from_secs(35);
 /// Time between two looks at what the nodes have done.
 const LOOK: Duration = Duration::from_millis(500);
 /// The load counts as even from this index of Jain on.
@@ -41,6 +45,8 @@ pub enum RebalanceAct {
     Kill,
     /// Clients that may have several sessions are at random nodes with one each, and are placed anew.
     Random,
+    /// Many subscribers at one node move to a topic with ten times the messages.
+    FlashCrowd,
 }
 
 impl RebalanceAct {
@@ -52,6 +58,7 @@ impl RebalanceAct {
             Self::Drain => "drain",
             Self::Kill => "kill",
             Self::Random => "random",
+            Self::FlashCrowd => "flash-crowd",
         }
     }
 }
@@ -65,7 +72,9 @@ pub struct RebalanceExperiment {
     pub nodes: usize,
     /// Publishers, each with a topic and a subscriber.
     pub pairs: usize,
-    /// Messages a second of each.
+    /// Subscribers that move to another topic, in the act that is about them.
+    pub crowd: usize,
+    /// Messages a second of each publisher.
     pub rate_per_s: f64,
     /// At this QoS.
     pub qos: Qos,
@@ -82,12 +91,14 @@ pub struct RebalanceExperiment {
 pub struct RebalanceOutcome {
     /// What happened.
     pub act: RebalanceAct,
-    /// From then until the load was even, the node was empty, or moves went on, in seconds; none: not within the time.
+    /// From then until the load was even, the node was empty, others were moved again, or all were settled, in seconds; none: not within the time.
     pub took_s: Option<f64>,
     /// Jain's index of the clients at the nodes that are left, at the end.
     pub jain: f64,
     /// Messages between nodes, in the act that is about them.
     pub internal: Option<InternalTraffic>,
+    /// Loads of nodes, in the act that is about them.
+    pub loads: Option<CrowdLoads>,
     /// Clients that were sent away by the rebalancer.
     pub moved: u64,
     /// Messages that a publisher had acknowledged.
@@ -100,6 +111,25 @@ pub struct RebalanceOutcome {
     pub calm_gap_ms: [f64; 3],
     /// The same after it.
     pub gap_ms: [f64; 3],
+    /// Clients that moved were without a connection for so long, in milliseconds: p50, p99 and the longest.
+    pub break_ms: [f64; 3],
+    /// So often at most was one client disconnected.
+    pub most_breaks: u64,
+    /// From the publisher to a subscriber that did not move, in milliseconds, p99: before it happened, and from then on.
+    pub others_delay_ms: [f64; 2],
+}
+
+/// The load of the node that had most of it, over the mean.
+#[derive(Debug, Clone, Serialize)]
+pub struct CrowdLoads {
+    /// Before anybody moved to the other topic.
+    pub before: f64,
+    /// The highest.
+    pub peak: f64,
+    /// At the end.
+    pub after: f64,
+    /// Seconds from the first change on, and the load then.
+    pub over_time: Vec<(f64, f64)>,
 }
 
 /// Messages a second between nodes.
@@ -124,7 +154,12 @@ struct Heard {
     twice: u64,
     last: Option<Instant>,
     longest: Duration,
+    /// From the publisher to here, in milliseconds.
+    delays: Vec<f64>,
 }
+
+/// How long one client was without a connection, each time.
+type Breaks = Arc<Mutex<Vec<Duration>>>;
 
 /// A publisher and what became of its messages.
 #[derive(Debug, Default)]
@@ -150,6 +185,7 @@ pub fn play_rebalancing(
         let runtime = runtime.map_err(BenchError::system("the clients' runtime"))?;
         let outcome = match act {
             RebalanceAct::Random => runtime.block_on(scattered::play(experiment, &nodes))?,
+            RebalanceAct::FlashCrowd => runtime.block_on(crowd::play(experiment, &nodes))?,
             RebalanceAct::ScaleOut | RebalanceAct::Drain | RebalanceAct::Kill => {
                 runtime.block_on(play_one(experiment, act, &mut nodes))?
             }
@@ -183,7 +219,10 @@ fn arguments_of(experiment: &RebalanceExperiment, act: RebalanceAct) -> [String;
     // Messages to backups cross between nodes, too: where those are counted there are none.
     let (mode, backups) = match act {
         RebalanceAct::Random => ("suggest", 0),
-        RebalanceAct::ScaleOut | RebalanceAct::Drain | RebalanceAct::Kill => ("on", 1),
+        RebalanceAct::ScaleOut
+        | RebalanceAct::Drain
+        | RebalanceAct::Kill
+        | RebalanceAct::FlashCrowd => ("on", 1),
     };
     [
         format!("--rebalance={mode}"),
@@ -218,12 +257,13 @@ async fn play_one(
     let heard: Vec<Arc<Mutex<Heard>>> = (0..pairs).map(|_| Arc::default()).collect();
     let sent: Vec<Arc<Sent>> = (0..pairs).map(|_| Arc::default()).collect();
     let is_over = Arc::new(AtomicBool::new(false));
+    let epoch = Instant::now();
     let crowded = if act == RebalanceAct::Kill {
         not_the_rebalancer(nodes)?
     } else {
         0
     };
-    let mut clients = Vec::new();
+    let (mut subscribers, mut publishers) = (Vec::new(), Vec::new());
     let mut tasks = Vec::new();
     for pair in 0..pairs {
         // A pair comes together, except that the members of every fourth come to different nodes.
@@ -237,39 +277,51 @@ async fn play_one(
         } else {
             (here + 1) % nodes.len()
         };
-        let subscriber =
-            connect(experiment, &nodes[here], &format!("sub-{pair}"), pair, true).await?;
-        let publisher = connect(
+        let subscriber = connect(
             experiment,
-            &nodes[there],
-            &format!("pub-{pair}"),
-            pair,
-            false,
+            &nodes[here],
+            &format!("sub-{pair}"),
+            Some(topic_name(pair)),
         )
         .await?;
-        tokio::spawn(listen(subscriber.clone(), Arc::clone(&heard[pair])));
+        let publisher = connect(experiment, &nodes[there], &format!("pub-{pair}"), None).await?;
+        let noted = Arc::clone(&heard[pair]);
+        tokio::spawn(listen(subscriber.clone(), noted, topic_name(pair), epoch));
         let publishing = Publishing {
-            pair,
+            topic: topic_name(pair),
+            phase: (pair as f64 * 0.618).fract(),
+            epoch,
             period: Duration::from_secs_f64(1.0 / experiment.rate_per_s),
             qos: experiment.qos,
             sent: Arc::clone(&sent[pair]),
             is_over: Arc::clone(&is_over),
         };
         tasks.push(tokio::spawn(publishing.run(publisher.clone())));
-        clients.extend([subscriber, publisher]);
+        subscribers.push(subscriber);
+        publishers.push(publisher);
     }
+    let all = || subscribers.iter().chain(&publishers);
+    let breaks: Vec<Breaks> = all().map(watch).collect();
     if act != RebalanceAct::Kill {
         tokio::time::sleep(2 * SETTLE).await;
     }
     let calm_gap_ms = gaps(&heard);
+    let calm_delays = take_delays(&heard);
+    let homes_before = homes(&subscribers);
+    breaks.iter().for_each(|breaks| lock(breaks).clear());
     let moved_before = moves(&apis(nodes));
     let took = match act {
         RebalanceAct::ScaleOut => scale_out(experiment, nodes).await?,
         RebalanceAct::Drain => drain(experiment, nodes).await?,
-        RebalanceAct::Kill | RebalanceAct::Random => kill(experiment, nodes).await?,
+        RebalanceAct::Kill | RebalanceAct::Random | RebalanceAct::FlashCrowd => {
+            kill(experiment, nodes).await?
+        }
     };
     let moved = moves(&apis(nodes)).saturating_sub(moved_before);
     tokio::time::sleep(SETTLE).await;
+    let homes_after = homes(&subscribers);
+    let stayed = |at: usize| homes_before[at] == homes_after[at];
+    let delays = [calm_delays, take_delays(&heard)];
     is_over.store(true, Ordering::Relaxed);
     for task in tasks {
         let _ = tokio::time::timeout(READY_WITHIN, task).await;
@@ -282,25 +334,29 @@ async fn play_one(
         took_s: took.map(|took| took.as_secs_f64()),
         jain,
         internal: None,
+        loads: None,
         moved,
         acknowledged: 0,
         lost: 0,
         twice: 0,
         calm_gap_ms,
         gap_ms,
+        break_ms: break_times(&breaks),
+        most_breaks: most_breaks(&breaks),
+        others_delay_ms: delays.map(|delays| {
+            let those = delays.into_iter().enumerate().filter(|(at, _)| stayed(*at));
+            percentiles(those.flat_map(|(_, delays)| delays).collect())[1]
+        }),
     };
     for (heard, sent) in heard.iter().zip(&sent) {
-        let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = sent
-            .acknowledged
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let heard = lock(heard);
+        let sent = lock(&sent.acknowledged);
         let came = |number: &&u32| heard.seen.get(**number as usize).copied().unwrap_or(false);
         outcome.acknowledged += sent.len() as u64;
         outcome.lost += sent.iter().filter(|number| !came(number)).count() as u64;
         outcome.twice += heard.twice;
     }
-    for client in clients {
+    for client in all() {
         let _ = tokio::time::timeout(Duration::from_millis(100), client.close()).await;
     }
     Ok(outcome)
@@ -416,30 +472,79 @@ fn connections(apis: &[SocketAddr]) -> Vec<f64> {
 
 /// Longest waits of all subscribers since the last call, in milliseconds.
 fn gaps(heard: &[Arc<Mutex<Heard>>]) -> [f64; 3] {
-    let mut all: Vec<f64> = Vec::new();
-    for one in heard {
-        let mut one = one.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(std::mem::take(&mut one.longest).as_secs_f64() * 1e3);
-    }
+    let longest = |one: &Arc<Mutex<Heard>>| std::mem::take(&mut lock(one).longest);
+    percentiles(heard.iter().map(longest).map(millis).collect())
+}
+
+/// How long the messages to each subscriber took since the last call, in milliseconds.
+fn take_delays(heard: &[Arc<Mutex<Heard>>]) -> Vec<Vec<f64>> {
+    let take = |one: &Arc<Mutex<Heard>>| std::mem::take(&mut lock(one).delays);
+    heard.iter().map(take).collect()
+}
+
+/// p50, p99 and the highest; 0 of nothing.
+fn percentiles(mut all: Vec<f64>) -> [f64; 3] {
     all.sort_by(f64::total_cmp);
-    let at = |part: f64| all.get(((all.len() as f64 * part) as usize).min(all.len() - 1));
+    let at = |part: f64| all.get(((all.len() as f64 * part) as usize).min(all.len().max(1) - 1));
     [0.5, 0.99, 1.0].map(|part| at(part).copied().unwrap_or(0.0))
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Notes from now on how long a client is without a connection, each time.
+fn watch(client: &Client) -> Breaks {
+    let breaks = Breaks::default();
+    let (client, noted) = (client.clone(), Arc::clone(&breaks));
+    tokio::spawn(async move {
+        while client
+            .wait_for(|it| it.sessions.is_empty())
+            .await
+            .ended
+            .is_none()
+        {
+            let began = Instant::now();
+            let is_back = client.wait_for(|it| !it.sessions.is_empty()).await;
+            if is_back.ended.is_none() {
+                lock(&noted).push(began.elapsed());
+            }
+        }
+    });
+    breaks
+}
+
+fn break_times(breaks: &[Breaks]) -> [f64; 3] {
+    let all = breaks.iter().flat_map(|breaks| lock(breaks).clone());
+    percentiles(all.map(millis).collect())
+}
+
+fn most_breaks(breaks: &[Breaks]) -> u64 {
+    let most = breaks.iter().map(|breaks| lock(breaks).len()).max();
+    most.unwrap_or(0) as u64
+}
+
+/// Where each client is connected.
+fn homes(clients: &[Client]) -> Vec<Option<String>> {
+    let home = |client: &Client| client.status().sessions.into_values().next();
+    clients.iter().map(home).collect()
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn connect(
     experiment: &RebalanceExperiment,
     node: &Running,
     client_id: &str,
-    pair: usize,
-    subscribes: bool,
+    filter: Option<String>,
 ) -> Result<Client, BenchError> {
     let mut options = Options::new(format!("mqtt://{}", node.address));
     options.client_id = client_id.to_owned();
     options.session_expiry = Duration::from_secs(600);
     options.placement = Placement::Off;
-    if subscribes {
-        options.subscribe = vec![(topic_name(pair), experiment.qos)];
-    }
+    options.subscribe = filter.map(|it| (it, experiment.qos)).into_iter().collect();
     options.connect_timeout = READY_WITHIN;
     let connected = Client::connect(options).await;
     connected.map_err(|error| BenchError::Setting(format!("{client_id}: {error}")))
@@ -449,18 +554,35 @@ fn topic_name(pair: usize) -> String {
     format!("rebalance/{pair}")
 }
 
-async fn listen(subscriber: Client, heard: Arc<Mutex<Heard>>) {
+/// A message: its number, and when it was sent.
+fn payload(number: u32, epoch: Instant) -> Vec<u8> {
+    let micros = u64::try_from(epoch.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let mut payload = number.to_le_bytes().to_vec();
+    payload.extend(micros.to_le_bytes());
+    payload
+}
+
+fn read_payload(payload: &[u8]) -> Option<(usize, Duration)> {
+    let (number, micros) = payload.split_first_chunk()?;
+    let micros = u64::from_le_bytes(micros.try_into().ok()?);
+    let number = u32::from_le_bytes(*number) as usize;
+    (number < NUMBERS).then_some((number, Duration::from_micros(micros)))
+}
+
+/// Notes what comes of one topic.
+async fn listen(subscriber: Client, heard: Arc<Mutex<Heard>>, topic: String, epoch: Instant) {
     while let Some(message) = subscriber.next().await {
-        let number = message
-            .payload
-            .first_chunk()
-            .copied()
-            .map(u32::from_le_bytes);
-        let Some(number) = number.map(|it| it as usize).filter(|it| *it < NUMBERS) else {
+        if message.topic != topic {
+            continue;
+        }
+        let Some((number, sent)) = read_payload(&message.payload) else {
             continue;
         };
-        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = lock(&heard);
         let now = Instant::now();
+        heard
+            .delays
+            .push(millis((now - epoch).saturating_sub(sent)));
         if let Some(last) = heard.last.replace(now) {
             heard.longest = heard.longest.max(now - last);
         }
@@ -475,7 +597,10 @@ async fn listen(subscriber: Client, heard: Arc<Mutex<Heard>>) {
 
 /// What one publisher does.
 struct Publishing {
-    pair: usize,
+    topic: String,
+    /// Part of a period that it waits before its first message: publishers do not beat in time.
+    phase: f64,
+    epoch: Instant,
     period: Duration,
     qos: Qos,
     sent: Arc<Sent>,
@@ -484,8 +609,7 @@ struct Publishing {
 
 impl Publishing {
     async fn run(self, publisher: Client) {
-        // Publishers do not beat in time.
-        tokio::time::sleep(self.period.mul_f64((self.pair as f64 * 0.618).fract())).await;
+        tokio::time::sleep(self.period.mul_f64(self.phase)).await;
         let mut ticks = tokio::time::interval(self.period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for number in 0..NUMBERS as u32 {
@@ -493,13 +617,9 @@ impl Publishing {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let message = Message::new(topic_name(self.pair), number.to_le_bytes()).qos(self.qos);
+            let message = Message::new(&*self.topic, payload(number, self.epoch)).qos(self.qos);
             if publisher.publish(message).await.is_ok() {
-                let acknowledged = &self.sent.acknowledged;
-                acknowledged
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(number);
+                lock(&self.sent.acknowledged).push(number);
             }
         }
     }
@@ -548,6 +668,25 @@ pub fn rebalance_report(experiment: &RebalanceExperiment, outcomes: &[RebalanceO
         ]);
     }
     report.push(Part::Table(table));
+    let mut table = Table::new([
+        "what happens",
+        "without a connection, ms: p50",
+        "p99",
+        "longest",
+        "of one client at most",
+        "delay to others, p99, ms: before",
+        "from then on",
+    ]);
+    let about_all = |one: &&RebalanceOutcome| one.act != RebalanceAct::Random;
+    for one in outcomes.iter().filter(about_all) {
+        let [p50, p99, longest] = one.break_ms.map(|time| format!("{time:.1}"));
+        let [before, after] = one.others_delay_ms.map(|delay| format!("{delay:.1}"));
+        let most = format!("{} times", one.most_breaks);
+        let name = one.act.name().to_owned();
+        table.row([name, p50, p99, longest, most, before, after]);
+    }
+    report.push(Part::Table(table));
+    crowd::add_table(&mut report, outcomes);
     scattered::add_table(&mut report, outcomes);
     report
 }
@@ -555,6 +694,16 @@ pub fn rebalance_report(experiment: &RebalanceExperiment, outcomes: &[RebalanceO
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_is_read_as_it_was_written() {
+        let epoch = Instant::now();
+        let (number, sent) = read_payload(&payload(7, epoch)).unwrap();
+        assert_eq!(number, 7);
+        assert!(sent <= epoch.elapsed());
+        assert_eq!(read_payload(&[0; 11]), None);
+        assert_eq!(read_payload(&[0xFF; 12]), None);
+    }
 
     #[test]
     fn the_longest_waits_are_taken_once() {

@@ -200,6 +200,9 @@ impl Director {
                 address,
             } => self.on_better(&topic, is_filter, &address),
             Report::Refused(code) => self.on_refused(number, code),
+            Report::Redirected => self.status.send_modify(|status| {
+                status.sessions.remove(&number);
+            }),
             Report::Problem(problem) => {
                 tracing::debug!(
                     client_id = self.client_id,

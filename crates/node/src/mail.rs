@@ -267,6 +267,16 @@ impl Elsewhere {
         serving.filter_map(move |place| place.addresses.get(usize::from(listener.0))?.as_ref())
     }
 
+    /// HOST:PORT of a node for a client that came in at the listener; `None`: it does not take clients, or has no such listener.
+    pub fn serving_at(&self, node: NodeId, listener: ListenerId) -> Option<&Arc<str>> {
+        let at = self
+            .nodes
+            .binary_search_by_key(&node, |place| place.node)
+            .ok()?;
+        let place = self.nodes.get(at).filter(|place| place.serves)?;
+        place.addresses.get(usize::from(listener.0))?.as_ref()
+    }
+
     /// A Server Reference: the addresses of these nodes, with spaces between (5.0, 4.11).
     pub fn reference(&self, nodes: &[NodeId], listener: ListenerId) -> Option<String> {
         let addresses = nodes

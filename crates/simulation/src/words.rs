@@ -22,7 +22,11 @@ pub fn words(packet: &Packet<'_>) -> String {
             format!("UNSUBACK {} [{codes}]", unsuback.packet_id.value())
         }
         Packet::Disconnect(disconnect) => {
-            format!("DISCONNECT 0x{:02X}", disconnect.reason_code as u8)
+            let mut words = format!("DISCONNECT 0x{:02X}", disconnect.reason_code as u8);
+            if let Some(reference) = disconnect.server_reference {
+                let _ = write!(words, " to {reference}");
+            }
+            words
         }
         Packet::Auth(auth) => format!("AUTH 0x{:02X}", auth.reason_code as u8),
         Packet::Pingresp => "PINGRESP".into(),

@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use thicket_client::{Client, Message, Options, Qos};
 
 use super::{
-    InternalTraffic, RebalanceAct, RebalanceExperiment, RebalanceOutcome, SETTLE, apis,
-    connections, moves, until,
+    InternalTraffic, MEANS, RebalanceAct, RebalanceExperiment, RebalanceOutcome, SETTLE, apis,
+    connections, lock, moves, until,
 };
 use crate::BenchError;
 use crate::cluster::{READY_WITHIN, jain, sum_at};
@@ -28,8 +28,6 @@ const WANTED: usize = 10;
 const ALPHA: f64 = 1.13;
 /// Sessions that a client may have.
 const MAX_SESSIONS: usize = 4;
-/// Rates of clients are means of half a minute.
-const MEANS: Duration = Duration::from_secs(35);
 /// Messages between nodes are counted for so long.
 const COUNTED: Duration = Duration::from_secs(10);
 /// Nothing has moved for so long: it has settled.
@@ -110,12 +108,16 @@ pub(super) async fn play(
         took_s: took.map(|took| took.as_secs_f64()),
         jain: jain(&connections(&apis(nodes))).unwrap_or(0.0),
         internal: Some(internal),
+        loads: None,
         moved: moves(&apis(nodes)).saturating_sub(moved_before),
         acknowledged: 0,
         lost: 0,
         twice: 0,
         calm_gap_ms: [0.0; 3],
         gap_ms: [0.0; 3],
+        break_ms: [0.0; 3],
+        most_breaks: 0,
+        others_delay_ms: [0.0; 2],
     };
     network.count(&mut outcome);
     network.close().await;
@@ -227,10 +229,6 @@ impl Network {
             let _ = tokio::time::timeout(Duration::from_millis(100), client.close()).await;
         }
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn topic_name(topic: usize) -> String {

@@ -95,6 +95,8 @@ pub(crate) enum Report {
     },
     /// The broker does not want this session.
     Refused(ReasonCode),
+    /// The broker has sent it to another one, which it is about to reach.
+    Redirected,
     Problem(String),
     TakenOver,
     /// The task has ended.
@@ -228,6 +230,7 @@ impl Session {
                         .await;
                 }
                 End::Redirected(addresses) => {
+                    self.report(Report::Redirected).await;
                     self.hops += 1;
                     if self.hops <= MOST_HOPS {
                         self.candidates = addresses.into();

@@ -72,7 +72,7 @@ impl Worker {
 
     /// Ends a connection: its client finds its session on another node.
     pub(super) fn send_away(&mut self, now: Now, id: ConnectionId) {
-        let reference = self.any_reference(id);
+        let reference = self.reference_for_drained(id);
         self.disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);
     }

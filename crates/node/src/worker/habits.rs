@@ -1,6 +1,7 @@
 //! What each client does, for the rebalancer: how many messages it has, what it publishes to and what it wants.
 //!
-//! Rates are means over half a minute and more, so a load that swings faster looks constant. Topics are counted in a sample of the publications.
+//! Rates are means over half a minute and more, so a load that swings faster looks constant; but when a client changes what it wants, they begin anew.
+//! Topics are counted in a sample of the publications.
 
 use std::{rc::Rc, time::Duration};
 
@@ -16,6 +17,8 @@ use crate::{
 
 /// Rates are means over this time at least, and twice it at most while somebody asks.
 const MEASURED: Duration = Duration::from_secs(30);
+/// Rates of a client that changes what it wants all the time are means over about so long nevertheless.
+const BEGUN_ANEW: Duration = Duration::from_secs(10);
 /// One of so many publications tells its topic.
 const SAMPLED: u32 = 16;
 /// Of 2^32, the golden ratio: its multiples are spread evenly, and so are every second, every third and so on of them.
@@ -43,6 +46,8 @@ pub(super) struct Habits {
     published: u64,
     /// The older one is what rates are counted from.
     marks: [Mark; 2],
+    /// When rates last began anew.
+    began: Instant,
     /// With how often each was sampled.
     topics: Vec<(Rc<str>, u32)>,
 }
@@ -55,7 +60,21 @@ impl Habits {
         };
         Self {
             marks: [mark; 2],
+            began: now,
             ..Self::default()
+        }
+    }
+
+    /// The client wants something else, after so many messages: what it had before tells nothing of what it will have.
+    fn begin_anew(&mut self, now: Instant, messages: u64) {
+        if now.since(self.began) >= BEGUN_ANEW {
+            thicket_session::reach!("time BEGUN_ANEW");
+            let mark = Mark {
+                at: now,
+                messages,
+                published: self.published,
+            };
+            (self.marks, self.began) = ([mark; 2], now);
         }
     }
 
@@ -149,6 +168,15 @@ impl Worker {
         }
     }
 
+    /// A client wants something else than before.
+    pub(super) fn measure_anew(&mut self, now: Now, id: ConnectionId) {
+        let connection = self.connection_mut(id);
+        if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
+            let messages = attached.count.messages;
+            attached.count.habits.begin_anew(now.instant, messages);
+        }
+    }
+
     /// The hub asks what clients do, those from a connection on. As many are named as one message holds.
     pub(super) fn handle_habits_asked(&mut self, now: Now, asker: NodeId, round: u64, from: u32) {
         let (mut clients, mut bytes) = (Vec::new(), 0);
@@ -232,6 +260,17 @@ mod tests {
     fn a_client_that_has_just_come_is_measured_over_a_second_at_least() {
         let mut habits = Habits::new(at(5));
         assert_eq!(habits.rates(at(5), 3), (3_000, 0));
+    }
+
+    #[test]
+    fn rates_begin_anew_when_a_client_wants_something_else_but_not_all_the_time() {
+        let mut habits = Habits::new(at(0));
+        habits.begin_anew(at(9), 1_000);
+        assert_eq!(habits.rates(at(40), 4_000).0, 100_000);
+        habits.begin_anew(at(50), 4_000);
+        assert_eq!(habits.rates(at(52), 5_000).0, 500_000);
+        habits.begin_anew(at(59), 8_500);
+        assert_eq!(habits.rates(at(60), 9_000).0, 500_000);
     }
 
     #[test]

@@ -105,8 +105,18 @@ impl Worker {
         self.redirect.elsewhere.serving(listener).next().is_some()
     }
 
-    /// A node for a client that this one cannot keep: one after the other.
-    pub(super) fn any_reference(&mut self, id: ConnectionId) -> Option<String> {
+    /// A node for the client of a session that ends here because the node is drained: where a backup of the session would be.
+    pub(super) fn reference_for_drained(&mut self, id: ConnectionId) -> Option<String> {
+        let listener = self.connection(id)?.listener;
+        let key = self.session_of(id);
+        let to = key.and_then(|key| self.choose_backup(key, &[]));
+        let address = to.and_then(|to| self.redirect.elsewhere.serving_at(to, listener));
+        let address = address.map(ToString::to_string);
+        address.or_else(|| self.any_reference(id))
+    }
+
+    /// Any node for a client that this one cannot keep: one after the other.
+    fn any_reference(&mut self, id: ConnectionId) -> Option<String> {
         let listener = self.connection(id)?.listener;
         let count = self.redirect.elsewhere.serving(listener).count();
         let at = self.redirect.next.checked_rem(count)?;

@@ -222,6 +222,9 @@ impl Worker {
         self.journal
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
+        if is_new {
+            self.measure_anew(now, id);
+        }
         self.note_operation(now, key, &filter);
         self.note_subscription(key, SUBSCRIBED, || {
             let qos = asked.options.qos as u8;
@@ -319,6 +322,9 @@ impl Worker {
             self.gates.cancel_replays_of(key, &filter);
             self.cancel_replays_of(key, &filter);
             reason_codes.push(code);
+        }
+        if reason_codes.contains(&ReasonCode::Success) {
+            self.measure_anew(now, id);
         }
         self.announce(changes);
         self.hold_output(id, key);

@@ -22,7 +22,10 @@ pub struct Rebalance {
     /// Publishers, each with a topic and a subscriber of its own
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pairs: u32,
-    /// Messages a second of each
+    /// Subscribers of the flash crowd
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    crowd: u32,
+    /// Messages a second of each publisher
     #[arg(long, value_name = "N", default_value_t = 2.0)]
     rate: f64,
     /// QoS of messages and subscriptions, 1 or 2
@@ -49,6 +52,8 @@ enum Act {
     Kill,
     /// Clients that may have four sessions are at random nodes with one each, each subscriber with ten topics (Zipf's law, 1.13): a dry run, one pass, and what came of it
     Random,
+    /// All subscribers of a topic, at one node, change within ten seconds to one with ten times the messages; the other nodes have pairs, with as much load before
+    FlashCrowd,
 }
 
 impl std::fmt::Display for Act {
@@ -64,6 +69,7 @@ impl From<Act> for RebalanceAct {
             Act::Drain => Self::Drain,
             Act::Kill => Self::Kill,
             Act::Random => Self::Random,
+            Act::FlashCrowd => Self::FlashCrowd,
         }
     }
 }
@@ -79,6 +85,7 @@ pub fn run(arguments: &Rebalance) -> anyhow::Result<()> {
         thicket: std::env::current_exe().context("where this program lies")?,
         nodes: arguments.nodes.into(),
         pairs: arguments.pairs as usize,
+        crowd: arguments.crowd as usize,
         rate_per_s: rate,
         qos: if arguments.qos == 1 {
             Qos::AtLeastOnce

@@ -450,6 +450,7 @@ impl Hub {
 
     /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client comes there.
     pub(super) fn place_anew(&mut self, now: Now, placement: &Placement, max_sessions: u8) {
+        thicket_session::reach!("hub/placements: a client is placed anew");
         let follows = Follows::Request { max_sessions };
         self.tell_all_placed(placement, follows);
         self.handle_placement(now, placement.clone(), follows);

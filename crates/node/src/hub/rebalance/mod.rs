@@ -6,11 +6,11 @@
 //!
 //! | state | event | next |
 //! | --- | --- | --- |
-//! | idle | the nodes, their loads or their traffic have changed enough (`trend`), or an operator asks | gathering: each node is asked for its clients, page by page |
+//! | idle | the nodes, their loads or their traffic have changed enough (`trend`), clients were moved, or an operator asks | gathering: each node is asked for its clients, page by page |
 //! | gathering | all have answered | planned (`anew`, else `placement::plan_moves`): moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
-//! | moving | all are ordered | idle; for two intervals loads show what they did |
+//! | moving | all are ordered | idle; for two intervals loads show what they did, then it looks whether that is enough |
 //! | any | this node is not the rebalancer any more, or does not know how the others are | idle, nothing known |
 //!
 //! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour, both
@@ -67,6 +67,8 @@ pub(super) struct Rebalance {
     trend: Trend,
     /// As of the last plan.
     planned_at: Option<Trend>,
+    /// The last plan moved clients: what they did to the loads is to be looked at, until a plan moves nobody.
+    has_moved: bool,
     plan: Option<RebalancePlan>,
     last_round: u64,
     /// Nothing is gathered before.
@@ -114,6 +116,7 @@ impl Rebalance {
             phase: Phase::Idle,
             trend: Trend::default(),
             planned_at: None,
+            has_moved: false,
             plan: None,
             last_round: 0,
             not_before: Instant::default(),
@@ -147,8 +150,14 @@ impl Hub {
         match &self.rebalance.phase {
             Phase::Idle if self.rebalance.not_before <= now.instant => {
                 let noise = f64::from(self.config.redirection.rebalance.noise);
-                let planned_at = self.rebalance.planned_at.as_ref();
-                if let Some(trigger) = self.rebalance.trend.differs(planned_at, noise) {
+                let rebalance = &self.rebalance;
+                let trigger = if rebalance.has_moved {
+                    Some("moved")
+                } else {
+                    let planned_at = rebalance.planned_at.as_ref();
+                    rebalance.trend.differs(planned_at, noise)
+                };
+                if let Some(trigger) = trigger {
                     let carries_out = self.rebalance_mode() == RebalanceMode::On;
                     self.begin_gathering(now, trigger, carries_out);
                 }
@@ -180,6 +189,7 @@ impl Hub {
         let rebalance = &mut self.rebalance;
         rebalance.phase = Phase::Idle;
         (rebalance.trend, rebalance.planned_at) = (Trend::default(), None);
+        rebalance.has_moved = false;
         (rebalance.sizing, rebalance.plan) = (Sizing::default(), None);
         rebalance.counts.is_rebalancer = false;
         rebalance.counts.desired_nodes = None;
@@ -255,6 +265,7 @@ impl Hub {
         // A dry run does not do what is due.
         if carries_out || self.rebalance_mode() != RebalanceMode::On {
             self.rebalance.planned_at = Some(self.rebalance.trend.clone());
+            self.rebalance.has_moved = false;
         }
         self.rebalance.not_before = at + self.config.redirection.rebalance.interval;
         let Ok((plan, placements)) = planned else {

@@ -81,6 +81,7 @@ impl Hub {
         }
         if is_done {
             self.rebalance.phase = Phase::Idle;
+            self.rebalance.has_moved = self.rebalance_mode() == RebalanceMode::On;
             let interval = self.config.redirection.rebalance.interval;
             self.rebalance.not_before = now.instant + interval * 2;
         }

@@ -233,11 +233,7 @@ impl Worker {
                 break;
             }
             let index = backups.first_adopted().or_else(|| {
-                if self.primaries.shares.is_stale() {
-                    self.count_shares();
-                }
-                let node = self.next_backup(key, filters)?;
-                self.primaries.shares.note(node);
+                let node = self.choose_backup(key, filters)?;
                 self.stream_to(node)
             });
             let Some(index) = index else {
@@ -312,6 +308,20 @@ impl Worker {
                 stream.writer.ended(session.stored.number);
             }
         }
+    }
+
+    /// The node that is to hold another backup of a session, if it wants `filters`: none of them are those that it has.
+    pub(in super::super) fn choose_backup(
+        &mut self,
+        key: SessionKey,
+        filters: &[TopicFilter],
+    ) -> Option<NodeId> {
+        if self.primaries.shares.is_stale() {
+            self.count_shares();
+        }
+        let node = self.next_backup(key, filters)?;
+        self.primaries.shares.note(node);
+        Some(node)
     }
 
     fn next_backup(&self, key: SessionKey, filters: &[TopicFilter]) -> Option<NodeId> {

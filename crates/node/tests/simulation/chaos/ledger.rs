@@ -146,11 +146,14 @@ impl Record {
 
     /// A subscription that the client has and did not give up.
     pub fn holds(&self, filter: &str) -> bool {
-        self.lives.last().is_some_and(|life| {
-            life.held
-                .iter()
-                .any(|held| held.until.is_none() && held.filter.to_string() == filter)
-        })
+        self.held_now().any(|held| held == filter)
+    }
+
+    /// The filters of all of them.
+    pub fn held_now(&self) -> impl Iterator<Item = String> {
+        let held = self.lives.last().into_iter().flat_map(|life| &life.held);
+        held.filter(|held| held.until.is_none())
+            .map(|held| held.filter.to_string())
     }
 }
 

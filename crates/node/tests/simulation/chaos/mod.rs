@@ -443,6 +443,15 @@ fn clients_that_the_rebalancer_has_moved_while_nodes_die_lose_nothing() {
 }
 
 #[test]
+fn clients_that_are_placed_anew_while_nodes_die_lose_nothing() {
+    play(
+        "clients_that_are_placed_anew_while_nodes_die_lose_nothing",
+        Plan::PLACED_AND_DYING,
+        &[],
+    );
+}
+
+#[test]
 fn clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing() {
     play(
         "clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing",

@@ -60,6 +60,8 @@ pub struct Plan {
     pub redirects: bool,
     /// It is the rebalancer that has them sent, and each may be moved again after a moment.
     pub rebalances: bool,
+    /// Clients of 5.0 ask where up to three sessions of theirs should be. They keep one, which goes where the first should be.
+    pub places: bool,
     /// Queues, windows and buffers are as small as can be, and what finds no room is refused.
     pub is_cramped: bool,
 }
@@ -94,7 +96,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 33] = [
+    pub const ALL: [(&'static str, Self); 34] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -124,6 +126,7 @@ impl Plan {
         ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
         ("MOVING", Self::MOVING),
         ("MOVING_AND_DYING", Self::MOVING_AND_DYING),
+        ("PLACED_AND_DYING", Self::PLACED_AND_DYING),
         ("MOVING_AND_PARTED", Self::MOVING_AND_PARTED),
         ("OVERLAPPING", Self::OVERLAPPING),
         ("PAUSED_AND_PARTED", Self::PAUSED_AND_PARTED),
@@ -161,6 +164,7 @@ impl Plan {
         drifts: false,
         redirects: false,
         rebalances: false,
+        places: false,
         is_cramped: false,
     };
     /// One node that is killed and started again.
@@ -337,7 +341,12 @@ impl Plan {
         rebalances: true,
         ..Self::REDIRECTED_AND_DYING
     };
-    /// The same while nodes lose sight of each other.
+    /// The same, with clients that may have several sessions.
+    pub const PLACED_AND_DYING: Self = Self {
+        places: true,
+        ..Self::MOVING_AND_DYING
+    };
+    /// Those that have one are moved while nodes lose sight of each other.
     pub const MOVING_AND_PARTED: Self = Self {
         redirects: true,
         rebalances: true,

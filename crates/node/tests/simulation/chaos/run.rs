@@ -622,6 +622,17 @@ impl Run {
             record.end_life(now);
             record.is_cleaning = true;
         }
+        if self.plan.places {
+            let held = record.held_now();
+            let filters = held.map(|filter| ("thicket-subscribe".to_owned(), filter));
+            let topic = TOPICS[client % TOPICS.len()].to_owned();
+            let others = [("max-sessions", "3".to_owned()), ("publish", topic)];
+            let others = others.map(|(name, value)| (format!("thicket-{name}"), value));
+            let asked = others.into_iter().chain(filters).collect();
+            self.world.clients[client]
+                .machine
+                .set_user_properties(asked);
+        }
         record.connections += 1;
         record.connecting_at.get_or_insert(now);
         record.uncertain += 1;
@@ -675,8 +686,13 @@ impl Run {
         self.world.clients[client].finish(&mut self.world.net);
     }
 
+    /// Clients with wildcards have one session, however many they ask for.
+    const fn filters(&self) -> &'static [&'static str; 6] {
+        if self.plan.places { &TOPICS } else { &FILTERS }
+    }
+
     fn subscribe(&mut self, client: usize) {
-        let filter = *self.random.pick(&FILTERS);
+        let filter = *self.random.pick(self.filters());
         if !self.is_member(client) && !self.ledger.records[client].holds(filter) {
             self.subscribe_to(client, filter, self.granted(client));
         }
@@ -718,7 +734,7 @@ impl Run {
 
     fn unsubscribe(&mut self, client: usize) {
         let now = self.world.net.now;
-        let filter = *self.random.pick(&FILTERS);
+        let filter = *self.random.pick(self.filters());
         if self.is_member(client) || !self.ledger.records[client].holds(filter) {
             return;
         }

@@ -1,10 +1,11 @@
 //! Clients before 5.0 that ask nobody: nodes learn what they do, and refuse them where it is not done.
 
+use thicket_mqtt::Connect;
 use thicket_node::{ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, RedirectionConfig};
 use thicket_placement::Policy;
 use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
-use super::{V311, backups::become_covered, cluster::client_at, resuming};
+use super::{V5, V311, backups::become_covered, cluster::client_at, resuming};
 
 /// The node where the topic is.
 const HOME: usize = 2;
@@ -122,6 +123,24 @@ fn a_client_is_refused_so_often_and_no_more_and_one_that_gives_up_is_served_when
         refused_at(world, 0);
         pass(world, 61);
         client_at(world, 0, resuming(V311, "roamer", 1), "CONNACK present");
+    });
+}
+
+#[test]
+fn a_client_whose_session_ends_with_a_drained_node_is_sent_where_its_topics_are() {
+    play(|world| {
+        let clients = ["one", "two", "three"].map(|client_id| {
+            let connect = Connect::new(V5, client_id);
+            let client = client_at(world, 1, connect, "CONNACK");
+            world.subscribe(client, "hot", 1);
+            client
+        });
+        pass(world, 2);
+        assert!(world.drain(1), "nothing is left (seed {})", world.net.seed);
+        for client in clients {
+            let to_home = format!("DISCONNECT 0x9C to {HOME}:1883");
+            assert_eq!(world.hear(client), [to_home.as_str(), "closed"]);
+        }
     });
 }
 
