@@ -26,13 +26,15 @@ pub const PALETTE: [RGBColor; 8] = [
 /// The font of all text.
 pub const FONT: &str = "sans-serif";
 /// Size of the text of axes and legends.
-pub const TEXT: u32 = 12;
+pub const TEXT: u32 = 14;
 /// Size of titles.
-pub const TITLE: u32 = 14;
+pub const TITLE: u32 = 17;
 const GRID: RGBColor = RGBColor(228, 228, 228);
 /// Dashes and the blanks between them; the first is a solid line.
 const DASHES: [(i32, i32); 4] = [(0, 0), (8, 4), (2, 3), (14, 4)];
-const PANE: (u32, u32) = (520, 330);
+/// Size of a pane, and the width of one alone.
+const PANE: (u32, u32) = (520, 350);
+const LONE_PANE: u32 = 680;
 /// Height of a line of the legend, and width of its keys.
 const LEGEND_LINE: i32 = 18;
 const LEGEND_KEY: i32 = 26;
@@ -135,7 +137,7 @@ where
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .x_labels(8)
-        .y_labels(6)
+        .y_labels(8)
         .x_label_formatter(&number)
         .y_label_formatter(&number)
         .label_style((FONT, TEXT))
@@ -167,15 +169,16 @@ impl Chart {
     pub fn to_svg(&self) -> String {
         let legend = self.legend();
         let longest = legend.iter().map(|curve| curve.label.chars().count()).max();
-        let legend_width = LEGEND_KEY as u32 + longest.unwrap_or(0) as u32 * TEXT * 3 / 5 + 24;
+        let legend_width = LEGEND_KEY as u32 + longest.unwrap_or(0) as u32 * TEXT / 2 + 24;
         let legend_height = LEGEND_LINE as u32 * (legend.len() as u32 + 3);
-        let size = (
-            PANE.0 * self.panes.len() as u32 + legend_width,
-            PANE.1.max(legend_height),
-        );
+        let panes_width = match self.panes.len() as u32 {
+            1 => LONE_PANE,
+            count => PANE.0 * count,
+        };
+        let size = (panes_width + legend_width, PANE.1.max(legend_height));
         svg(size, |canvas| {
-            let canvas = canvas.titled(&self.title, (FONT, TITLE))?;
-            let (panes, side) = canvas.split_horizontally(size.0 - legend_width);
+            let (panes, side) = canvas.split_horizontally(panes_width);
+            let panes = panes.titled(&self.title, (FONT, TITLE))?;
             for (pane, area) in self
                 .panes
                 .iter()
@@ -211,7 +214,7 @@ impl Pane {
                     .shown()
                     .flat_map(|point| [point.y - point.spread, point.y + point.spread]);
                 let y = span(ends, self.from_zero, 0.05);
-                self.draw_on(area, x, y.clone(), y, 6)
+                self.draw_on(area, x, y.clone(), y, 8)
             }
             Scale::Logarithmic => {
                 let powers = span(self.shown().map(|point| point.y.log10()), false, 0.0);
