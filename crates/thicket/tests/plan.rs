@@ -394,11 +394,9 @@ fn advise_says_what_each_change_moves_and_gains_and_what_it_costs() {
     assert_eq!(deaths[1]["change"], "death of a");
     assert_eq!(deaths[1]["nodes"][0]["cpu_percent"], 20.0);
     assert_eq!(deaths[1]["internal_msgs_per_s"], 0.0);
-    assert!(
-        printed(&advise)
-            .trim_start()
-            .starts_with("change  node_count  moves")
-    );
+    let table = printed(&advise);
+    let head: Vec<&str> = table.split_whitespace().take(3).collect();
+    assert_eq!(head, ["change", "node_count", "moves"]);
 }
 
 #[test]
