@@ -351,7 +351,9 @@ fn span(values: impl Iterator<Item = f64>, from_zero: bool, margin: f64) -> Rang
             1.0
         };
     }
-    let more = if high > low {
+    // Values that differ by rounding alone are one value: between them there is no place for ticks.
+    let differ = high - low > 1e-9 * high.abs().max(low.abs());
+    let more = if differ {
         (high - low) * margin
     } else {
         low.abs().max(1.0) / 2.0
@@ -369,7 +371,11 @@ mod tests {
             colour,
             mark,
             points: (points.iter())
-                .map(|&(x, y)| Point { x, y, spread: 0.5 })
+                .map(|&(x, y)| Point {
+                    x,
+                    y,
+                    spread: y / 4.0,
+                })
                 .collect(),
         };
         let pane = Pane {
@@ -466,9 +472,16 @@ mod tests {
     }
 
     #[test]
-    fn charts_without_values_and_with_one_are_drawn() {
+    fn charts_of_few_values_and_of_extreme_ones_are_drawn() {
         for scale in [Scale::Linear, Scale::Logarithmic] {
-            for points in [&[][..], &[(0.0, 0.0)], &[(f64::NAN, 1.0)], &[(5.0, 5.0)]] {
+            for points in [
+                &[][..],
+                &[(0.0, 0.0)],
+                &[(f64::NAN, 1.0)],
+                &[(5.0, 5.0)],
+                &[(1.0, 1.0), (2.0, 1.0 + f64::EPSILON)],
+                &[(1e12, 1e-100), (2e12, 1e100)],
+            ] {
                 let svg = chart(points, scale).to_svg();
                 assert!(svg.starts_with("<svg") && svg.contains("</svg>"));
                 assert!(!svg.contains("could not be drawn"), "{points:?}");
