@@ -20,7 +20,7 @@ pub struct Plot {
 /// Vertical scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// From 0 on.
+    /// In proportion to the value.
     Linear,
     /// By powers of ten; values of 0 and less are left out.
     Logarithmic,
