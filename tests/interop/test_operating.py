@@ -1,6 +1,9 @@
 """What operators do and see, from outside: floods, kicks, traces, `$SYS`, memory, signals."""
 
+import contextlib
 import json
+import os
+import pty
 import re
 import select
 import signal
@@ -61,6 +64,28 @@ class Operating(Ctl, RawCases, OneNode):
         self.assertEqual(tracing.returncode, 0)
         self.assertEqual(len(lines), 4)
         self.assertTrue(all("PING" in line and self.client_id("watched") in line for line in lines), lines)
+
+    def test_a_table_has_a_line_for_each_row_and_is_plain_at_a_terminal_too(self):
+        filters = [self.topic("a"), self.topic("b" * 150)]
+        client = self.raw(self.here, "rows")
+        client.subscribe(*((topic_filter, 1) for topic_filter in filters))
+        wanted = ["subscribers", "--client", self.client_id("rows")]
+        printed = self.ctl(*wanted)
+        head, *rows = printed.splitlines()
+        self.assertEqual(head.split(), ["CLIENT", "NODE", "FILTER", "QOS"])
+        self.assertEqual(sorted(row.split()[2] for row in rows), filters)
+        self.assertEqual([row.rindex(" 1") + 2 for row in rows], [len(head)] * 2, "numbers end where their heading ends")
+        ours, theirs = pty.openpty()
+        with open(ours, "rb", buffering=0) as terminal:
+            command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.cluster.nodes[0].http_port}", *wanted]
+            subprocess.run(command, stdout=theirs, check=True, timeout=PATIENCE_S)
+            os.close(theirs)
+            shown = b""
+            # A terminal whose other side is closed ends with an error.
+            with contextlib.suppress(OSError):
+                while part := terminal.read(1 << 16):
+                    shown += part
+            self.assertEqual(shown.decode().replace("\r\n", "\n"), printed)
 
     def test_memory_is_told_as_a_table_and_as_json(self):
         self.assertRegex(self.ctl("memory"), r"(?m)^process +- +\d{6,}$")

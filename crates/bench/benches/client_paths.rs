@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant as Clock;
 
+use thicket_bench::report::Table;
 use thicket_mqtt::{PacketId, ProtocolVersion, Publish, Qos, decode};
 use thicket_session::Instant;
 use thicket_session::client::{CleanStart, Client, ClientConfig, Event};
@@ -16,21 +17,19 @@ const BATCH: u16 = 50;
 const ROUNDS: u32 = 40_000;
 
 fn main() {
-    println!(
-        "{:<34} {:>8} {:>8}",
-        "ns a message, batches of 50", "QoS 0", "QoS 1"
-    );
+    let mut table = Table::new(["ns a message, batches of 50", "QoS 0", "QoS 1"]);
     for (name, of) in [
         ("codec: encode and decode", codec as fn(Qos) -> f64),
         ("client machine: publish, deliver", machine),
     ] {
         let best = |qos| (0..5).map(|_| of(qos)).fold(f64::INFINITY, f64::min);
-        println!(
-            "{name:<34} {:>8.1} {:>8.1}",
-            best(Qos::AtMostOnce),
-            best(Qos::AtLeastOnce)
-        );
+        table.row([
+            name.to_owned(),
+            format!("{:.1}", best(Qos::AtMostOnce)),
+            format!("{:.1}", best(Qos::AtLeastOnce)),
+        ]);
     }
+    print!("{}", table.to_text());
 }
 
 fn per_message(started: Clock) -> f64 {

@@ -1,6 +1,6 @@
 //! A running network as a page for a terminal.
 
-use std::fmt::Write as _;
+use thicket_bench::report::Table;
 
 use crate::hand::Status;
 use crate::summary::number;
@@ -8,20 +8,18 @@ use crate::summary::number;
 /// The page: brokers, and links with what they carry now, from two looks `seconds` apart.
 #[must_use]
 pub fn screen(before: &Status, now: &Status, seconds: f64) -> String {
-    let mut page = String::from("SITE          BROKER\n");
+    let mut sites = Table::new(["SITE", "BROKER"]);
     for (name, processes) in &now.sites {
         let state = match processes {
             0 => "down".to_owned(),
             1 => "runs".to_owned(),
             more => format!("runs, {more} processes"),
         };
-        let _ = writeln!(page, "{name:<12}  {state}");
+        sites.row([name.clone(), state]);
     }
-    let _ = writeln!(
-        page,
-        "\n{:<20} {:>8} {:>8} {:>7} {:>12} {:>12} {:>10}",
-        "LINK", "RTT MS", "MBIT/S", "LOSS %", "KBIT/S", "BACK", "FRAMES/S"
-    );
+    let mut links = Table::new([
+        "LINK", "RTT MS", "MBIT/S", "LOSS %", "KBIT/S", "BACK", "FRAMES/S",
+    ]);
     for (a, b, shape, carried) in &now.links {
         let same = |link: &&(String, String, _, _)| (&link.0, &link.1) == (a, b);
         let earlier = before.links.iter().find(same).map(|link| link.3);
@@ -32,18 +30,17 @@ pub fn screen(before: &Status, now: &Status, seconds: f64) -> String {
         } else {
             format!("{}", shape.loss_percent)
         };
-        let _ = writeln!(
-            page,
-            "{:<20} {:>8.2} {:>8} {state:>7} {:>12} {:>12} {:>10}",
+        links.row([
             format!("{a} - {b}"),
-            2.0 * shape.one_way_ms,
+            format!("{:.2}", 2.0 * shape.one_way_ms),
             shape.bandwidth_mbit.map_or("-".to_owned(), number),
+            state,
             each(since.bytes_ab, 0.008),
             each(since.bytes_ba, 0.008),
             each(since.packets_ab + since.packets_ba, 1.0),
-        );
+        ]);
     }
-    page
+    format!("{}\n{}", sites.to_text(), links.to_text())
 }
 
 #[cfg(test)]
@@ -78,6 +75,6 @@ mod tests {
             words,
             ["s1", "-", "s2", "5.00", "-", "cut", "1000", "0", "0"]
         );
-        assert!(page.contains("s2            down"));
+        assert!(page.contains("s2    down"));
     }
 }

@@ -15,7 +15,6 @@ mod passwd;
 mod place;
 mod plan;
 mod service_manager;
-mod table;
 mod up;
 
 use std::io::Write;

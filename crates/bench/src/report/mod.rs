@@ -1,6 +1,7 @@
 //! What a reader gets to see: the same report as text for a terminal and as one HTML file with plots.
 
 mod arrivals;
+pub mod chart;
 mod html;
 mod plot;
 mod table;
@@ -9,7 +10,7 @@ mod tell;
 pub use arrivals::arrivals_report;
 pub use html::to_html;
 pub use plot::{Plot, Scale, Series};
-pub use table::Table;
+pub use table::{Table, escape, render};
 pub use tell::{amount, latency_cells, milliseconds, outcome_report, repeats_table};
 
 /// A report: parts in the order they are read.

@@ -1,10 +1,23 @@
-//! A table of figures.
+//! The tables of all commands: one place, so that all of them print alike. It is here because this is the lowest crate that the generator, the lab
+//! and the command line share.
 
-/// Rows under a header; the first column is text, the others are aligned to the right.
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+
+/// Rows under a header. A column of numbers is aligned to the right, any other to the left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+}
+
+/// The text of a table whose rows are complete.
+#[must_use]
+pub fn render(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new(header.iter().copied());
+    for row in rows {
+        table.row(row.iter().map(String::as_str));
+    }
+    table.to_text()
 }
 
 impl Table {
@@ -23,33 +36,35 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Aligned columns.
+    /// Aligned columns, two blanks apart, without rules: each row is one line of its whole width, for `grep` and `awk`.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let all = || std::iter::once(&self.header).chain(&self.rows);
-        let widths: Vec<usize> = (0..self.header.len())
-            .map(|column| {
-                all()
-                    .map(|row| row[column].chars().count())
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        let line = |row: &Vec<String>| {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| {
-                    if column == 0 {
-                        format!("{cell:<width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                });
-            format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+        let one_line = |row: &Vec<String>| -> Vec<String> {
+            let shown = |cell: &String| cell.replace(char::is_control, "\u{fffd}");
+            row.iter().map(shown).collect()
         };
-        all().map(line).collect()
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(one_line(&self.header))
+            .add_rows(self.rows.iter().map(one_line));
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            if self.is_of_numbers(index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        format!("{}\n", table.trim_fmt())
+    }
+
+    /// Whether every cell of a column is a number or left out, and some cell is a number.
+    fn is_of_numbers(&self, column: usize) -> bool {
+        let cells = || {
+            let cells = self.rows.iter().map(|row| row[column].as_str());
+            cells.filter(|cell| !matches!(*cell, "" | "-"))
+        };
+        cells().next().is_some() && cells().all(is_number)
     }
 
     /// An HTML table.
@@ -71,11 +86,20 @@ impl Table {
 }
 
 /// Text as it may stand in HTML and SVG.
-pub(super) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
+}
+
+/// Whether a cell begins with a number, with or without a unit: `12`, `-0.5`, `1,234 (5)`, `3 %`, `10ms`; an address is none.
+fn is_number(cell: &str) -> bool {
+    let word = cell.split_whitespace().next().unwrap_or_default();
+    let digits = word.trim_end_matches(|last: char| last.is_alphabetic() || last == '%');
+    digits.contains(|digit: char| digit.is_ascii_digit())
+        && digits.replace(',', "").parse::<f64>().is_ok()
 }
 
 #[cfg(test)]
@@ -88,6 +112,37 @@ mod tests {
         table.row(["relay", "0.11"]);
         table.row(["x"]);
         assert_eq!(table.to_text(), "broker    us\nrelay   0.11\nx\n");
+    }
+
+    #[test]
+    fn numbers_are_aligned_to_the_right_and_text_to_the_left() {
+        let rows = [
+            ["längste", "1", "-", "127.0.0.1:1883", "10 ms"],
+            ["日本", "1,024", "-0.5 ± 0.1", "-", "9.5 ms"],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(
+            render(&["NAME", "COUNT", "CHANGE", "ADDRESS", "AGE"], &rows),
+            "NAME     COUNT      CHANGE  ADDRESS            AGE\n\
+             längste      1           -  127.0.0.1:1883   10 ms\n\
+             日本     1,024  -0.5 ± 0.1  -               9.5 ms\n"
+        );
+    }
+
+    #[test]
+    fn a_row_is_one_line_whatever_its_cells_hold() {
+        let mut table = Table::new(["topic", "bytes"]);
+        table.row(["a\nb\u{1b}[31m", "1"]);
+        table.row(["x".repeat(300), "20".to_owned()]);
+        let text = table.to_text();
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.contains("a\u{fffd}b\u{fffd}[31m"));
+        assert!(!text.contains(['|', '+', '\u{1b}']));
+    }
+
+    #[test]
+    fn a_table_without_rows_is_its_header() {
+        assert_eq!(render(&["NAME", "N"], &[]), "NAME  N\n");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(super) fn measure(
     Ok(Measured {
         metrics: metrics(&outcome, &entrance.brokers),
         samples: Some(csv(&outcome, &entrance.brokers)),
-        time_line: Some(plot(&outcome, &entrance.brokers).to_svg_file()),
+        time_line: Some(plot(&outcome, &entrance.brokers).to_svg()),
         ..Measured::default()
     })
 }

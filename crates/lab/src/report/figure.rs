@@ -2,22 +2,13 @@
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use thicket_bench::report::chart::{Canvas, Drawn, FONT, PALETTE, TEXT, TITLE, style_mesh, svg};
+use thicket_bench::report::escape;
 
-/// Colours that the colour-blind can tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(213, 94, 0),
-    RGBColor(90, 90, 90),
-];
 const HEIGHT: u32 = 300;
 /// Width without bars, and of each bar.
 const MARGINS: u32 = 130;
 const BAR: u32 = 26;
-const FONT: &str = "sans-serif";
 
 /// Bars in groups.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,11 +38,7 @@ impl Figure {
     /// The figure as an SVG element.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        let mut svg = String::new();
-        if self.draw(&mut svg).is_err() {
-            return "<p>This figure could not be drawn.</p>".to_owned();
-        }
-        svg
+        svg((self.width(), HEIGHT), |root| self.draw(root))
     }
 
     fn width(&self) -> u32 {
@@ -70,32 +57,22 @@ impl Figure {
         if top > 0.0 { top * 1.05 } else { 1.0 }
     }
 
-    fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-        let root = SVGBackend::with_string(svg, (self.width(), HEIGHT)).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(&self.title, (FONT, 14))
+    fn draw(&self, root: &Canvas<'_>) -> Drawn {
+        let mut chart = ChartBuilder::on(root)
+            .caption(&self.title, (FONT, TITLE))
             .margin(8)
             .x_label_area_size(40)
             .y_label_area_size(68)
             .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..self.top())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .light_line_style(TRANSPARENT)
-            .y_desc(&self.y)
-            .y_labels(6)
-            .y_label_formatter(&|value| axis_number(*value, self.top()))
-            .label_style((FONT, 12))
-            .axis_desc_style((FONT, 12))
-            .draw()?;
+        let mut mesh = chart.configure_mesh();
+        style_mesh(&mut mesh);
+        mesh.disable_x_axis().y_desc(&self.y).draw()?;
         let slot = 1.0 / (self.systems.len() as f64 + 1.0);
         for (group, (_, bars)) in self.groups.iter().enumerate() {
             for (system, bar) in bars.iter().enumerate() {
                 let Some(bar) = bar else { continue };
                 let left = group as f64 + slot * (system as f64 + 0.5);
-                let colour = COLOURS[system % COLOURS.len()];
+                let colour = PALETTE[system % PALETTE.len()];
                 let corners = [(left, 0.0), (left + slot * 0.9, bar.mean)];
                 chart.draw_series([Rectangle::new(corners, colour.filled())])?;
                 if bar.half_width_95 > 0.0 {
@@ -108,14 +85,13 @@ impl Figure {
             let (x, y) = chart
                 .plotting_area()
                 .map_coordinate(&(group as f64 + 0.5, 0.0));
-            let style = (FONT, 12).into_text_style(&root).pos(centred);
+            let style = (FONT, TEXT).into_text_style(root).pos(centred);
             root.draw(&Text::new(label.clone(), (x, y + 6), style))?;
         }
         let middle = self.groups.len() as f64 / 2.0;
         let (x, y) = chart.plotting_area().map_coordinate(&(middle, 0.0));
-        let style = (FONT, 12).into_text_style(&root).pos(centred);
+        let style = (FONT, TEXT).into_text_style(root).pos(centred);
         root.draw(&Text::new(self.x.clone(), (x, y + 22), style))?;
-        root.present()?;
         Ok(())
     }
 
@@ -123,10 +99,10 @@ impl Figure {
     #[must_use]
     pub fn legend(systems: &[String]) -> String {
         let entry = |(index, name): (usize, &String)| {
-            let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+            let RGBColor(red, green, blue) = PALETTE[index % PALETTE.len()];
             format!(
                 "<span class=\"key\"><i style=\"background:rgb({red},{green},{blue})\"></i>{}</span>",
-                super::html::escape(name)
+                escape(name)
             )
         };
         systems.iter().enumerate().map(entry).collect()
@@ -147,19 +123,6 @@ fn error_bar(
         BLACK.stroke_width(1),
         6,
     )
-}
-
-/// A number on an axis that reaches up to `top`: the same digits along the whole axis.
-fn axis_number(value: f64, top: f64) -> String {
-    match top {
-        _ if value == 0.0 => "0".to_owned(),
-        top if top >= 2e6 => format!("{:.1}M", value / 1e6),
-        top if top >= 2e4 => format!("{:.0}k", value / 1e3),
-        top if top >= 10.0 => format!("{value:.0}"),
-        top if top >= 2.0 => format!("{value:.1}"),
-        top if top >= 0.02 => format!("{value:.2}"),
-        _ => format!("{value:.1e}"),
-    }
 }
 
 #[cfg(test)]
@@ -188,7 +151,7 @@ mod tests {
     #[test]
     fn every_bar_and_every_interval_is_drawn() {
         let svg = figure().to_svg();
-        let bars = COLOURS[..2].iter().map(|RGBColor(red, green, blue)| {
+        let bars = PALETTE[..2].iter().map(|RGBColor(red, green, blue)| {
             svg.matches(&format!("#{red:02X}{green:02X}{blue:02X}"))
                 .count()
         });

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use thicket_bench::report::escape;
+
 use super::{Beside, Figure, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::results::{Environment, Results, Run};
@@ -315,12 +317,4 @@ fn environment(facts: &Environment, page: &mut String) {
         );
     }
     page.push_str("</table>\n");
-}
-
-/// Text as HTML.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }

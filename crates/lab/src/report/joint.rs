@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::html::{STYLE, escape};
+use thicket_bench::report::escape;
+
+use super::html::STYLE;
 use crate::error::LabError;
 use crate::measures::table;
 use crate::results::Results;

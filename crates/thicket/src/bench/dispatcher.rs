@@ -77,7 +77,7 @@ pub fn run(arguments: &DispatcherExperiment) -> anyhow::Result<()> {
             .with_context(|| format!("--figures: cannot make {}", folder.display()))?;
         for (name, plot) in plots(&played) {
             let path = folder.join(format!("{name}.svg"));
-            std::fs::write(&path, plot.to_svg_file())
+            std::fs::write(&path, plot.to_svg())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }

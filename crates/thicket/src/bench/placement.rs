@@ -313,8 +313,7 @@ fn plot(arguments: &Placement, report: &Report) -> anyhow::Result<()> {
     });
     for (index, plot) in plots.enumerate() {
         let path = format!("{}-{}.svg", name.display(), index + 1);
-        std::fs::write(&path, plot.to_svg_file())
-            .with_context(|| format!("cannot write {path}"))?;
+        std::fs::write(&path, plot.to_svg()).with_context(|| format!("cannot write {path}"))?;
     }
     Ok(())
 }

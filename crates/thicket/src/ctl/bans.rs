@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use thicket_bench::report::render;
 use thicket_broker::api::bans::{BanEntry, BanRequest};
 
 use super::cluster::query;
 use super::view::nothing;
 use crate::api::Api;
-use crate::table::render;
 
 /// Who is meant.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,5 +1,6 @@
 //! `thicket ctl clients` and `subscribers`: what any node answers for the cluster.
 
+use thicket_bench::report::render;
 use thicket_broker::api::cluster::{
     ClientEntry, ClientPage, SubscriberEntry, SubscriberPage, UnansweredEntry,
 };
@@ -7,7 +8,6 @@ use thicket_broker::api::overlay::query_of_text;
 
 use super::view::nothing;
 use crate::api::Api;
-use crate::table::render;
 
 /// Arguments of `thicket ctl clients`.
 #[derive(Debug, Clone, clap::Args)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use thicket_bench::report::render;
 use thicket_broker::api::messages::{PublishedEntry, RetainedEntry, RetainedPage};
 use thicket_broker::api::overlay::query_of_text;
 use thicket_broker::api::transfer::MessageBody;
@@ -13,7 +14,6 @@ use thicket_broker::api::transfer::MessageBody;
 use super::cluster::query;
 use super::view::nothing;
 use crate::api::Api;
-use crate::table::render;
 
 /// Arguments of `thicket ctl publish`.
 #[derive(Debug, Clone, clap::Args)]

@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
+use thicket_bench::report::render;
 use thicket_broker::api::overlay::{ExplanationEntry, OverlayEntry, TreeEntry};
-
-use crate::table::render;
 
 /// View, links and trees as tables.
 pub fn overview(entry: &OverlayEntry) -> String {

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use thicket_bench::report::render;
 use thicket_broker::api::NodeEntry;
 use thicket_broker::api::redirection::{RebalancePlan, RebalanceReport, RebalanceRequest};
 
 use crate::api::Api;
-use crate::table;
 
 /// Arguments of `thicket ctl rebalance`.
 #[derive(Debug, Clone, clap::Args)]
@@ -77,7 +77,7 @@ fn show(report: &RebalanceReport, nodes: &[NodeEntry], now_ms: u64) -> String {
             };
             let rows: Vec<_> = plan.moves.iter().take(SHOWN).map(row).collect();
             if !rows.is_empty() {
-                text += &table::render(&["CLIENT", "FROM", "TO", "REASON", "SAVES MSG/S"], &rows);
+                text += &render(&["CLIENT", "FROM", "TO", "REASON", "SAVES MSG/S"], &rows);
             }
             if plan.move_count > SHOWN {
                 text += &format!("and {} more\n", plan.move_count - SHOWN);

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use thicket_bench::report::render;
 use thicket_broker::api::transfer::{ImportEntry, Line};
 
 use crate::api::Api;
-use crate::table::render;
 
 /// Arguments of `thicket ctl export`.
 #[derive(Debug, Clone, clap::Args)]

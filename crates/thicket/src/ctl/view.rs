@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use thicket_bench::report::render;
 use thicket_broker::api::{
     BridgeEntry, BridgeLane, MembershipEntry, MemoryLedger, NodeEntry, SessionEntry,
     SubscriptionEntry, TopicEntry, TrafficEntry,
@@ -11,8 +12,6 @@ use thicket_broker::api::audit::AuditEntry;
 use thicket_broker::api::redirection::{
     ClientExplanationEntry, NodeStateEntry, RankedNodeEntry, RatesEntry,
 };
-
-use crate::table::render;
 
 /// `now`: the time since 1970.
 pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {

@@ -8,7 +8,6 @@ mod live;
 mod measured;
 mod model;
 mod parallel;
-mod plot;
 mod price;
 mod recording;
 mod replay;

@@ -1,8 +1,7 @@
 //! Rows of results as JSON Lines, CSV or a table.
 
-use std::fmt::Write as _;
-
 use serde_json::{Map, Value};
+use thicket_bench::report::Table;
 
 /// How rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,28 +128,12 @@ fn quote(cell: &str) -> String {
 }
 
 fn aligned(rows: &[Row]) -> String {
-    let mut grid = grid(rows);
-    for cell in grid.iter_mut().skip(1).flatten() {
-        *cell = shortened(cell);
+    let grid = grid(rows);
+    let mut table = Table::new(grid[0].iter().map(String::as_str));
+    for line in &grid[1..] {
+        table.row(line.iter().map(|cell| shortened(cell)));
     }
-    let widths: Vec<usize> = (0..grid[0].len())
-        .map(|column| {
-            grid.iter()
-                .map(|line| line[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut text = String::new();
-    for line in &grid {
-        let mut padded = String::new();
-        for (cell, width) in line.iter().zip(&widths) {
-            let _ = write!(padded, "{cell:>width$}  ", width = *width);
-        }
-        text.push_str(padded.trim_end());
-        text.push('\n');
-    }
-    text
+    table.to_text()
 }
 
 /// Numbers with a fraction to four places, for the eye.
@@ -191,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_aligned_to_the_right() {
+    fn a_table_has_its_numbers_aligned_to_the_right() {
         assert_eq!(
             render(&rows(), Format::Table),
-            "brokers  strategy  jain_mean  jain_n  extra\n      8       a,b     0.5000       2\n     20\n"
+            "brokers  strategy  jain_mean  jain_n  extra\n      8  a,b          0.5000       2\n     20\n"
         );
     }
 }

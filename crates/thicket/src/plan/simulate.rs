@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde_json::Value;
+use thicket_bench::report::Scale;
+use thicket_bench::report::chart::{Chart, Curve, Mark, Pane, Point};
 use thicket_placement::{
     Application, ArrivalOrder, Axis, FIGURE_ORDER, Figure, Measures, Panel, Rates, Run, Setting,
     Statistic, StrategyKind, Sweep, simulate,
@@ -13,7 +15,6 @@ use thicket_placement::{
 
 use super::arguments::{FairOptions, OpenChoices, Population, parse_order, parse_strategy};
 use super::parallel::run_all;
-use super::plot::{Chart, Mark, Pane, Point, Series};
 use super::rows::{Format, Row, object, render};
 
 /// Arguments of `thicket plan simulate`.
@@ -88,7 +89,7 @@ pub(super) fn run(arguments: &Simulate) -> anyhow::Result<()> {
     let study = study(arguments)?;
     let outcomes = simulate_all(arguments, &study)?;
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, chart(&study, &outcomes).svg())
+        std::fs::write(path, chart(&study, &outcomes).to_svg())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let rows: Vec<Row> = outcomes
@@ -319,8 +320,13 @@ fn chart(study: &Study, outcomes: &[Outcome]) -> Chart {
             title: panel.title.to_owned(),
             x_label: study.sweeps[panel.sweeps[0]].axis.label().to_owned(),
             y_label: panel.y_label.to_owned(),
-            logarithmic: panel.logarithmic,
-            series: series(study, panel, outcomes),
+            scale: if panel.logarithmic {
+                Scale::Logarithmic
+            } else {
+                Scale::Linear
+            },
+            from_zero: false,
+            curves: curves(study, panel, outcomes),
         })
         .collect();
     Chart {
@@ -329,7 +335,7 @@ fn chart(study: &Study, outcomes: &[Outcome]) -> Chart {
     }
 }
 
-fn series(study: &Study, panel: &Panel, outcomes: &[Outcome]) -> Vec<Series> {
+fn curves(study: &Study, panel: &Panel, outcomes: &[Outcome]) -> Vec<Curve> {
     let mut all = Vec::new();
     for (variant, (sweep, measure)) in panel
         .sweeps
@@ -359,7 +365,7 @@ fn series(study: &Study, panel: &Panel, outcomes: &[Outcome]) -> Vec<Series> {
                         spread: statistic.sd,
                     })
                 });
-            all.push(Series {
+            all.push(Curve {
                 label: format!("{}{suffix}", strategy.name()),
                 // The same colour in every figure.
                 colour: *strategy as usize,
@@ -367,18 +373,18 @@ fn series(study: &Study, panel: &Panel, outcomes: &[Outcome]) -> Vec<Series> {
                 points: points.collect(),
             });
         }
-        all.push(theory_series(study, outcomes, sweep, measure, &suffix));
+        all.push(theory_curve(study, outcomes, sweep, measure, &suffix));
     }
     all
 }
 
-fn theory_series(
+fn theory_curve(
     study: &Study,
     outcomes: &[Outcome],
     sweep: usize,
     measure: &'static str,
     suffix: &str,
-) -> Series {
+) -> Curve {
     let name = match measure {
         "choices" => "upper bound (Eq. 12)",
         "jain" => "least possible",
@@ -394,7 +400,7 @@ fn theory_series(
                 spread: 0.0,
             })
         });
-    Series {
+    Curve {
         label: format!("{name}{suffix}"),
         colour: 0,
         mark: Mark::Circles,

@@ -176,3 +176,23 @@ fn answer(size: Option<Size>) -> Value {
         ])
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_the_largest_clusters_fits_a_hundred_columns() {
+        let size = Size {
+            brokers: 1_000_000,
+            mean: 1e9,
+            busiest: 1e9,
+            internal: 1e9,
+        };
+        let text = table(1_000_000, Some(size), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|line| line.len() <= 100), "{text}");
+        assert!(lines[3].starts_with("with placement  "), "{text}");
+    }
+}

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use thicket_bench::report::render;
 use thicket_broker::LogLevel;
 
-use crate::table::render;
 use cluster::{Cluster, Member};
 
 /// Time for the nodes to find each other; on an idle machine it takes a fraction of a second.
